@@ -1,0 +1,74 @@
+"""Derive from the construct declarations what must not cost an import of construct.
+
+``python -m formats.derive`` writes the module ``formats/derived.py`` to stdout; a test holds that the committed one
+equals it.
+"""
+
+import sys
+
+from construct import Bytes, FormatField, Renamed, Struct
+
+from formats.layouts import dledger, index, marks, message, queues, timer
+from formats.layouts.codes import BORN_V6, STORE_V6
+
+LAYOUTS: dict[str, tuple[str, Struct]] = {
+    "HEAD_V4_V4": ("record head, both hosts IPv4", message.HEADS[0]),
+    "HEAD_V6_V4": ("record head, born host IPv6", message.HEADS[BORN_V6]),
+    "HEAD_V4_V6": ("record head, store host IPv6", message.HEADS[STORE_V6]),
+    "HEAD_V6_V6": ("record head, both hosts IPv6", message.HEADS[BORN_V6 | STORE_V6]),
+    "BLANK": ("end-of-file blank", message.BLANK),
+    "BATCH_ITEM_HEAD": ("batch item head", message.BATCH_ITEM_HEAD),
+    "CQ_ENTRY": ("consume-queue entry", queues.ENTRY),
+    "CQ_EXT_HEAD": ("consume-queue extension unit head", queues.EXT_HEAD),
+    "BATCH_CQ_ENTRY": ("batch-consume-queue entry", queues.BATCH_ENTRY),
+    "INDEX_HEADER": ("index header", index.HEADER),
+    "INDEX_SLOT": ("index hash slot", index.SLOT),
+    "INDEX_ENTRY": ("index entry", index.ENTRY),
+    "CHECKPOINT_HEAD": ("checkpoint", marks.CHECKPOINT_HEAD),
+    "TIMER_SLOT": ("timer-wheel slot", timer.SLOT),
+    "TIMER_LOG_UNIT": ("timer-log unit", timer.LOG_UNIT),
+    "TIMER_LOG_BLANK": ("timer-log blank", timer.LOG_BLANK),
+    "TIMER_CHECKPOINT": ("timer checkpoint", timer.CHECKPOINT),
+    "DLEDGER_ENTRY_HEAD": ("DLedger entry header", dledger.ENTRY_HEAD),
+    "DLEDGER_BLANK": ("DLedger end-of-file blank", dledger.BLANK),
+    "DLEDGER_INDEX_UNIT": ("DLedger index unit", dledger.INDEX_UNIT),
+}
+
+_HEADER = '''"""Fixed-size layouts ready to scan. Written by ``python -m formats.derive``; do not edit."""
+
+from formats.flat import Flat
+'''
+
+
+def flat_fields(layout: Struct) -> tuple[tuple[str, str], ...]:
+    """(name, struct code) of each field of a flat, fixed-size, big-endian construct layout.
+
+    Raises:
+        TypeError: a field has no fixed-width counterpart.
+    """
+    fields = []
+    for named in layout.subcons:
+        leaf = named.subcon if isinstance(named, Renamed) else named
+        if named.name and isinstance(leaf, FormatField) and leaf.fmtstr[0] == ">":
+            # by width, not by letter: construct's ">l" has 4 bytes
+            fields.append((named.name, {8: "q", 4: "i", 2: "h", 1: "b"}[leaf.length]))
+        elif named.name and isinstance(leaf, Bytes) and isinstance(leaf.length, int):
+            fields.append((named.name, f"{leaf.length}s"))
+        else:
+            raise TypeError(f"{named!r} has no fixed-width counterpart")
+    return tuple(fields)
+
+
+def source() -> str:
+    """The text of ``formats/derived.py``."""
+    parts = [_HEADER]
+    for variable, (name, layout) in LAYOUTS.items():
+        fields = [f'("{field}", "{code}"),' for field, code in flat_fields(layout)]
+        # as the formatter leaves it: a single field stays on one line
+        body = "(" + fields[0] + ")" if len(fields) == 1 else "(\n        " + "\n        ".join(fields) + "\n    )"
+        parts.append(f'\n{variable} = Flat(\n    "{name}",\n    {body},\n)')
+    return "".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(source())

@@ -1,0 +1,248 @@
+"""Fixed-size layouts ready to scan. Written by ``python -m formats.derive``; do not edit."""
+
+from formats.flat import Flat
+
+HEAD_V4_V4 = Flat(
+    "record head, both hosts IPv4",
+    (
+        ("total_size", "i"),
+        ("magic", "i"),
+        ("body_crc", "i"),
+        ("queue_id", "i"),
+        ("flag", "i"),
+        ("queue_offset", "q"),
+        ("physical_offset", "q"),
+        ("sys_flag", "i"),
+        ("born_timestamp", "q"),
+        ("born_address", "4s"),
+        ("born_port", "i"),
+        ("store_timestamp", "q"),
+        ("store_address", "4s"),
+        ("store_port", "i"),
+        ("reconsume_times", "i"),
+        ("prepared_transaction_offset", "q"),
+        ("body_length", "i"),
+    ),
+)
+HEAD_V6_V4 = Flat(
+    "record head, born host IPv6",
+    (
+        ("total_size", "i"),
+        ("magic", "i"),
+        ("body_crc", "i"),
+        ("queue_id", "i"),
+        ("flag", "i"),
+        ("queue_offset", "q"),
+        ("physical_offset", "q"),
+        ("sys_flag", "i"),
+        ("born_timestamp", "q"),
+        ("born_address", "16s"),
+        ("born_port", "i"),
+        ("store_timestamp", "q"),
+        ("store_address", "4s"),
+        ("store_port", "i"),
+        ("reconsume_times", "i"),
+        ("prepared_transaction_offset", "q"),
+        ("body_length", "i"),
+    ),
+)
+HEAD_V4_V6 = Flat(
+    "record head, store host IPv6",
+    (
+        ("total_size", "i"),
+        ("magic", "i"),
+        ("body_crc", "i"),
+        ("queue_id", "i"),
+        ("flag", "i"),
+        ("queue_offset", "q"),
+        ("physical_offset", "q"),
+        ("sys_flag", "i"),
+        ("born_timestamp", "q"),
+        ("born_address", "4s"),
+        ("born_port", "i"),
+        ("store_timestamp", "q"),
+        ("store_address", "16s"),
+        ("store_port", "i"),
+        ("reconsume_times", "i"),
+        ("prepared_transaction_offset", "q"),
+        ("body_length", "i"),
+    ),
+)
+HEAD_V6_V6 = Flat(
+    "record head, both hosts IPv6",
+    (
+        ("total_size", "i"),
+        ("magic", "i"),
+        ("body_crc", "i"),
+        ("queue_id", "i"),
+        ("flag", "i"),
+        ("queue_offset", "q"),
+        ("physical_offset", "q"),
+        ("sys_flag", "i"),
+        ("born_timestamp", "q"),
+        ("born_address", "16s"),
+        ("born_port", "i"),
+        ("store_timestamp", "q"),
+        ("store_address", "16s"),
+        ("store_port", "i"),
+        ("reconsume_times", "i"),
+        ("prepared_transaction_offset", "q"),
+        ("body_length", "i"),
+    ),
+)
+BLANK = Flat(
+    "end-of-file blank",
+    (
+        ("total_size", "i"),
+        ("magic", "i"),
+    ),
+)
+BATCH_ITEM_HEAD = Flat(
+    "batch item head",
+    (
+        ("total_size", "i"),
+        ("magic", "i"),
+        ("body_crc", "i"),
+        ("flag", "i"),
+        ("body_length", "i"),
+    ),
+)
+CQ_ENTRY = Flat(
+    "consume-queue entry",
+    (
+        ("physical_offset", "q"),
+        ("size", "i"),
+        ("tags_code", "q"),
+    ),
+)
+CQ_EXT_HEAD = Flat(
+    "consume-queue extension unit head",
+    (
+        ("unit_size", "h"),
+        ("tags_code", "q"),
+        ("store_timestamp", "q"),
+        ("bit_map_size", "h"),
+    ),
+)
+BATCH_CQ_ENTRY = Flat(
+    "batch-consume-queue entry",
+    (
+        ("physical_offset", "q"),
+        ("size", "i"),
+        ("tags_code", "q"),
+        ("store_timestamp", "q"),
+        ("base_queue_offset", "q"),
+        ("batch_size", "h"),
+        ("compacted_offset", "i"),
+        ("reserved", "i"),
+    ),
+)
+INDEX_HEADER = Flat(
+    "index header",
+    (
+        ("begin_timestamp", "q"),
+        ("end_timestamp", "q"),
+        ("begin_physical_offset", "q"),
+        ("end_physical_offset", "q"),
+        ("hash_slot_count", "i"),
+        ("index_count", "i"),
+    ),
+)
+INDEX_SLOT = Flat(
+    "index hash slot",
+    (("newest_entry", "i"),),
+)
+INDEX_ENTRY = Flat(
+    "index entry",
+    (
+        ("key_hash", "i"),
+        ("physical_offset", "q"),
+        ("seconds", "i"),
+        ("previous_entry", "i"),
+    ),
+)
+CHECKPOINT_HEAD = Flat(
+    "checkpoint",
+    (
+        ("physic_msg_timestamp", "q"),
+        ("logics_msg_timestamp", "q"),
+        ("index_msg_timestamp", "q"),
+        ("master_flushed_offset", "q"),
+        ("confirm_phy_offset", "q"),
+    ),
+)
+TIMER_SLOT = Flat(
+    "timer-wheel slot",
+    (
+        ("time", "q"),
+        ("first_position", "q"),
+        ("last_position", "q"),
+        ("count", "i"),
+        ("magic", "i"),
+    ),
+)
+TIMER_LOG_UNIT = Flat(
+    "timer-log unit",
+    (
+        ("size", "i"),
+        ("previous_position", "q"),
+        ("magic", "i"),
+        ("write_time", "q"),
+        ("delay", "i"),
+        ("physical_offset", "q"),
+        ("message_size", "i"),
+        ("topic_hash", "i"),
+        ("reserved", "q"),
+    ),
+)
+TIMER_LOG_BLANK = Flat(
+    "timer-log blank",
+    (
+        ("total_size", "i"),
+        ("zero", "q"),
+        ("magic", "i"),
+    ),
+)
+TIMER_CHECKPOINT = Flat(
+    "timer checkpoint",
+    (
+        ("last_read_time", "q"),
+        ("last_timer_log_flush_position", "q"),
+        ("last_timer_queue_offset", "q"),
+        ("master_timer_queue_offset", "q"),
+        ("state_version", "q"),
+        ("version_timestamp", "q"),
+        ("version_counter", "q"),
+    ),
+)
+DLEDGER_ENTRY_HEAD = Flat(
+    "DLedger entry header",
+    (
+        ("magic", "i"),
+        ("size", "i"),
+        ("index", "q"),
+        ("term", "q"),
+        ("position", "q"),
+        ("channel", "i"),
+        ("chain_crc", "i"),
+        ("body_crc", "i"),
+        ("body_size", "i"),
+    ),
+)
+DLEDGER_BLANK = Flat(
+    "DLedger end-of-file blank",
+    (
+        ("magic", "i"),
+        ("bytes_left", "i"),
+    ),
+)
+DLEDGER_INDEX_UNIT = Flat(
+    "DLedger index unit",
+    (
+        ("magic", "i"),
+        ("position", "q"),
+        ("size", "i"),
+        ("index", "q"),
+        ("term", "q"),
+    ),
+)

@@ -1,0 +1,170 @@
+"""Read one commit-log record, with every length bounded before use.
+
+The rules are those of ``CommitLog.checkMessageAndReturnSize`` (4.9.8 and 5.3.3; store-formats 9.1), told apart by name.
+"""
+
+import zlib
+from typing import NamedTuple
+
+from formats import derived
+from formats.endings import Ending
+from formats.layouts.codes import BORN_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_V6
+
+MIN_SIZE = 91  # V1, IPv4, no body, no topic, no properties
+SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+HEADS = {
+    0: derived.HEAD_V4_V4,
+    BORN_V6: derived.HEAD_V6_V4,
+    STORE_V6: derived.HEAD_V4_V6,
+    BORN_V6 | STORE_V6: derived.HEAD_V6_V6,
+}
+_LENGTH_AND_MAGIC = derived.BLANK.unpack_from
+_AT_SYS_FLAG = derived.HEAD_V4_V4.offsets["sys_flag"]
+
+
+class Record(NamedTuple):
+    """One stored record. ``body``, ``topic`` and ``properties`` are the stored bytes."""
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_address: bytes
+    born_port: int
+    store_timestamp: int
+    store_address: bytes
+    store_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+    body: bytes
+    topic: bytes
+    properties: bytes
+
+    @property
+    def version(self) -> int:
+        """1, or 2 for records with a two-byte topic length (5.1 and later)."""
+        return 2 if self.magic == MAGIC_V2 else 1
+
+
+class End(NamedTuple):
+    """No record here: what there is instead."""
+
+    ending: Ending
+    at: int  # byte in the buffer
+    reason: str
+    size: int = -1  # what the broker's check answers: 0 filler, > 0 lengths disagree by this claim, else -1
+
+
+def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> Record | End:
+    """The record at ``at`` of a buffer whose readable part ends at ``limit``.
+
+    Args:
+        crc: compare the body checksum too; dispatch does not.
+    """
+    room = limit - at
+    if room < 8:
+        if room <= 0:
+            return End(Ending.CLEAN, at, "end of the file")
+        rest = bytes(buf[at:limit])
+        if rest.strip(b"\0"):
+            return End(Ending.CUT, at, f"{room} bytes left, too few for a record")
+        return End(Ending.UNWRITTEN, at, "not written")
+    size, magic = _LENGTH_AND_MAGIC(buf, at)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        if magic == MAGIC_BLANK:
+            return End(Ending.FILLER, at, f"end-of-file blank of {size} bytes", 0)
+        if size == 0 and magic == 0:
+            return End(Ending.UNWRITTEN, at, "not written")
+        return End(Ending.DAMAGED, at, f"magic 0x{magic & 0xFFFFFFFF:08X} is no record's")
+    if size > room:
+        # 4.9.8 goes on reading and most often finds lengths that disagree; the name of the ending is what differs here
+        return End(Ending.CUT, at, f"record of {size} bytes, {room} left", _claim(buf, at, limit, size))
+    if size < MIN_SIZE:
+        return End(Ending.DAMAGED, at, f"record size {size} is below {MIN_SIZE}", _claim(buf, at, limit, size))
+    (sys_flag,) = derived.INDEX_SLOT.unpack_from(buf, at + _AT_SYS_FLAG)
+    layout = HEADS[sys_flag & 0x30]
+    body_at = at + layout.size
+    if body_at + 3 > limit:
+        return End(Ending.DAMAGED, at, "record ends inside its fixed fields")
+    head = layout.unpack_from(buf, at)
+    body_length = head[16]
+    topic_at = body_at + (body_length if body_length > 0 else 0)
+    if topic_at + 3 > limit:
+        return End(Ending.DAMAGED, at, f"body length {body_length} does not fit a record of {size} bytes")
+    if magic == MAGIC_V1:
+        topic_length = buf[topic_at]
+        if topic_length > 127:
+            return End(Ending.DAMAGED, at, f"topic length {topic_length - 256}")
+        topic_at += 1
+    else:
+        topic_length = buf[topic_at] << 8 | buf[topic_at + 1]
+        if topic_length > 0x7FFF:
+            return End(Ending.DAMAGED, at, f"topic length {topic_length - 0x10000}")
+        topic_at += 2
+    topic_end = topic_at + topic_length
+    if topic_end + 2 > limit:
+        return End(Ending.DAMAGED, at, f"topic length {topic_length} does not fit a record of {size} bytes")
+    properties_length = buf[topic_end] << 8 | buf[topic_end + 1]
+    if properties_length > 0x7FFF:
+        properties_length = 0
+    end = topic_end + 2 + properties_length
+    if end != at + size:
+        claim = size if end <= limit and size >= max(topic_length, properties_length) else -1
+        return End(Ending.DAMAGED, at, f"lengths add up to {end - at}, the record says {size}", claim)
+    body = bytes(buf[body_at : body_at + body_length]) if body_length > 0 else b""
+    if crc and body and (actual := zlib.crc32(body) & 0x7FFFFFFF) != head[2]:
+        return End(Ending.DAMAGED, at, f"body CRC is 0x{actual:08X}, the record says 0x{head[2] & 0xFFFFFFFF:08X}")
+    topic = bytes(buf[topic_at:topic_end])
+    properties = bytes(buf[topic_end + 2 : end])
+    if topic == SCHEDULE_TOPIC and (level := delay_property(properties)) is not None and not is_java_int(level):
+        return End(Ending.DAMAGED, at, f"delay level {level.decode('utf-8', 'replace')!r} is not a number")
+    return Record._make((*head, body, topic, properties))
+
+
+def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> int:
+    """What dispatch of 4.9.8 would skip for a record whose size field is out of bounds: the size, or -1 for "give up".
+
+    It reads fields one by one, into an array as long as the record claims to be, and compares the sum at the end.
+    """
+    if at + 40 > limit or size < 0:
+        return -1
+    (sys_flag,) = derived.INDEX_SLOT.unpack_from(buf, at + _AT_SYS_FLAG)
+    layout = HEADS[sys_flag & 0x30]
+    if at + layout.size > limit:
+        return -1
+    topic_at = at + layout.size + max(layout.unpack_from(buf, at)[16], 0)
+    if topic_at >= limit:
+        return -1
+    if _LENGTH_AND_MAGIC(buf, at)[1] == MAGIC_V1:
+        topic_length, topic_at = buf[topic_at], topic_at + 1
+        topic_length -= (topic_length & 0x80) << 1
+    else:
+        topic_length, topic_at = int.from_bytes(buf[topic_at : topic_at + 2], "big", signed=True), topic_at + 2
+    end = topic_at + topic_length + 2
+    if topic_length < 0 or end > limit:
+        return -1
+    properties_length = max(int.from_bytes(buf[end - 2 : end], "big", signed=True), 0)
+    if end + properties_length > limit or size < max(topic_length, properties_length):
+        return -1
+    return size
+
+
+def delay_property(properties: bytes) -> bytes | None:
+    """The value of DELAY, by the rule of :mod:`formats.properties` (the last of equal names wins)."""
+    if b"DELAY\x01" not in properties:
+        return None
+    from formats.properties import parse_raw
+
+    return parse_raw(properties).get(b"DELAY")
+
+
+def is_java_int(text: bytes) -> bool:
+    """Whether ``Integer.parseInt`` takes it (ASCII digits; other scripts' digits never occur in practice)."""
+    digits = text[1:] if text[:1] in (b"-", b"+") else text
+    return digits.isdigit() and -(2**31) <= int(text) < 2**31 if len(text) < 64 else False

@@ -1,0 +1,96 @@
+"""Small things that every format shares: Java's string hash, the 31-bit CRC, host addresses, system flags.
+
+Sources: java.lang.String, common.UtilAll.crc32, common.sysflag.MessageSysFlag, common.message.MessageDecoder.
+"""
+
+import zlib
+
+COMPRESSED = 0x1
+MULTI_TAGS = 0x2
+TRANSACTION_MASK = 0xC
+TRANSACTION_NONE = 0x0
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+BORN_V6 = 0x10
+STORE_V6 = 0x20
+NEED_UNWRAP = 0x40
+INNER_BATCH = 0x80
+COMPRESSION_MASK = 0x700
+
+_INT32 = 0xFFFFFFFF
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode``: over UTF-16 code units, wrapped to signed 32 bits."""
+    h = 0
+    if text.isascii():
+        for byte in text.encode():
+            h = (31 * h + byte) & _INT32
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for i in range(0, len(units), 2):
+            h = (31 * h + (units[i] << 8 | units[i + 1])) & _INT32
+    return h - (1 << 32) if h >> 31 else h
+
+
+def crc31(data: bytes | bytearray | memoryview) -> int:
+    """zlib's CRC-32 with the top bit cleared, as RocketMQ stores it."""
+    return zlib.crc32(data) & 0x7FFFFFFF
+
+
+def address_text(address: bytes) -> str:
+    """4 or 16 address bytes as Java's ``InetAddress.getHostAddress`` prints them.
+
+    IPv6 comes as eight groups without leading zeros and without ``::``; an IPv4-mapped one as IPv4, as Java reads it.
+    """
+    if len(address) == 16:
+        if address[:12] != b"\0" * 10 + b"\xff\xff":
+            return ":".join(f"{address[i] << 8 | address[i + 1]:x}" for i in range(0, 16, 2))
+        address = address[12:]
+    return ".".join(map(str, address))
+
+
+def host_text(address: bytes, port: int) -> str:
+    """``address:port``, the form that RocketMQ's own tools print."""
+    return f"{address_text(address)}:{port}"
+
+
+def parse_address(text: str) -> bytes:
+    """4 or 16 bytes of a numeric address; accepts ``::`` and brackets.
+
+    Raises:
+        ValueError: not a numeric address.
+    """
+    import ipaddress
+
+    return ipaddress.ip_address(text.strip("[]")).packed
+
+
+def parse_host(text: str) -> tuple[bytes, int]:
+    """Address bytes and port of ``address:port``.
+
+    Raises:
+        ValueError: no port, or not a numeric address.
+    """
+    address, colon, port = text.rpartition(":")
+    if not colon:
+        raise ValueError(f"{text!r} has no port")
+    return parse_address(address), int(port)
+
+
+def flag_names(sys_flag: int) -> list[str]:
+    """The set bits of a system flag in words."""
+    names = []
+    if sys_flag & COMPRESSED:
+        kind = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}.get(sys_flag & COMPRESSION_MASK, "unknown")
+        names.append(f"compressed:{kind}")
+    if sys_flag & MULTI_TAGS:
+        names.append("multi-tags")
+    names += [name for name in (("prepared", "commit", "rollback")[((sys_flag >> 2) & 3) - 1],) if sys_flag & 0xC]
+    for bit, name in ((BORN_V6, "born-v6"), (STORE_V6, "store-v6"), (NEED_UNWRAP, "need-unwrap")):
+        if sys_flag & bit:
+            names.append(name)
+    if sys_flag & INNER_BATCH:
+        names.append("inner-batch")
+    return names

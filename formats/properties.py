@@ -1,0 +1,65 @@
+"""Message properties: ``name 0x01 value`` items joined by ``0x02``.
+
+Source: common.message.MessageDecoder; store-formats 2.7, 2.8.
+"""
+
+from formats.errors import BadLength
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+UNIQ_KEY = "UNIQ_KEY"
+DELAY = "DELAY"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QID = "REAL_QID"
+INNER_NUM = "INNER_NUM"
+INNER_BASE = "INNER_BASE"
+MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+
+_NAME_VALUE = 1
+_SEPARATOR = 2
+CRC32_NAME = b"__CRC32#"
+CRC32_SIZE = 20  # bytes that the whole-record CRC property takes at the end of the record
+
+
+def parse_raw(data: bytes) -> dict[bytes, bytes]:
+    """Name to value as bytes, by Java's own rule of 4.9.1 and later.
+
+    Items shorter than three bytes, without a name or without a value are passed over; a value may hold ``0x01``; of
+    equal names the last wins.
+    """
+    found: dict[bytes, bytes] = {}
+    for item in data.split(b"\x02"):
+        name, sep, value = item.partition(b"\x01")
+        if name and sep and value:
+            found[name] = value
+    return found
+
+
+def parse(data: bytes) -> dict[str, str]:
+    """As :func:`parse_raw`, decoded; malformed UTF-8 becomes U+FFFD as it does in Java."""
+    return {n.decode("utf-8", "replace"): v.decode("utf-8", "replace") for n, v in parse_raw(data).items()}
+
+
+def build(properties: dict[str, str], *, trailing_separator: bool = False) -> bytes:
+    """The stored form. 4.9.1 to 5.1.4 write no separator after the last item, earlier and later versions do.
+
+    Raises:
+        BadLength: longer than the 32,767 bytes that the two-byte length field can say.
+    """
+    data = b"\x02".join(f"{name}\x01{value}".encode() for name, value in properties.items())
+    if trailing_separator and data:
+        data += b"\x02"
+    if len(data) > 0x7FFF:
+        raise BadLength(0, f"properties of {len(data)} bytes, at most 32767 fit")
+    return data
+
+
+def split_keys(keys: str) -> list[str]:
+    """The application's keys: separated by one space, empty ones dropped (store.index.IndexService)."""
+    return [key for key in keys.split(" ") if key]
+
+
+def crc_property(crc: int) -> bytes:
+    """The 20 bytes of the property ``__CRC32#`` (5.2 and later): decimal digits, least significant first, padded."""
+    return CRC32_NAME + b"\x01" + str(crc)[::-1].ljust(10, "0").encode() + b"\x02"
