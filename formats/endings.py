@@ -1,6 +1,7 @@
 """What a reader can find where it hoped for another unit. Five answers, not one -1."""
 
 from enum import Enum
+from typing import NamedTuple
 
 
 class Ending(Enum):
@@ -11,3 +12,20 @@ class Ending(Enum):
     UNWRITTEN = "unwritten"  # zero bytes: nothing was ever written here
     CUT = "cut"  # a unit begins and the buffer ends inside it
     DAMAGED = "damaged"  # bytes that are neither
+
+
+class End(NamedTuple):
+    """Where a run of units stops, and why."""
+
+    ending: Ending
+    at: int  # byte in the buffer
+    reason: str
+
+
+def short_tail(buf: bytes | memoryview, at: int, limit: int, unit: str) -> End:
+    """The end for a tail that is too short to be judged: nothing left, zero bytes, or the beginning of a unit."""
+    if at >= limit:
+        return End(Ending.CLEAN, at, "end of the file")
+    if bytes(buf[at:limit]).strip(b"\0"):
+        return End(Ending.CUT, at, f"{limit - at} bytes left, too few for a {unit}")
+    return End(Ending.UNWRITTEN, at, "not written")

@@ -59,6 +59,7 @@ class End(NamedTuple):
     at: int  # byte in the buffer
     reason: str
     size: int = -1  # what the broker's check answers: 0 filler, > 0 lengths disagree by this claim, else -1
+    consumed: int = 0  # bytes that check has read when it answers a size > 0
 
 
 def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> Record | End:
@@ -84,9 +85,9 @@ def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> R
         return End(Ending.DAMAGED, at, f"magic 0x{magic & 0xFFFFFFFF:08X} is no record's")
     if size > room:
         # 4.9.8 goes on reading and most often finds lengths that disagree; the name of the ending is what differs here
-        return End(Ending.CUT, at, f"record of {size} bytes, {room} left", _claim(buf, at, limit, size))
+        return End(Ending.CUT, at, f"record of {size} bytes, {room} left", *_claim(buf, at, limit, size))
     if size < MIN_SIZE:
-        return End(Ending.DAMAGED, at, f"record size {size} is below {MIN_SIZE}", _claim(buf, at, limit, size))
+        return End(Ending.DAMAGED, at, f"record size {size} is below {MIN_SIZE}", *_claim(buf, at, limit, size))
     (sys_flag,) = derived.INDEX_SLOT.unpack_from(buf, at + _AT_SYS_FLAG)
     layout = HEADS[sys_flag & 0x30]
     body_at = at + layout.size
@@ -116,7 +117,7 @@ def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> R
     end = topic_end + 2 + properties_length
     if end != at + size:
         claim = size if end <= limit and size >= max(topic_length, properties_length) else -1
-        return End(Ending.DAMAGED, at, f"lengths add up to {end - at}, the record says {size}", claim)
+        return End(Ending.DAMAGED, at, f"lengths add up to {end - at}, the record says {size}", claim, end - at)
     body = bytes(buf[body_at : body_at + body_length]) if body_length > 0 else b""
     if crc and body and (actual := zlib.crc32(body) & 0x7FFFFFFF) != head[2]:
         return End(Ending.DAMAGED, at, f"body CRC is 0x{actual:08X}, the record says 0x{head[2] & 0xFFFFFFFF:08X}")
@@ -127,20 +128,20 @@ def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> R
     return Record._make((*head, body, topic, properties))
 
 
-def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> int:
-    """What dispatch of 4.9.8 would skip for a record whose size field is out of bounds: the size, or -1 for "give up".
+def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> tuple[int, int]:
+    """What dispatch of 4.9.8 makes of a record whose size field is out of bounds: (size, bytes read) or (-1, 0).
 
     It reads fields one by one, into an array as long as the record claims to be, and compares the sum at the end.
     """
     if at + 40 > limit or size < 0:
-        return -1
+        return -1, 0
     (sys_flag,) = derived.INDEX_SLOT.unpack_from(buf, at + _AT_SYS_FLAG)
     layout = HEADS[sys_flag & 0x30]
     if at + layout.size > limit:
-        return -1
+        return -1, 0
     topic_at = at + layout.size + max(layout.unpack_from(buf, at)[16], 0)
     if topic_at >= limit:
-        return -1
+        return -1, 0
     if _LENGTH_AND_MAGIC(buf, at)[1] == MAGIC_V1:
         topic_length, topic_at = buf[topic_at], topic_at + 1
         topic_length -= (topic_length & 0x80) << 1
@@ -148,11 +149,12 @@ def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> int:
         topic_length, topic_at = int.from_bytes(buf[topic_at : topic_at + 2], "big", signed=True), topic_at + 2
     end = topic_at + topic_length + 2
     if topic_length < 0 or end > limit:
-        return -1
+        return -1, 0
     properties_length = max(int.from_bytes(buf[end - 2 : end], "big", signed=True), 0)
-    if end + properties_length > limit or size < max(topic_length, properties_length):
-        return -1
-    return size
+    end += properties_length
+    if end > limit or size < max(topic_length, properties_length):
+        return -1, 0
+    return size, end - at
 
 
 def delay_property(properties: bytes) -> bytes | None:

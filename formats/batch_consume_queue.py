@@ -1,0 +1,97 @@
+"""Batch consume queue of 5.x: a plain array of 46-byte entries, one per inner batch.
+
+Source: org.apache.rocketmq.store.queue.BatchConsumeQueue and SparseConsumeQueue (the compaction queue, whose files may
+end early with an end unit); store-formats 4.3. The position of an entry says nothing of queue offsets: find by
+``base_queue_offset``, which increases.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.derived import BATCH_CQ_ENTRY
+from formats.endings import End, Ending, short_tail
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Entries = np.ndarray[Any, np.dtype[Any]]
+
+SIZE = BATCH_CQ_ENTRY.size
+_CHUNK = 1 << 16
+
+
+class Entry(NamedTuple):
+    """One entry, as stored."""
+
+    physical_offset: int  # of the inner-batch record
+    size: int  # of that record, bytes
+    tags_code: int
+    store_timestamp: int  # ms
+    base_queue_offset: int  # of the batch's first message
+    batch_size: int  # messages
+    compacted_offset: int = -1
+    reserved: int = 0
+
+    @property
+    def next_queue_offset(self) -> int:
+        """Queue offset after the batch's last message."""
+        return self.base_queue_offset + self.batch_size
+
+
+END_UNIT = Entry(-1, 0, 0, 0, 0, 0, -1, 0)
+
+
+def is_valid(entry: Entry) -> bool:
+    """Whether the broker takes an entry for one."""
+    return entry.physical_offset >= 0 and entry.size > 0 and entry.base_queue_offset >= 0 and entry.batch_size > 0
+
+
+def read(buf: bytes | memoryview, at: int, limit: int) -> Entry | End:
+    """The entry at ``at`` of a buffer whose readable part ends at ``limit``; an end unit ends a sparse file."""
+    if limit - at < SIZE:
+        return short_tail(buf, at, limit, "batch-consume-queue entry")
+    entry = Entry._make(BATCH_CQ_ENTRY.unpack_from(buf, at))
+    if is_valid(entry):
+        return entry
+    if entry == END_UNIT:
+        return End(Ending.FILLER, at, "end unit")
+    if not any(entry):
+        return End(Ending.UNWRITTEN, at, "not written")
+    return End(Ending.DAMAGED, at, "neither an entry nor an end unit")
+
+
+def entries(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Entry | End]]:
+    """(byte, entry) in order from ``at``; the last item is the :class:`End`."""
+    limit = len(buf)
+    while True:
+        entry = read(buf, at, limit)
+        yield at, entry
+        if isinstance(entry, End):
+            return
+        at += SIZE
+
+
+def as_array(buf: bytes | memoryview) -> "Entries":
+    """Whole entries as a record array of shape (n,), without copying; a partial one at the end is left out."""
+    import numpy as np
+
+    return np.frombuffer(buf, BATCH_CQ_ENTRY.dtype, count=len(buf) // SIZE)
+
+
+def valid_prefix(array: "Entries") -> int:
+    """Number of entries before the first invalid one."""
+    import numpy as np
+
+    for start in range(0, len(array), _CHUNK):
+        part = array[start : start + _CHUNK]
+        bad = (part["physical_offset"] < 0) | (part["size"] <= 0)
+        bad |= (part["base_queue_offset"] < 0) | (part["batch_size"] <= 0)
+        found = np.flatnonzero(bad)
+        if len(found):
+            return start + int(found[0])
+    return len(array)
+
+
+def build(rows: Iterable[tuple[int, int, int, int, int, int, int, int]]) -> bytes:
+    """Stored form of entries, one after the other."""
+    return b"".join(BATCH_CQ_ENTRY.pack(*row) for row in rows)

@@ -1,0 +1,281 @@
+"""The JSON dialect of the brokers' configuration files (fastjson 1.2), read tolerantly and written exactly.
+
+Not quite JSON: integer keys stand bare (``{0:12,1:5}``), an object that occurs twice is written once and then referred
+to (``{"$ref":"$.topicConfigTable.Copy.attributes"}``). What a broker's parser accepts is accepted here as well: keys
+without quotes, single quotes, one trailing comma, comments, a byte-order mark, raw control characters within strings,
+``\\x41`` and ``\\0``–``\\7`` (``com.alibaba.fastjson.parser.JSONLexerBase``, ``DefaultJSONParser``; 1.2.69 and 1.2.83).
+
+Text is UTF-8. Bytes that are not (a 4.9 broker writes in its platform's charset) are kept as U+DC80–U+DCFF, Python's
+``surrogateescape``, so that writing gives the same bytes again. An escape that names one of these code points alone
+reads as U+FFFD; Java could not write it either.
+"""
+
+import re
+from collections.abc import Sequence
+
+from formats.config_write import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, Value, dumps
+from formats.errors import BadText
+
+__all__ = ["MAX_DEPTH", "MAX_NUMBER", "Inline", "Key", "Real", "Value", "dumps", "loads", "loads_prefix", "locate"]
+
+_BOM = b"\xef\xbb\xbf"
+# Possessive throughout: a match never steps back, so reading stays linear whatever the bytes are.
+_COMMENT = r"/\*(?s:.*?)\*/|//[^\n]*+"
+_BLANK = re.compile(rf"(?:[ \t\r\n\f\b]++|{_COMMENT})*+")
+_TAIL = re.compile(rf"(?:[\x00-\x20\x7f]++|{_COMMENT})*+")  # behind the value fastjson skips any control character
+_STRING = {quote: re.compile(rf"{quote}((?:[^{quote}\\]++|\\.)*+){quote}", re.DOTALL) for quote in "\"'"}
+_ESCAPE = re.compile(
+    r"\\(?:u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})"
+    r"|[ux](?:(?<=u)([0-9A-Fa-f]{4})|(?<=x)([0-9A-Fa-f]{2}))|(.))",
+    re.DOTALL,
+)
+_SINGLE = dict(zip("btnvfFr\"'/\\01234567", "\b\t\n\v\f\f\r\"'/\\\0\1\2\3\4\5\6\7", strict=True))
+_NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
+_INTEGER = re.compile(r"-?[0-9]++")
+_NAME = re.compile(r"(?:[A-Za-z_$]|[^\x00-\x7f])(?:[A-Za-z0-9_$]|[^\x00-\x7f])*+")
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+_PATH = re.compile(r"\$(?:\.(?:\\.|[^.\[\]\\])*+|\[-?[0-9]{1,20}\])*+", re.DOTALL)
+_STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])*+)|\[(-?[0-9]{1,20})\]", re.DOTALL)
+
+_Container = list[Value] | dict[Key, Value]
+# (id of a container, key or index) → character where that value begins; and the container, so that its id stays its own
+_Marks = dict[tuple[int, Key], tuple[int, _Container]]
+
+
+def loads(data: bytes, *, cycles: bool = True) -> Value:
+    """Read a whole file.
+
+    A bare integer key becomes an ``int``, any other key a ``str``; of equal keys the last counts. A reference becomes
+    the very object that it names, which must be an object that began before it, as in every file that fastjson wrote;
+    ``@``, ``..`` and ``$`` name objects that contain the reference, so the value then contains itself. Behind the
+    value, blanks, comments and control characters are allowed.
+
+    Args:
+        data: the file.
+        cycles: False to refuse a value that contains itself; no configuration class does.
+
+    Raises:
+        BadText: anything else. ``at`` is the byte that cannot be read on: for an unclosed string its quote, for bytes
+            behind the value the first of them, for a file that ends too early its length.
+    """
+    reader = _Reader(data, cycles)
+    value, end = reader.read()
+    tail = reader.skip(_TAIL, end)
+    if tail < len(reader.text):
+        raise reader.error(tail, "bytes follow the end of the JSON value")
+    return value
+
+
+def loads_prefix(data: bytes, *, cycles: bool = True) -> tuple[Value, int]:
+    """Read the value that a file begins with, and say at which byte it ends; what follows is not looked at.
+
+    For files whose end is stale: a broker that rewrites in place can leave the end of the longer file that was there
+    before (apache/rocketmq#9328).
+
+    Raises:
+        BadText: as `loads`, except for what follows the value.
+    """
+    reader = _Reader(data, cycles)
+    value, end = reader.read()
+    return value, reader.byte(end)
+
+
+def locate(data: bytes, path: Sequence[Key]) -> int:
+    """The byte at which the value under a path of keys and list indices begins; 0 if there is none.
+
+    It reads the file once more, so it is for error messages.
+
+    Raises:
+        BadText: as `loads`, except for what follows the value.
+    """
+    marks: _Marks = {}
+    reader = _Reader(data, cycles=True, marks=marks)
+    value, _ = reader.read()
+    at, _ = marks[id(reader.top), 0]
+    for key in path:
+        if (id(value), key) not in marks:
+            return 0
+        at, _ = marks[id(value), key]
+        value = value[key]  # type: ignore[index]  # marked, so it is a container that has the key
+    return reader.byte(at)
+
+
+class _Reader:
+    def __init__(self, data: bytes, cycles: bool, marks: _Marks | None = None) -> None:
+        self.base = len(_BOM) if data.startswith(_BOM) else 0
+        self.text = str(memoryview(data)[self.base :], "utf-8", "surrogateescape")
+        self.cycles = cycles
+        self.marks = marks
+        self.top: list[Value] = []  # the top value is its only item
+
+    def byte(self, at: int) -> int:
+        return self.base + len(self.text[:at].encode("utf-8", "surrogateescape"))
+
+    def error(self, at: int, reason: str) -> BadText:
+        return BadText(self.byte(at), reason)
+
+    def skip(self, blanks: re.Pattern[str], at: int) -> int:
+        found = blanks.match(self.text, at)
+        assert found  # it matches nothing as well
+        return found.end()
+
+    def read(self) -> tuple[Value, int]:
+        """The value at the start and the character behind it. A loop with a stack, so depth is ours to bound."""
+        text = self.text
+        inside: _Container = self.top
+        key: Key = 0
+        outer: list[tuple[_Container, Key]] = []  # what is open around `inside`, and under which key
+        at = self.skip(_BLANK, 0)
+        while True:
+            first = text[at : at + 1]
+            if self.marks is not None:
+                self.marks[id(inside), key] = at, inside
+            if first in ("{", "["):
+                if len(outer) == MAX_DEPTH:
+                    raise self.error(at, f"nested deeper than {MAX_DEPTH} levels")
+                start, at = at + 1, self.skip(_BLANK, at + 1)
+                opened: _Container
+                if first == "{":
+                    opened = {}
+                elif "\n" in text[start:at] or text.startswith("]", at):
+                    opened = []
+                else:
+                    opened = Inline()
+                _put(inside, key, opened)
+                outer.append((inside, key))
+                inside = opened
+                more = not text.startswith(_closing(inside), at)
+            else:
+                item, at = self._scalar(at, first)
+                _put(inside, key, item)
+                more = False
+            while not more:  # a value ended: close what ends with it, until another one must come
+                if inside is self.top:
+                    return self.top[0], at
+                at = self.skip(_BLANK, at)
+                closing = _closing(inside)
+                if text.startswith(",", at):
+                    at = self.skip(_BLANK, at + 1)
+                    more = not text.startswith(closing, at)  # a comma may stand before the closing bracket
+                elif not text.startswith(closing, at):
+                    raise self._unexpected(at, f"',' or '{closing}'")
+                if not more:
+                    at += 1
+                    closed = inside
+                    inside, key = outer.pop()
+                    self._resolve(closed, inside, key, outer, at)
+            if isinstance(inside, dict):
+                key, at = self._key(at)
+                at = self.skip(_BLANK, at)
+            else:
+                key = len(inside)
+
+    def _key(self, at: int) -> tuple[Key, int]:
+        key: Key
+        first = self.text[at : at + 1]
+        if first and first in "\"'":
+            key, end = self._string(at, first)
+        elif number := _INTEGER.match(self.text, at):
+            key, end = self._number(number), number.end()
+        elif name := _NAME.match(self.text, at):
+            key, end = name.group(), name.end()
+        else:
+            raise self._unexpected(at, "a key")
+        end = self.skip(_BLANK, end)
+        if not self.text.startswith(":", end):
+            raise self._unexpected(end, "':'")
+        return key, end + 1
+
+    def _scalar(self, at: int, first: str) -> tuple[Value, int]:
+        if first and first in "\"'":
+            return self._string(at, first)
+        if number := _NUMBER.match(self.text, at):
+            return (self._number(number) if _INTEGER.fullmatch(number.group()) else self._real(number)), number.end()
+        name = _NAME.match(self.text, at)
+        if name is None or name.group() not in _WORDS:
+            raise self._unexpected(at, "a value")
+        return _WORDS[name.group()], name.end()
+
+    def _number(self, found: re.Match[str]) -> int:
+        self._bounded(found)
+        return int(found.group())
+
+    def _real(self, found: re.Match[str]) -> Real:
+        self._bounded(found)
+        return Real(found.group())
+
+    def _bounded(self, found: re.Match[str]) -> None:
+        if (length := found.end() - found.start()) > MAX_NUMBER:
+            raise self.error(found.start(), f"a number of {length} characters")
+
+    def _string(self, at: int, quote: str) -> tuple[str, int]:
+        found = _STRING[quote].match(self.text, at)
+        if found is None:
+            raise self.error(at, "a string without its closing quote")
+        raw = found.group(1)
+        if "\\" not in raw:
+            return raw, found.end()
+
+        def plain(escape: re.Match[str]) -> str:
+            high, low, unit, byte, single = escape.groups()
+            if high:
+                return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
+            if unit or byte:
+                char = chr(int(unit or byte, 16))
+                return "\ufffd" if "\udc80" <= char <= "\udcff" else char
+            if single not in _SINGLE:
+                raise self.error(at + 1 + escape.start(), "an escape that the dialect does not have")
+            return _SINGLE[single]
+
+        return _ESCAPE.sub(plain, raw), found.end()
+
+    def _resolve(
+        self, closed: _Container, inside: _Container, key: Key, outer: list[tuple[_Container, Key]], at: int
+    ) -> None:
+        """Put the object that a reference names in the place of the reference that just ended."""
+        if not isinstance(closed, dict) or len(closed) != 1 or not isinstance(path := closed.get("$ref"), str):
+            return
+        target: Value
+        if path == "@":
+            target = inside
+        elif path == "..":
+            target = outer[-1][0] if outer else None
+        elif _PATH.fullmatch(path):
+            target = _follow(self.top[0], path)
+        else:
+            return  # to fastjson as well an object like any other
+        if not isinstance(target, dict) or target is closed:
+            raise self.error(at - 1, "a reference to something that is no object before it")
+        if not self.cycles and (target is inside or any(target is container for container, _ in outer)):
+            raise self.error(at - 1, "a reference to an object that contains it")
+        inside[key] = target  # type: ignore[index]  # its key, or the index of its last item
+
+    def _unexpected(self, at: int, wanted: str) -> BadText:
+        if at >= len(self.text):
+            return self.error(at, f"the text ends where {wanted} must come")
+        return self.error(at, f"{self.text[at]!a} where {wanted} must come")
+
+
+def _closing(container: _Container) -> str:
+    return "}" if isinstance(container, dict) else "]"
+
+
+def _put(inside: _Container, key: Key, item: Value) -> None:
+    if isinstance(inside, dict):
+        inside.pop(key, None)  # the last of equal keys, at its own place: what it holds may refer to what came between
+        inside[key] = item
+    else:
+        inside.append(item)
+
+
+def _follow(value: Value, path: str) -> Value:
+    for step, index in _STEP.findall(path):
+        key: Key = int(index) if index else re.sub(r"\\(.)", r"\1", step, flags=re.DOTALL)
+        if isinstance(value, dict):
+            # A bare key is named by number, a quoted one by text, whichever way this file has it.
+            value = value.get(key, value.get(str(key)) if index else None)
+        elif isinstance(value, list) and isinstance(key, int) and 0 <= key < len(value):
+            value = value[key]
+        else:
+            return None
+    return value

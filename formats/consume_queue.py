@@ -1,0 +1,123 @@
+"""Consume queue: a plain array of 20-byte entries, one per message.
+
+Source: org.apache.rocketmq.store.ConsumeQueue, and ConsumeQueueExt for the addresses; store-formats 3, 4.1, 4.4. Entry
+``q`` of the queue lies at byte ``20 * q`` of the queue's own offset space; files are named by byte offset.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.derived import CQ_ENTRY
+from formats.errors import BadLength, Truncated
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Entries = np.ndarray[Any, np.dtype[Any]]
+
+SIZE = CQ_ENTRY.size
+FILLER_SIZE = 2**31 - 1
+EXT_BOUND = -(2**31) - 1  # a tags code at or below it is an address; no hash and no time of a message reaches it
+_CHUNK = 1 << 16
+
+
+class Entry(NamedTuple):
+    """One entry, as stored."""
+
+    physical_offset: int  # of the record's first byte in the commit log
+    size: int  # of the record, bytes
+    tags_code: int  # tag hash, or deliver time (ms) in the delay topic, or an extension address
+
+
+UNWRITTEN = Entry(0, 0, 0)
+FILLER = Entry(0, FILLER_SIZE, 0)  # stands before the first entry of a queue that begins inside a file
+
+
+def is_valid(physical_offset: int, size: int) -> bool:
+    """Whether the broker takes an entry for one; a filler is taken for one too."""
+    return physical_offset >= 0 and size > 0
+
+
+def read(buf: bytes | memoryview, at: int = 0) -> Entry:
+    """The entry at byte ``at``.
+
+    Raises:
+        Truncated: the buffer ends inside it.
+    """
+    if not 0 <= at <= len(buf) - SIZE:
+        raise Truncated(at, "consume-queue entry ends outside its file")
+    return Entry._make(CQ_ENTRY.unpack_from(buf, at))
+
+
+def entries(buf: bytes | memoryview) -> Iterator[Entry]:
+    """Whole entries in order, valid or not; a partial one at the end is left out."""
+    whole = memoryview(buf)[: len(buf) // SIZE * SIZE]
+    return map(Entry._make, CQ_ENTRY.iter_unpack(whole))
+
+
+def as_array(buf: bytes | memoryview) -> "Entries":
+    """Whole entries as a record array of shape (n,), without copying; a partial one at the end is left out.
+
+    Fields are those of :class:`Entry`, big-endian as stored. The array is read-only where the buffer is.
+    """
+    import numpy as np
+
+    return np.frombuffer(buf, CQ_ENTRY.dtype, count=len(buf) // SIZE)
+
+
+def valid_prefix(array: "Entries") -> int:
+    """Number of entries before the first invalid one."""
+    import numpy as np
+
+    # a part at a time: most files are either full or end early
+    for start in range(0, len(array), _CHUNK):
+        part = array[start : start + _CHUNK]
+        bad = np.flatnonzero((part["physical_offset"] < 0) | (part["size"] <= 0))
+        if len(bad):
+            return start + int(bad[0])
+    return len(array)
+
+
+def leading_filler(array: "Entries") -> int:
+    """Number of filler entries that the file begins with."""
+    import numpy as np
+
+    for start in range(0, len(array), _CHUNK):
+        part = array[start : start + _CHUNK]
+        filler = (part["physical_offset"] == 0) & (part["size"] == FILLER_SIZE) & (part["tags_code"] == 0)
+        other = np.flatnonzero(~filler)
+        if len(other):
+            return start + int(other[0])
+    return len(array)
+
+
+def is_ext_address(tags_code: int) -> bool:
+    """Whether the tags code of an entry is the address of an extension unit."""
+    return tags_code <= EXT_BOUND
+
+
+def ext_address(offset: int) -> int:
+    """The tags code that points to byte ``offset`` of the queue's extension.
+
+    Raises:
+        BadLength: no address can say this offset.
+    """
+    if not 0 <= offset <= EXT_BOUND + 2**63:
+        raise BadLength(0, f"extension offset {offset} has no address")
+    return offset - 2**63
+
+
+def real_offset(address: int) -> int:
+    """Byte offset in the queue's extension that an address points to.
+
+    Raises:
+        BadLength: the value is no address.
+    """
+    if not -(2**63) <= address <= EXT_BOUND:
+        raise BadLength(0, f"{address} is no extension address")
+    return address + 2**63
+
+
+def build(rows: Iterable[tuple[int, int, int]]) -> bytes:
+    """Stored form of (physical offset, size, tags code) rows, one after the other."""
+    return b"".join(CQ_ENTRY.pack(*row) for row in rows)

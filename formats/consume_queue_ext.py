@@ -1,0 +1,107 @@
+"""Consume-queue extension: variable units with the real tags code, the store time and a filter's bit map.
+
+Source: org.apache.rocketmq.store.ConsumeQueueExt; store-formats 4.4. Queue entries point here by
+:func:`formats.consume_queue.ext_address`.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from formats.derived import CQ_EXT_HEAD
+from formats.endings import End, Ending, short_tail
+from formats.errors import BadLength
+
+HEAD_SIZE = CQ_EXT_HEAD.size
+MAX_SIZE = 2**15 - 1
+RESERVE = 4  # bytes that stay free behind every unit, so that the end mark always fits
+END_MARK = b"\xff\xff"  # -1 where the next unit's size would be: the rest of the file is not used
+
+
+class Unit(NamedTuple):
+    """One unit, as stored."""
+
+    unit_size: int
+    tags_code: int
+    store_timestamp: int  # ms
+    bit_map_size: int  # bytes; below 1 there is no map
+    bit_map: bytes
+
+
+def read(buf: bytes | memoryview, at: int, limit: int) -> Unit | End:
+    """The unit at ``at`` of a buffer whose readable part ends at ``limit``.
+
+    The broker ends a file at any size below 1. Here a size of -1 is the writer's mark, 0 unwritten, the others damage;
+    and a size that disagrees with the bit map's is damage, for the broker's own two readers would part ways there.
+    """
+    room = limit - at
+    if room < 2:
+        return short_tail(buf, at, limit, "unit")
+    size = int.from_bytes(buf[at : at + 2], "big", signed=True)
+    if size == -1:
+        return End(Ending.FILLER, at, "end mark")
+    if size == 0:
+        return End(Ending.UNWRITTEN, at, "not written")
+    if size < HEAD_SIZE:
+        return End(Ending.DAMAGED, at, f"unit size {size}")
+    if size > room:
+        return End(Ending.CUT, at, f"unit of {size} bytes, {room} left")
+    head = CQ_EXT_HEAD.unpack_from(buf, at)
+    map_size = max(head[3], 0)
+    if size != HEAD_SIZE + map_size:
+        return End(Ending.DAMAGED, at, f"unit size {size} with a bit map of {head[3]} bytes")
+    return Unit._make((*head, bytes(buf[at + HEAD_SIZE : at + size])))
+
+
+def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Unit | End]]:
+    """(byte, unit) in order from ``at``; the last item is the :class:`End`."""
+    limit = len(buf)
+    while True:
+        unit = read(buf, at, limit)
+        yield at, unit
+        if isinstance(unit, End):
+            return
+        at += unit.unit_size
+
+
+def build_unit(tags_code: int, store_timestamp: int, bit_map: bytes = b"") -> bytes:
+    """Stored form of one unit.
+
+    Raises:
+        BadLength: the bit map does not fit the two-byte size.
+    """
+    size = HEAD_SIZE + len(bit_map)
+    if size > MAX_SIZE:
+        raise BadLength(0, f"bit map of {len(bit_map)} bytes, at most {MAX_SIZE - HEAD_SIZE} fit")
+    return CQ_EXT_HEAD.pack(size, tags_code, store_timestamp, len(bit_map)) + bit_map
+
+
+def fits(position: int, unit_size: int, file_size: int) -> bool:
+    """Whether the broker places a unit at ``position`` of a file, or ends the file there."""
+    return unit_size <= file_size - position - RESERVE
+
+
+def build_file(packed: Iterable[bytes], size: int, *, ended: bool = False) -> bytes:
+    """One whole file of built units.
+
+    Args:
+        size: of the file, bytes.
+        ended: write the end mark, as the broker does before it goes on in the next file.
+
+    Raises:
+        BadLength: a unit does not fit by the rule of :func:`fits`, or the end mark does not.
+    """
+    out = bytearray()
+    for unit in packed:
+        if not fits(len(out), len(unit), size):
+            raise BadLength(len(out), f"unit of {len(unit)} bytes, {size - len(out)} left, {RESERVE} of them reserved")
+        out += unit
+    if ended:
+        if len(out) + len(END_MARK) > size:
+            raise BadLength(len(out), "no room for the end mark")
+        out += END_MARK
+    return bytes(out.ljust(size, b"\0"))
+
+
+def has_bit(bit_map: bytes, number: int) -> bool:
+    """Whether a bit of a consumer filter's map is set; bits beyond the map are not."""
+    return 0 <= number < 8 * len(bit_map) and bool(bit_map[number >> 3] >> (number & 7) & 1)

@@ -1,0 +1,170 @@
+"""DLedger store: entries that wrap commit-log records, index units, and two small property files.
+
+Source: io.openmessaging.storage.dledger (0.3.x), org.apache.rocketmq.store.dledger.DLedgerCommitLog; store-formats 8.8.
+The record inside an entry says ``position + 48`` as its physical offset, and so do queue and index entries.
+"""
+
+from typing import NamedTuple
+
+from formats.derived import BLANK, DLEDGER_BLANK, DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT
+from formats.endings import End, Ending, short_tail
+from formats.errors import BadLength, BadText
+from formats.layouts.codes import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+
+HEAD_SIZE = DLEDGER_ENTRY_HEAD.size
+INDEX_UNIT_SIZE = DLEDGER_INDEX_UNIT.size
+INDEX_FILE_SIZE = INDEX_UNIT_SIZE * 5 * 1024 * 1024
+MAGIC_ENTRY = 1
+MAGIC_END = -1
+
+
+class Entry(NamedTuple):
+    """The header of an entry, as stored; the body follows it."""
+
+    magic: int
+    size: int  # header and body, bytes
+    index: int  # type: ignore[assignment]
+    term: int
+    position: int  # absolute, of the entry
+    channel: int
+    chain_crc: int
+    body_crc: int
+    body_size: int
+
+
+class IndexUnit(NamedTuple):
+    """Where the entry of an index lies; unit ``n`` of the index file is at byte ``32 * n``."""
+
+    magic: int
+    position: int
+    size: int
+    index: int  # type: ignore[assignment]
+    term: int
+
+
+def kind_at(buf: bytes | memoryview, at: int, limit: int) -> str:
+    """``record``, ``record-blank``, ``entry``, ``blank``, ``unwritten`` or ``unknown``: what begins at ``at``.
+
+    A store that was converted to DLedger keeps its older plain files, so readers must tell them apart. A record's
+    magic counts first: 1 at byte 0 could as well be a record's size.
+    """
+    if limit - at < BLANK.size:
+        return "unknown" if bytes(buf[max(at, 0) : max(limit, 0)]).strip(b"\0") else "unwritten"
+    first, second = BLANK.unpack_from(buf, at)
+    if second in (MAGIC_V1, MAGIC_V2):
+        return "record"
+    if second == MAGIC_BLANK:
+        return "record-blank"
+    if first == MAGIC_ENTRY:
+        return "entry"
+    if first == MAGIC_END:
+        return "blank"
+    return "unwritten" if first == 0 and second == 0 else "unknown"
+
+
+def read_entry(buf: bytes | memoryview, at: int, limit: int) -> Entry | End:
+    """The entry at ``at`` of a data file whose readable part ends at ``limit``; its body is whole too."""
+    room = limit - at
+    if room < BLANK.size:
+        return short_tail(buf, at, limit, "DLedger entry")
+    magic, size = BLANK.unpack_from(buf, at)
+    if magic == MAGIC_END:
+        return End(Ending.FILLER, at, f"end-of-file blank of {size} bytes")
+    if magic == 0 and size == 0:
+        return End(Ending.UNWRITTEN, at, "not written")
+    if magic != MAGIC_ENTRY:
+        return End(Ending.DAMAGED, at, f"magic {magic} is no DLedger entry's")
+    if size < HEAD_SIZE:
+        return End(Ending.DAMAGED, at, f"entry size {size} is below {HEAD_SIZE}")
+    if size > room:
+        return End(Ending.CUT, at, f"entry of {size} bytes, {room} left")
+    entry = Entry._make(DLEDGER_ENTRY_HEAD.unpack_from(buf, at))
+    if entry.body_size != size - HEAD_SIZE:
+        return End(Ending.DAMAGED, at, f"entry of {size} bytes with a body of {entry.body_size}")
+    return entry
+
+
+def read_index_unit(buf: bytes | memoryview, at: int, limit: int) -> IndexUnit | End:
+    """The unit at ``at`` of an index file whose readable part ends at ``limit``."""
+    if limit - at < INDEX_UNIT_SIZE:
+        return short_tail(buf, at, limit, "DLedger index unit")
+    unit = IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(buf, at))
+    if not any(unit):
+        return End(Ending.UNWRITTEN, at, "not written")
+    if unit.magic == MAGIC_END:
+        return End(Ending.FILLER, at, "end-of-file blank")
+    if unit.magic != MAGIC_ENTRY or unit.size < HEAD_SIZE or unit.position < 0:
+        return End(Ending.DAMAGED, at, f"index unit with magic {unit.magic} and size {unit.size}")
+    return unit
+
+
+def build_entry(body: bytes, *, index: int, term: int, position: int, channel: int = 0) -> bytes:
+    """Stored form of one entry. The library leaves both CRCs 0."""
+    size = HEAD_SIZE + len(body)
+    return DLEDGER_ENTRY_HEAD.pack(MAGIC_ENTRY, size, index, term, position, channel, 0, 0, len(body)) + body
+
+
+def build_blank(room: int) -> bytes:
+    """The 8 bytes that end a data file where ``room`` bytes are left; zeros follow.
+
+    Raises:
+        BadLength: no room for them.
+    """
+    if room < DLEDGER_BLANK.size:
+        raise BadLength(0, f"no room for a blank in {room} bytes")
+    return DLEDGER_BLANK.pack(MAGIC_END, room)
+
+
+def build_index_unit(unit: IndexUnit) -> bytes:
+    """Stored form of one index unit."""
+    return DLEDGER_INDEX_UNIT.pack(*unit)
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Names and values of ``checkpoint`` or ``currterm``, written without escapes by the library.
+
+    Raises:
+        BadText: not UTF-8.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as err:
+        raise BadText(err.start, "property file is not UTF-8") from None
+    found = {}
+    for line in text.replace("\r", "\n").split("\n"):
+        name, equals, value = line.strip().partition("=")
+        if equals and name[0:1] not in ("#", "!"):
+            found[name.strip()] = value.strip()
+    return found
+
+
+def parse_checkpoint(data: bytes) -> tuple[int, int]:
+    """(end index, committed index) of ``checkpoint``; -1 where the file does not say.
+
+    Raises:
+        BadText: not UTF-8, or a value is no number.
+    """
+    values = parse_properties(data)
+    return _number(values.get("endIndex", "-1")), _number(values.get("committedIndex", "-1"))
+
+
+def parse_current_term(data: bytes) -> tuple[int, str]:
+    """(term, leader voted for) of ``currterm``; -1 and an empty text where the file does not say.
+
+    Raises:
+        BadText: not UTF-8, or the term is no number.
+    """
+    values = parse_properties(data)
+    return _number(values.get("currTerm", "-1")), values.get("voteLeader", "")
+
+
+def build_properties(values: dict[str, str]) -> bytes:
+    """Stored form: one ``name=value`` line each."""
+    return "".join(f"{name}={value}\n" for name, value in values.items()).encode()
+
+
+def _number(text: str) -> int:
+    digits = text.removeprefix("-")
+    if len(digits) > 20 or not (digits.isascii() and digits.isdigit()):
+        raise BadText(0, f"{text[:40]!r} is not a number")
+    return int(text)

@@ -1,0 +1,54 @@
+"""Recognise the RocksDB directories that 5.x may put in a store. Their files are RocksDB's own and are not read here.
+
+Source: store-formats 1, 4.6, 5.7, 7.12; RocksDB's own file names.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_FILES = re.compile(r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|MANIFEST-\d+|OPTIONS-\d+(\.dbtmp)?|\d+\.(sst|log|blob)")
+
+
+class Form(NamedTuple):
+    """What a RocksDB directory is in a store."""
+
+    name: str
+    since: str  # first RocketMQ version that writes it
+    holds: str
+
+
+_PLACES = {
+    "consumequeue": Form("consume queues", "5.2", "all queues of the store (storeType=defaultRocksDB)"),
+    "config/topics": Form("topics", "5.x", "topic settings (config manager v1)"),
+    "config/subscriptionGroups": Form("subscription groups", "5.x", "consumer groups (config manager v1)"),
+    "config/consumerOffsets": Form("consumer offsets", "5.x", "consumer progress (config manager v1)"),
+    "config/rdb": Form("config v2", "5.x", "topics, groups and consumer progress (config manager v2)"),
+    "config/users": Form("users", "5.3", "accounts of the auth module"),
+    "config/acls": Form("access lists", "5.3", "permissions of the auth module"),
+    "kvStore": Form("pop records", "5.x", "messages that pop consumers hold"),
+    "RocksDBMessageStore": Form("index, timers, transactions", "after 5.3", "indexes of newer development versions"),
+}
+_UNKNOWN = Form("unknown", "", "a RocksDB directory in no known place")
+
+
+def is_rocksdb(file_names: Iterable[str]) -> bool:
+    """Whether a directory with these entries is a RocksDB database: CURRENT, and a MANIFEST for it to name."""
+    names = set(file_names)
+    return "CURRENT" in names and any(re.fullmatch(r"MANIFEST-\d+", name) for name in names)
+
+
+def is_rocksdb_file(name: str) -> bool:
+    """Whether a file name is one that RocksDB gives. Newer brokers keep topic folders next to such files."""
+    return _FILES.fullmatch(name) is not None
+
+
+def describe(file_names: Iterable[str], place: str) -> Form | None:
+    """Which of the broker's databases a directory is, or None if it is none.
+
+    Args:
+        place: the directory below the store's root, with ``/`` between the parts.
+    """
+    if not is_rocksdb(file_names):
+        return None
+    return _PLACES.get(place.strip("/"), _UNKNOWN)

@@ -1,0 +1,164 @@
+"""Timer wheel, timer log and timer checkpoint of 5.x.
+
+Source: org.apache.rocketmq.store.timer.TimerWheel, Slot, TimerLog, TimerCheckpoint; store-formats 8.1 to 8.3.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.derived import TIMER_CHECKPOINT, TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
+from formats.endings import End, Ending, short_tail
+from formats.errors import BadLength, Truncated
+from formats.layouts.codes import MAGIC_BLANK
+
+SLOTS = 604_800 * 2  # seven days, twice, whatever the precision
+WHEEL_SIZE = SLOTS * TIMER_SLOT.size
+LOG_FILE_SIZE = 100 * 1024 * 1024
+UNIT_SIZE = TIMER_LOG_UNIT.size
+BLANK_SIZE = TIMER_LOG_BLANK.size
+CHECKPOINT_FILE_SIZE = 4096
+MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
+NOWHERE = -1  # as a position: no unit
+
+
+class Slot(NamedTuple):
+    """One slot of the wheel, as stored."""
+
+    time: int  # t // precision, not milliseconds
+    first_position: int  # in the timer log, bytes
+    last_position: int  # the newest unit: head of the backward chain
+    count: int  # type: ignore[assignment]  # messages; may be stale after recovery
+    magic: int = 0
+
+
+class LogUnit(NamedTuple):
+    """One unit of the timer log, as stored."""
+
+    size: int
+    previous_position: int  # of the unit before it in the same slot, -1 for none
+    magic: int
+    write_time: int  # ms
+    delay: int  # ms after write_time; negative where the message was late
+    physical_offset: int  # of the message that waits in the commit log
+    message_size: int
+    topic_hash: int  # of the real topic
+    reserved: int = 0
+
+    @property
+    def deliver_time(self) -> int:
+        """When the unit fires, ms; with the roll bit the message only moves on then."""
+        return self.write_time + self.delay
+
+
+class Checkpoint(NamedTuple):
+    """The fields of ``config/timercheck``, and what follows them."""
+
+    last_read_time: int = 0  # ms
+    last_timer_log_flush_position: int = 0
+    last_timer_queue_offset: int = 0
+    master_timer_queue_offset: int = 0
+    state_version: int = 0
+    version_timestamp: int = 0  # ms
+    version_counter: int = 0
+    rest: bytes = bytes(CHECKPOINT_FILE_SIZE - TIMER_CHECKPOINT.size)
+
+
+def slot_index(time: int, precision: int = 1000) -> int:
+    """Number of the slot for a delivery time in ms."""
+    return time // precision % SLOTS
+
+
+def read_slot(buf: bytes | memoryview, index: int) -> Slot:
+    """One slot by number.
+
+    Raises:
+        Truncated: the wheel ends before it.
+    """
+    at = index * TIMER_SLOT.size
+    if index < 0 or at + TIMER_SLOT.size > len(buf):
+        raise Truncated(max(at, 0), f"timer wheel has no slot {index}")
+    return Slot._make(TIMER_SLOT.unpack_from(buf, at))
+
+
+def slot_for(buf: bytes | memoryview, time: int, precision: int = 1000) -> Slot | None:
+    """The slot for a delivery time in ms, or None where the wheel holds another round's slot there, or nothing.
+
+    Raises:
+        Truncated: the wheel ends before it.
+    """
+    slot = read_slot(buf, slot_index(time, precision))
+    return slot if slot.time == time // precision and any(slot) else None
+
+
+def slots(buf: bytes | memoryview) -> Iterator[tuple[int, Slot]]:
+    """(number, slot) of every slot that was ever used; a partial one at the end is left out."""
+    whole = memoryview(buf)[: len(buf) // TIMER_SLOT.size * TIMER_SLOT.size]
+    for index, fields in enumerate(TIMER_SLOT.iter_unpack(whole)):
+        if any(fields):
+            yield index, Slot._make(fields)
+
+
+def is_magic(magic: int) -> bool:
+    """Whether a unit's magic is one that the broker accepts: only the low four bits."""
+    return magic | 0xF == 0xF
+
+
+def read_unit(buf: bytes | memoryview, at: int, limit: int) -> LogUnit | End:
+    """The unit at ``at`` of a timer-log file whose readable part ends at ``limit``."""
+    room = limit - at
+    if room < BLANK_SIZE:
+        return short_tail(buf, at, limit, "timer-log unit")
+    size, zero, magic = TIMER_LOG_BLANK.unpack_from(buf, at)
+    if magic == MAGIC_BLANK:
+        return End(Ending.FILLER, at, f"end-of-file blank of {size} bytes")
+    if size == 0 and zero == 0 and magic == 0:
+        return End(Ending.UNWRITTEN, at, "not written")
+    if size != UNIT_SIZE or not is_magic(magic):
+        return End(Ending.DAMAGED, at, f"unit of size {size} with magic 0x{magic & 0xFFFFFFFF:X}")
+    if room < UNIT_SIZE:
+        return End(Ending.CUT, at, f"unit of {size} bytes, {room} left")
+    return LogUnit._make(TIMER_LOG_UNIT.unpack_from(buf, at))
+
+
+def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, LogUnit | End]]:
+    """(byte, unit) in order from ``at``; the last item is the :class:`End`."""
+    limit = len(buf)
+    while True:
+        unit = read_unit(buf, at, limit)
+        yield at, unit
+        if isinstance(unit, End):
+            return
+        at += UNIT_SIZE
+
+
+def build_slot(slot: Slot) -> bytes:
+    """Stored form of one slot."""
+    return TIMER_SLOT.pack(*slot)
+
+
+def build_unit(unit: LogUnit) -> bytes:
+    """Stored form of one unit."""
+    return TIMER_LOG_UNIT.pack(*unit)
+
+
+def build_blank(room: int) -> bytes:
+    """The 16 bytes that end a file where ``room`` bytes are left: too few for a unit and a blank behind it.
+
+    Raises:
+        BadLength: a blank does not fit, or the writer would have put a unit there.
+    """
+    if not BLANK_SIZE <= room < UNIT_SIZE + BLANK_SIZE:
+        raise BadLength(0, f"no blank ends a timer log {room} bytes before its end")
+    return TIMER_LOG_BLANK.pack(room, 0, MAGIC_BLANK)
+
+
+def parse_checkpoint(data: bytes | memoryview) -> Checkpoint:
+    """Read ``timercheck`` of any length: a shorter file reads as if zeros followed, as in :mod:`formats.checkpoint`."""
+    padded = bytes(data).ljust(CHECKPOINT_FILE_SIZE, b"\0")
+    return Checkpoint._make((*TIMER_CHECKPOINT.unpack_from(padded), padded[TIMER_CHECKPOINT.size :]))
+
+
+def build_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Stored form of ``timercheck``: 4096 bytes, or more where ``rest`` is longer."""
+    head = TIMER_CHECKPOINT.pack(*checkpoint[:-1])
+    return (head + checkpoint.rest).ljust(CHECKPOINT_FILE_SIZE, b"\0")

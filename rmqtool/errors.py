@@ -1,0 +1,50 @@
+"""Errors that a command answers with one line on stderr and a documented exit code."""
+
+from typing import ClassVar
+
+
+class RmqError(Exception):
+    """Base of all errors that are not bugs. Codes 0, 1 and 2 are answers and usage; these begin at 3."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class UnreadableStore(RmqError):
+    """A path is missing, cannot be read, or is no store directory."""
+
+    exit_code = 3
+
+
+class Refused(RmqError):
+    """The command could run but must not: store in use, output exists, no confirmation."""
+
+    exit_code = 4
+
+
+class CorruptFile(RmqError):
+    """A file's content stops the command.
+
+    Args:
+        path: the file.
+        at: byte offset in it, or None where the file as a whole is meant.
+        reason: what is wrong.
+    """
+
+    exit_code = 5
+
+    def __init__(self, path: str, at: int | None, reason: str) -> None:
+        where = f"{path}: byte {at}: " if at is not None else f"{path}: "
+        super().__init__(where + reason)
+        self.path, self.at, self.reason = path, at, reason
+
+
+class MissingRuntime(RmqError):
+    """Something that the machine must provide is absent (a Java for Spark) or failed to start."""
+
+    exit_code = 6
+
+
+class BadValue(RmqError):
+    """A value on the command line that cannot be understood; usage, like Typer's own."""
+
+    exit_code = 2

@@ -1,0 +1,82 @@
+"""Read a queue as a consumer would: status, next offset, messages.
+
+Source: store.DefaultMessageStore.getMessage; store-engine 5.1.
+"""
+
+import os
+from typing import NamedTuple
+
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.layout import UNIT
+
+_SCAN_BYTES = 16_000  # of queue entries that 4.9 looks at in one call, or 20 per message asked for
+_IN_MEMORY = (256 << 10, 32)  # bytes, messages
+_ON_DISK = (64 << 10, 8)
+
+
+class GetResult(NamedTuple):
+    """The broker's answer to one pull."""
+
+    status: str  # org.apache.rocketmq.store.GetMessageStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[Found]
+
+
+def physical_memory() -> int:
+    """Bytes of RAM; the broker takes older messages than 40 % of it to be on disk."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def get_message(
+    log: CommitLog, queue: ConsumeQueue | None, offset: int, max_msg_nums: int, *, engine: str = "4.9"
+) -> GetResult:
+    """One pull of up to ``max_msg_nums`` messages from ``offset``, without a filter, as a master answers it.
+
+    Args:
+        engine: whose rule gives the queue's lowest offset.
+    """
+    if queue is None:
+        # looking a queue up creates it in the broker's memory, so "no such queue" looks like an empty one
+        return GetResult("NO_MESSAGE_IN_QUEUE", 0, 0, 0, [])
+    low, high = queue.min_offset(log.min_offset, engine), queue.max_offset
+    if high == 0:
+        return GetResult("NO_MESSAGE_IN_QUEUE", 0, low, high, [])
+    if offset < low:
+        return GetResult("OFFSET_TOO_SMALL", low, low, high, [])
+    if offset == high:
+        return GetResult("OFFSET_OVERFLOW_ONE", offset, low, high, [])
+    if offset > high:
+        return GetResult("OFFSET_OVERFLOW_BADLY", high, low, high, [])
+    file = queue.segments.find(offset * UNIT)
+    if file is None:
+        following = (offset * UNIT // queue.file_size + 1) * queue.file_size // UNIT
+        return GetResult("OFFSET_FOUND_NULL", following, low, high, [])
+    log_end = log.segments.files[-1].end if log.segments.files else 0
+    stop = min(high, file.end // UNIT, offset + -(-max(_SCAN_BYTES, max_msg_nums * UNIT) // UNIT))
+    messages: list[Found] = []
+    total, skip_to, seen = 0, -1, 0
+    status = "NO_MATCHED_MESSAGE"
+    for entry in queue.entries(offset, stop):
+        seen += 1
+        if entry.physical_offset < skip_to:
+            continue
+        on_disk = log_end - entry.physical_offset > physical_memory() * 40 // 100
+        most_bytes, most_messages = _ON_DISK if on_disk else _IN_MEMORY
+        if messages and (
+            len(messages) >= max_msg_nums or total + entry.size > most_bytes or len(messages) >= most_messages
+        ):
+            seen -= 1
+            break
+        found = log.read(entry.physical_offset, crc=False)
+        if found is None:
+            if not messages:
+                status = "MESSAGE_WAS_REMOVING"
+            skip_to = (entry.physical_offset // log.file_size + 1) * log.file_size
+            continue
+        messages.append(found)
+        total += entry.size
+        status, skip_to = "FOUND", -1
+    return GetResult(status, offset + seen, low, high, messages)

@@ -1,0 +1,78 @@
+"""Queue offset for a time, by the rules of 4.9 and of 5.3 (ConsumeQueue.getOffsetInQueueByTime; store-engine 5.3).
+
+4.9 picks the file by its modification time and answers the nearest entry; 5.3 picks it by the messages' own times and
+answers a true lower (or upper) bound.
+"""
+
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.layout import UNIT
+
+
+def _store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int:
+    """Store timestamp of an entry's message; -1 when the message is gone."""
+    entry = queue.entry(queue_offset)
+    found = log.read(entry.physical_offset, crc=False) if entry else None
+    return found.record.store_timestamp if found else -1
+
+
+def offset_by_time_v4(log: CommitLog, queue: ConsumeQueue, timestamp: int) -> int:
+    """The entry whose store time is nearest to ``timestamp``, within the file that 4.9 would look in."""
+    files = queue.segments.files
+    if not files or not queue.max_offset:
+        return 0
+    file = next((f for f in files if f.mtime_ns // 1_000_000 >= timestamp), files[-1])
+    min_offset = queue.min_offset(log.min_offset)
+    low = max(min_offset - file.base // UNIT, 0) if min_offset > file.base // UNIT else 0
+    high = (min(queue.recovered.end, file.end) - file.base) // UNIT - 1
+    base = file.base // UNIT
+    left = right = middle = -1
+    left_time = right_time = -1
+    while high >= low:
+        middle = (low + high) // 2
+        entry = queue.entry(base + middle)
+        if entry is None or entry.physical_offset < log.min_offset:
+            low, left = middle + 1, middle
+            continue
+        time = _store_time(log, queue, base + middle)
+        if time < 0:
+            return 0
+        if time == timestamp:
+            return base + middle
+        if time > timestamp:
+            high, right, right_time = middle - 1, middle, time
+        else:
+            low, left, left_time = middle + 1, middle, time
+    if left_time == -1:
+        chosen = right
+    elif right_time == -1:
+        chosen = left
+    else:
+        chosen = right if abs(timestamp - left_time) > abs(timestamp - right_time) else left
+    # nothing timed at all: the broker's arithmetic ends at the byte before the file
+    return base + chosen if chosen >= 0 else max(file.base - 1, 0) // UNIT
+
+
+def offset_by_time_v5(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper: bool = False) -> int:
+    """First entry at or after ``timestamp`` (lower bound), or last at or before it (upper bound).
+
+    Later than everything: the queue's end for the lower bound, its last entry for the upper one.
+    """
+    low, high = queue.min_offset(log.min_offset, "5.3"), queue.max_offset
+    if low >= high:
+        return low if high else 0
+    first, last = low, high - 1
+    if _store_time(log, queue, last) < timestamp:
+        return last if upper else high
+    if _store_time(log, queue, first) > timestamp:
+        return 0 if upper and low == 0 else first
+    # times do not decrease along a queue except after a clock step; a plain bisection like the broker's
+    lower, higher = first, last
+    while lower <= higher:
+        middle = (lower + higher) // 2
+        time = _store_time(log, queue, middle)
+        if time < timestamp or (upper and time == timestamp):
+            lower = middle + 1
+        else:
+            higher = middle - 1
+    return max(higher, first) if upper else min(lower, high)

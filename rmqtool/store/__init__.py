@@ -1,0 +1,1 @@
+"""The store engine: the only layer that opens files."""

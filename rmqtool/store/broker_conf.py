@@ -1,0 +1,108 @@
+"""The broker's own properties file: what it says of sizes, paths and recovery.
+
+Source: store.config.MessageStoreConfig and its defaults at 4.9.8; the format is java.util.Properties.
+"""
+
+import os
+import re
+
+from rmqtool.errors import CorruptFile, UnreadableStore
+
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZES = (
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "mappedFileSizeConsumeQueueExt",
+    "mapperFileSizeBatchConsumeQueue",
+    "maxHashSlotNum",
+    "maxIndexNum",
+)
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class BrokerConf:
+    """Settings by their own names; what the file does not say is None, or the broker's default where that is safe.
+
+    Args:
+        values: property name to text.
+        path: where they came from, for error messages.
+    """
+
+    def __init__(self, values: dict[str, str] | None = None, path: str = "broker conf") -> None:
+        self.values = values or {}
+        self.path = path
+        self.sizes = {name: self._size(name) for name in _SIZES if name in self.values}
+
+    def text(self, name: str) -> str | None:
+        """A property, trimmed; None when absent or empty."""
+        return self.values.get(name, "").strip() or None
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A boolean as Java's ``Boolean.parseBoolean`` reads it."""
+        text = self.text(name)
+        return default if text is None else text.lower() == "true"
+
+    def _size(self, name: str) -> int:
+        text = self.values[name].strip()
+        # int() takes signs, blanks and underscores that Java does not
+        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
+            raise CorruptFile(self.path, None, f"{name}={text} is not a positive number")
+        return int(text)
+
+    def paths(self, name: str) -> list[str]:
+        """A comma-separated list of directories without repeats."""
+        text = self.text(name) or ""
+        return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+    @property
+    def delay_levels(self) -> list[int]:
+        """Milliseconds of level 1, 2, ... (``messageDelayLevel``)."""
+        text = self.text("messageDelayLevel") or DEFAULT_DELAY_LEVELS
+        levels = []
+        for token in text.split():
+            if token[-1:] not in _UNITS or not re.fullmatch(r"[0-9]{1,15}", token[:-1]):
+                raise CorruptFile(self.path, None, f"messageDelayLevel: {token!r} is not a number with s, m, h or d")
+            levels.append(int(token[:-1]) * _UNITS[token[-1]])
+        return levels
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The grammar of java.util.Properties: comments, ``=``, ``:`` or blank, continuation lines, escapes."""
+    values: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        line = line.lstrip(" \t\f")
+        if not line or line[0] in "#!":
+            continue
+        while len(line) - len(line.rstrip("\\")) & 1:
+            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+        match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
+        if match:
+            values[_unescape(match[1])] = _unescape(match[2])
+    return values
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return re.sub(
+        r"\\(?:u([0-9a-fA-F]{4})|(.))",
+        lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPES.get(m[2], m[2]),
+        text,
+    )
+
+
+def load(path: str) -> BrokerConf:
+    """Read a broker's properties file.
+
+    Raises:
+        UnreadableStore: cannot be read.
+        CorruptFile: a size in it is not a number.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(1 << 20)
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    return BrokerConf(parse_properties(data.decode("utf-8", "replace")), path)

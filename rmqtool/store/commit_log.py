@@ -1,0 +1,138 @@
+"""The commit log: one offset space over its files, record by record (store.CommitLog).
+
+Two ways in. :meth:`CommitLog.read` answers for one offset. :meth:`CommitLog.walk` goes through a range and never stops
+at damage: it names the damage, looks for the next record that says its own position, and goes on there.
+"""
+
+from collections.abc import Iterator
+from mmap import mmap
+from typing import NamedTuple
+
+from formats.endings import Ending
+from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.message import End, Record, read
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.segments import Segment
+
+_WINDOW = 16 << 20  # bytes walked before their pages are given back
+_MAGIC_V1, _MAGIC_V2 = (magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+_MAGIC_PREFIX = _MAGIC_V1[:3]  # both versions begin so: one search finds either
+_MAGIC_ENDS = (_MAGIC_V1[3], _MAGIC_V2[3])
+_AT_PHYSICAL_OFFSET = 28
+_ZEROS = bytes(1 << 16)
+
+
+class Found(NamedTuple):
+    """A record and where it lies."""
+
+    file: Segment
+    at: int  # byte in the file
+    record: Record
+
+    @property
+    def physical_offset(self) -> int:
+        """Its real position in the log, whatever the record says of itself."""
+        return self.file.base + self.at
+
+
+class Damage(NamedTuple):
+    """A range of the log that holds no record although it should."""
+
+    path: str
+    at: int  # byte in the file
+    physical_offset: int
+    length: int
+    ending: Ending
+    reason: str
+
+
+class CommitLog:
+    """The log of one store, read-only."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self.layout = layout
+        self.segments = layout.commit_log()
+        self.file_size = layout.commit_log_size(self.segments)
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte on disk; -1 without files, as the broker says it."""
+        return self.segments.files[0].base if self.segments.files else -1
+
+    def read(self, physical_offset: int, *, crc: bool = True) -> Found | None:
+        """The record at an offset, or None where there is none."""
+        found = self.look(physical_offset, crc=crc)
+        return found if isinstance(found, Found) else None
+
+    def look(self, physical_offset: int, *, crc: bool = True) -> Found | Damage:
+        """The record at an offset, or what is there instead."""
+        file = self.segments.find(physical_offset)
+        if file is None:
+            where = self.layout.commit_log_paths[0]
+            return Damage(where, physical_offset, physical_offset, 0, Ending.CLEAN, "no file holds this offset")
+        at = physical_offset - file.base
+        view = file.view()
+        record = read(view, at, len(view), crc=crc)
+        if isinstance(record, End):
+            return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
+        return Found(file, at, record)
+
+    def walk(self, start: int | None = None, stop: int | None = None, *, crc: bool = True) -> Iterator[Found | Damage]:
+        """Records that begin in [start, stop), in order, with every damaged range between them.
+
+        A start inside a record is moved to the next one. Unwritten space at the end of the last file is no damage; a
+        hole with records behind it is.
+        """
+        files = [f for f in self.segments if (stop is None or f.base < stop) and (start is None or f.end > start)]
+        for number, file in enumerate(files):
+            limit = file.size if stop is None else min(file.size, stop - file.base)
+            first = 0 if start is None else max(start - file.base, 0)
+            if first:
+                first = next_record(file.view(), file.base, first, limit)
+            last = number == len(files) - 1 and file is self.segments.files[-1]
+            yield from self._walk_file(file, first, limit, last=last, crc=crc)
+            file.release()
+
+    def _walk_file(self, file: Segment, at: int, limit: int, *, last: bool, crc: bool) -> Iterator[Found | Damage]:
+        view, size, forgotten = file.view(), file.size, 0
+        while at < limit:
+            record = read(view, at, size, crc=crc)
+            if isinstance(record, Record):
+                yield Found(file, at, record)
+                at += record.total_size
+            elif record.ending is Ending.FILLER:
+                return
+            else:
+                found = next_record(view, file.base, at + 1, size)
+                quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(view, at, size))
+                if not quiet:
+                    end = min(found, size)
+                    yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
+                at = found
+            if at - forgotten >= _WINDOW:
+                file.forget(forgotten, min(at, size))
+                forgotten = at
+
+
+def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
+    """Where the next record begins at or after ``at``: magic, and its own physical offset agrees; else ``stop``."""
+    mapped: mmap | bytes = view.obj  # type: ignore[assignment]
+    size = len(view)
+    while (magic_at := mapped.find(_MAGIC_PREFIX, at + 4)) >= 0:
+        start = magic_at - 4
+        if start >= stop or start + _AT_PHYSICAL_OFFSET + 8 > size:
+            break
+        claim = view[start + _AT_PHYSICAL_OFFSET : start + _AT_PHYSICAL_OFFSET + 8]
+        if view[magic_at + 3] in _MAGIC_ENDS and int.from_bytes(claim, "big") == base + start:
+            return start
+        at = start + 1
+    return stop
+
+
+def is_zero(view: memoryview, start: int, stop: int) -> bool:
+    """Whether a range holds nothing but zero bytes."""
+    for at in range(start, stop, len(_ZEROS)):
+        part = view[at : min(at + len(_ZEROS), stop)]
+        if part != _ZEROS[: len(part)]:
+            return False
+    return True

@@ -1,0 +1,185 @@
+"""Index files that recovery removes, extends and creates (store.index.IndexService, IndexFile; store-engine 3.4)."""
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+
+from formats.derived import INDEX_ENTRY, INDEX_HEADER
+from rmqtool.store.dispatch import Batch
+from rmqtool.store.segments import map_file
+
+INT_MAX = 2**31 - 1
+_HEADER_SIZE = INDEX_HEADER.size
+
+
+class IndexFile:
+    """One index file: its header in memory, its tables on disk or staged."""
+
+    def __init__(self, path: str | None, slots: int, entries: int) -> None:
+        self.path, self.slots, self.entries = path, slots, entries
+        self.begin_timestamp = self.end_timestamp = 0
+        self.begin_physical_offset = self.end_physical_offset = 0
+        self.hash_slot_count, self.index_count = 0, 1
+        self.staged: str | None = None
+        self.map: mmap.mmap | None = None
+        if path is not None:
+            header = bytes(memoryview(map_file(path))[:_HEADER_SIZE]).ljust(_HEADER_SIZE, b"\0")
+            (
+                self.begin_timestamp,
+                self.end_timestamp,
+                self.begin_physical_offset,
+                self.end_physical_offset,
+                self.hash_slot_count,
+                count,
+            ) = INDEX_HEADER.unpack_from(header)
+            self.index_count = count if count > 0 else 1
+
+    @property
+    def full(self) -> bool:
+        """Whether another entry would not fit."""
+        return self.index_count >= self.entries
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole file."""
+        return _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.entries
+
+    def stage(self, path: str) -> mmap.mmap:
+        """A writable copy of the used part, or an empty file."""
+        if self.map is None:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(fd, self.length)
+                self.map = mmap.mmap(fd, self.length)
+            finally:
+                os.close(fd)
+            self.staged = path
+            if self.path is not None:
+                used = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * min(self.index_count, self.entries)
+                source = memoryview(map_file(self.path))[:used]
+                self.map[: len(source)] = source
+        return self.map
+
+    def put(self, key_hash: int, physical_offset: int, timestamp: int) -> None:
+        """One entry; the caller has made sure that it fits and that the file is staged."""
+        assert self.map is not None
+        slot_at = _HEADER_SIZE + 4 * (key_hash % self.slots)
+        previous = int.from_bytes(self.map[slot_at : slot_at + 4], "big", signed=True)
+        if previous <= 0 or previous > self.index_count:
+            previous = 0
+        # against the begin time BEFORE this put: in a follow-up file that is still the previous file's end
+        seconds = 0
+        if self.begin_timestamp > 0:
+            # Java divides toward zero; a negative difference counts as 0 anyway
+            seconds = min(max(timestamp - self.begin_timestamp, 0) // 1000, INT_MAX)
+        entry_at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
+        INDEX_ENTRY.struct.pack_into(self.map, entry_at, key_hash, physical_offset, seconds, previous)
+        self.map[slot_at : slot_at + 4] = self.index_count.to_bytes(4, "big")
+        if self.index_count <= 1:
+            self.begin_physical_offset, self.begin_timestamp = physical_offset, timestamp
+        if previous == 0:
+            self.hash_slot_count += 1
+        self.index_count += 1
+        self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
+
+    def write_header(self) -> None:
+        """Store the header of a staged file."""
+        if self.map is not None:
+            INDEX_HEADER.struct.pack_into(
+                self.map,
+                0,
+                self.begin_timestamp,
+                self.end_timestamp,
+                self.begin_physical_offset,
+                self.end_physical_offset,
+                self.hash_slot_count,
+                self.index_count,
+            )
+
+
+class IndexBuilder:
+    """The index during recovery.
+
+    Args:
+        paths: index files on disk, oldest first.
+        geometry: (hash slots, entries) of new files.
+        stage: gives a path for a new staging file.
+
+    Attributes:
+        checkpoint_timestamp: end time of the newest full file, which the checkpoint keeps; None when none became full.
+    """
+
+    def __init__(self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str]) -> None:
+        self.slots, self.entries = geometry
+        self._stage = stage
+        self.files = [IndexFile(path, self.slots, self.entries) for path in paths]
+        self.removed: list[IndexFile] = []
+        self.added = 0
+        self.checkpoint_timestamp: int | None = None
+
+    def prune(self, checkpoint_timestamp: int) -> None:
+        """After a crash: files younger than the checkpoint's index time go (IndexService.load)."""
+        self.removed = [file for file in self.files if file.end_timestamp > checkpoint_timestamp]
+        self.files = [file for file in self.files if file.end_timestamp <= checkpoint_timestamp]
+
+    def _writable(self) -> IndexFile:
+        """The last file with room, or a new one that begins where the full one ends."""
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.full:
+            return last
+        file = IndexFile(None, self.slots, self.entries)
+        if last is not None:
+            file.begin_physical_offset = file.end_physical_offset = last.end_physical_offset
+            file.begin_timestamp = file.end_timestamp = last.end_timestamp
+            self.checkpoint_timestamp = last.end_timestamp
+            last.write_header()
+            last.map = None
+        file.stage(self._stage())
+        self.files.append(file)
+        return file
+
+    def put(self, batch: Batch) -> None:
+        """Index a batch in order; records before the last file's end are already in it (IndexService.buildIndex)."""
+        if not len(batch):
+            return
+        file = self._writable()  # made for any record, with keys or without
+        physical, timestamps = batch.physical_offset.tolist(), batch.store_timestamp.tolist()
+        row_before = -1
+        skip = False
+        for row, key_hash in zip(batch.key_row.tolist(), batch.key_hash.tolist(), strict=True):
+            if row != row_before:
+                file = self._writable()
+                skip = physical[row] < file.end_physical_offset
+                row_before = row
+            if skip:
+                continue
+            if file.full:
+                file = self._writable()
+            if file.map is None:
+                file.stage(self._stage())
+            file.put(key_hash, physical[row], timestamps[row])
+            self.added += 1
+        if row_before < len(batch) - 1:
+            self._writable()
+
+    def finish(self) -> None:
+        """Write the headers of staged files."""
+        for file in self.files:
+            file.write_header()
+
+    def new_name(self, previous: str) -> str:
+        """A name by the clock, as the broker gives it, later than ``previous``."""
+        now = time.time()
+        while True:
+            name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
+            if name > previous:
+                return name
+            now = max(now, _name_time(previous)) + 0.001
+
+
+def _name_time(name: str) -> float:
+    try:
+        return time.mktime(time.strptime(name[:14], "%Y%m%d%H%M%S")) + int(name[14:17] or 0) / 1000
+    except ValueError:
+        return 0.0

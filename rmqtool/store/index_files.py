@@ -1,0 +1,93 @@
+"""Look keys up in the index files (store.index.IndexService.queryOffset; store-engine 5.4)."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.errors import FormatError
+from formats.index import Header, chain, infer_geometry, key_hash, read_header
+from rmqtool.store.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, StoreLayout
+from rmqtool.store.segments import map_file
+
+MAX_TIME = 2**63 - 1
+
+
+class IndexView(NamedTuple):
+    """One index file that could be made sense of."""
+
+    path: str
+    view: memoryview
+    header: Header
+    slots: int
+    entries: int
+
+
+class BadIndex(NamedTuple):
+    """One that could not, and why. A lookup cannot rely on the index then."""
+
+    path: str
+    reason: str
+
+
+def open_index(layout: StoreLayout) -> Iterator[IndexView | BadIndex]:
+    """Index files, newest first. An empty one has no geometry to be found, and none is needed."""
+    configured = layout.index_geometry()
+    for path in reversed(layout.index_paths()):
+        view = memoryview(map_file(path))
+        try:
+            header = read_header(view)
+        except FormatError as err:
+            yield BadIndex(path, str(err))
+            continue
+        geometry = configured or infer_geometry(view)
+        if geometry is not None:
+            yield IndexView(path, view, header, *geometry)
+        elif header.index_count <= 1:
+            yield IndexView(path, view, header, 1, 1)
+        else:
+            yield BadIndex(path, "its numbers of slots and entries cannot be told (see --broker-conf)")
+
+
+def geometry_of(layout: StoreLayout) -> tuple[int, int]:
+    """(hash slots, entries) for new files: configured, as the existing files have it, or the broker's default."""
+    configured = layout.index_geometry()
+    if configured is not None:
+        return configured
+    for path in layout.index_paths():
+        geometry = infer_geometry(memoryview(map_file(path)))
+        if geometry is not None:
+            return geometry
+    return DEFAULT_SLOTS, DEFAULT_ENTRIES
+
+
+def _overlaps(header: Header, begin: int, end: int) -> bool:
+    low, high = header.begin_timestamp, header.end_timestamp
+    return (begin < low and end > high) or low <= begin <= high or low <= end <= high
+
+
+def physical_offsets(
+    files: list[IndexView], topic: str, key: str, *, limit: int, begin: int = 0, end: int = MAX_TIME
+) -> list[int]:
+    """Offsets of messages whose key has this key's hash, newest first; collisions are not told apart here.
+
+    Args:
+        files: newest first.
+        limit: most offsets to collect.
+        begin, end: store-time range in ms; compared in whole seconds after each file's begin time, as the broker does.
+    """
+    wanted = key_hash(topic, key)
+    found: list[int] = []
+    for file in files:
+        if file.header.index_count > 1 and _overlaps(file.header, begin, end):
+            for _number, entry in chain(file.view, file.slots, wanted):
+                if entry.seconds < 0:
+                    break
+                time = file.header.begin_timestamp + 1000 * entry.seconds
+                if entry.key_hash == wanted and begin <= time <= end:
+                    found.append(entry.physical_offset)
+                    if len(found) >= limit:
+                        return found
+                if time < begin:
+                    break
+        if file.header.begin_timestamp < begin:
+            break
+    return found

@@ -1,0 +1,144 @@
+"""Where each file of a store lives and how large it should be (store.config.StorePathConfigHelper; store-formats 1).
+
+Sizes come from the broker's properties file where one is given, else from the files, else they are the broker's
+defaults.
+"""
+
+import os
+
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.segments import Segments, common_size, list_dir, offset_name, read_small
+
+DEFAULT_COMMIT_LOG = 1 << 30
+DEFAULT_CONSUME_QUEUE = 6_000_000
+DEFAULT_CONSUME_QUEUE_EXT = 48 << 20
+DEFAULT_SLOTS = 5_000_000
+DEFAULT_ENTRIES = 20_000_000
+UNIT = 20
+
+_PARTS = (
+    "commitlog",
+    "consumequeue",
+    "index",
+    "checkpoint",
+    "config",
+    "abort",
+    "consumequeue_ext",
+    "batchconsumequeue",
+)
+
+
+class StoreLayout:
+    """Paths and sizes of one store directory.
+
+    Args:
+        root: the store directory (``storePathRootDir``).
+        conf: the broker's settings.
+
+    Raises:
+        UnreadableStore: the path is missing, no directory, or holds nothing that a store has.
+    """
+
+    def __init__(self, root: str, conf: BrokerConf | None = None) -> None:
+        self.root = os.path.abspath(root)
+        self.conf = conf or BrokerConf()
+        names = {entry.name for entry in list_dir(self.root)}
+        if not names and not os.path.isdir(self.root):
+            raise UnreadableStore(f"{root}: no such directory")
+        self.commit_log_paths = self._commit_log_paths()
+        if not names.intersection(_PARTS) and not any(name.startswith("dledger-") for name in names):
+            outside = any(os.path.isdir(path) for path in self.commit_log_paths)
+            if not outside:
+                raise UnreadableStore(
+                    f"{root}: not a store directory: no commitlog, consumequeue, index or config in it"
+                )
+
+    def path(self, *parts: str) -> str:
+        """A path below the root."""
+        return os.path.join(self.root, *parts)
+
+    def _rebased(self, path: str) -> str:
+        """A path of the properties file as it applies here: below its own root it moves with the store.
+
+        A store is often looked at as a copy; then the paths in the broker's file still name the original.
+        """
+        old_root = self.conf.text("storePathRootDir")
+        path = path.replace("${user.home}", os.path.expanduser("~"))
+        if old_root:
+            relative = os.path.relpath(path, old_root)
+            if not relative.startswith(".."):
+                return os.path.normpath(os.path.join(self.root, relative))
+        return path
+
+    def _commit_log_paths(self) -> list[str]:
+        paths = self.conf.paths("storePathCommitLog") + self.conf.paths("readOnlyCommitLogStorePaths")
+        return list(dict.fromkeys(map(self._rebased, paths))) or [self.path("commitlog")]
+
+    def commit_log(self) -> Segments:
+        """The commit-log files of all paths."""
+        return Segments.of(self.commit_log_paths)
+
+    def commit_log_size(self, segments: Segments) -> int:
+        """Configured, told by the files, or default."""
+        return self.conf.sizes.get("mappedFileSizeCommitLog") or common_size(segments) or DEFAULT_COMMIT_LOG
+
+    def queue_dirs(self, kind: str = "consumequeue") -> list[tuple[str, int, str]]:
+        """(topic, queue id, path) of every queue directory; what the broker passes over is passed over."""
+        found = []
+        for topic in list_dir(self.path(kind)):
+            if not topic.is_dir():
+                continue
+            for queue in list_dir(topic.path):
+                queue_id = offset_name(queue.name)
+                if queue_id is not None and queue_id < 2**31 and queue.is_dir():
+                    found.append((topic.name, queue_id, queue.path))
+        found.sort(key=lambda queue: queue[:2])
+        return found
+
+    def queue_path(self, topic: str, queue_id: int, kind: str = "consumequeue") -> str:
+        """Directory of one queue.
+
+        Raises:
+            UnreadableStore: the topic cannot be a directory name, so no queue of it can exist.
+        """
+        if not is_path_name(topic):
+            raise UnreadableStore(f"{topic!r} cannot be a topic")
+        return self.path(kind, topic, str(queue_id))
+
+    def queue_size(self, sample: Segments | None = None) -> int:
+        """File size of consume queues in bytes: rounded up to whole entries, as the broker does."""
+        size = self.conf.sizes.get("mappedFileSizeConsumeQueue")
+        if size is None and sample is not None:
+            size = common_size(sample)
+        if size is None:
+            for _topic, _queue_id, path in self.queue_dirs():
+                size = common_size(Segments.of([path]))
+                if size:
+                    break
+        return -(-(size or DEFAULT_CONSUME_QUEUE) // UNIT) * UNIT
+
+    def index_paths(self) -> list[str]:
+        """Index files, oldest first; names that are no number are passed over as the broker does."""
+        return [e.path for e in list_dir(self.path("index")) if e.name.isdecimal() and e.is_file()]
+
+    def index_geometry(self) -> tuple[int, int] | None:
+        """(hash slots, entries) where the properties file says so."""
+        sizes = self.conf.sizes
+        if "maxHashSlotNum" in sizes or "maxIndexNum" in sizes:
+            return sizes.get("maxHashSlotNum", DEFAULT_SLOTS), sizes.get("maxIndexNum", DEFAULT_ENTRIES)
+        return None
+
+    def checkpoint(self) -> bytes | None:
+        """The checkpoint's bytes; None when there is none."""
+        return read_small(self.path("checkpoint"))
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the abort marker is there: the broker runs, or did not stop cleanly."""
+        return os.path.exists(self.path("abort"))
+
+
+def is_path_name(name: str) -> bool:
+    """Whether a name taken from a record may become one directory level. Hostile topics must not leave the store."""
+    return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name and len(name.encode()) <= 255

@@ -1,0 +1,252 @@
+"""A consume queue that recovery may cut and extend, in memory and staging files; the store itself is only read.
+
+Follows store.ConsumeQueue and store.MappedFileQueue of 4.9.8 move by move (store-engine 3.3, 4.3, 4.6), with one
+difference on disk: what is cut is zero afterwards, so that no later start can take it for entries again.
+"""
+
+import mmap
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from formats.consume_queue import FILLER_SIZE, as_array, valid_prefix
+from formats.derived import CQ_ENTRY
+from rmqtool.store.consume_queue import NO_OFFSET, SCANNED_FILES
+from rmqtool.store.layout import UNIT
+from rmqtool.store.segments import Segment, Segments, map_file, name_of
+from rmqtool.store.transaction import has_bytes
+
+MAX_OFFSET = 2**63 - 2**32
+Column = np.ndarray[Any, np.dtype[Any]]
+Units = np.ndarray[Any, np.dtype[Any]]
+Stage = Callable[[], str]
+
+
+class QueueFile:
+    """One file of the queue: the one on disk, or a staged copy of its valid part once something was written."""
+
+    def __init__(self, base: int, size: int, source: Segment | None) -> None:
+        self.base, self.size, self.source = base, size, source
+        self.wrote = 0
+        self.staged: str | None = None
+        self.last_store_timestamp = 0
+        self._map: mmap.mmap | None = None
+
+    def units(self) -> Units:
+        """All entries the file has room for."""
+        if self._map is not None:
+            return np.frombuffer(self._map, CQ_ENTRY.dtype, count=self.size // UNIT)
+        if self.staged is not None:
+            return as_array(memoryview(map_file(self.staged)))
+        assert self.source is not None
+        return as_array(self.source.view())
+
+    def write(self, units: Units, stage: Stage) -> None:
+        """Append entries; the caller has made sure that they fit."""
+        if self._map is None:
+            self._stage(stage())
+        target = np.frombuffer(self._map, CQ_ENTRY.dtype, count=self.size // UNIT)  # type: ignore[arg-type]
+        first = self.wrote // UNIT
+        target[first : first + len(units)] = units
+        self.wrote += len(units) * UNIT
+
+    def _stage(self, path: str) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, self.size)
+            self._map = mmap.mmap(fd, self.size)
+        finally:
+            os.close(fd)
+        self.staged = path
+        if self.source is not None:
+            self._map[: self.wrote] = self.source.view()[: self.wrote]
+            self.source.release()
+
+    def close(self) -> None:
+        """Give up the mapping of a file that is full: a store may have more files than a process may map."""
+        self._map = None
+
+
+class QueueBuilder:
+    """State of one queue during recovery.
+
+    Attributes:
+        max_physical_offset: end of the message of the last entry; the only guard against dispatching twice.
+        min_offset: lowest queue offset, as the broker would report it.
+        cut, added: entries that went and came.
+        foreign: what lies in the directory and is no queue file.
+    """
+
+    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, stage: Stage) -> None:
+        self.topic, self.queue_id, self.path = topic, queue_id, path
+        self.file_size = file_size
+        self._stage = stage
+        segments = Segments.of([path])
+        self.files = [QueueFile(s.base, s.size, s) for s in segments]
+        self.foreign = segments.foreign
+        self.removed: list[Segment] = []
+        self.max_physical_offset = NO_OFFSET
+        self.min_logic_offset = 0
+        self.cut = self.added = 0
+
+    @property
+    def sources(self) -> list[Segment]:
+        """The queue's files on disk."""
+        return [file.source for file in self.files if file.source is not None]
+
+    @property
+    def end(self) -> int:
+        """Byte offset after the last entry."""
+        return self.files[-1].base + self.files[-1].wrote if self.files else 0
+
+    @property
+    def min_offset(self) -> int:
+        """Lowest queue offset."""
+        return self.min_logic_offset // UNIT
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last entry."""
+        return self.end // UNIT
+
+    def _drop(self, file: QueueFile) -> None:
+        self.files.remove(file)
+        if file.source is not None:
+            self.removed.append(file.source)
+            file.source.release()
+
+    def recover(self) -> None:
+        """Find the end in the last three files and drop what lies behind it (ConsumeQueue.recover)."""
+        if not self.files:
+            return
+        end = 0
+        for file in self.files[max(0, len(self.files) - SCANNED_FILES) :]:
+            units = file.units()
+            count = valid_prefix(units)
+            if count:
+                last = units[count - 1]
+                self.max_physical_offset = int(last["physical_offset"]) + int(last["size"])
+            end = file.base + count * UNIT
+            del units
+            if file.source is not None:
+                file.source.release()
+            if count * UNIT < self.file_size:
+                break
+        for file in list(self.files):
+            if file.base + self.file_size <= end:
+                file.wrote = self.file_size
+            elif end >= file.base:
+                file.wrote = end % self.file_size
+            else:
+                self._drop(file)
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drop entries whose message starts at or after an offset (ConsumeQueue.truncateDirtyLogicFiles).
+
+        Like the broker's, it goes by the entry's start only, and keeps the first entry of a file whatever it holds.
+        """
+        before = self.end
+        self.max_physical_offset = physical_offset
+        while self.files:
+            file = self.files[-1]
+            units = file.units()
+            if int(units[0]["physical_offset"]) >= physical_offset:
+                del units
+                self._drop(file)
+                continue
+            rest = units[1:]
+            stop = (rest["physical_offset"] < 0) | (rest["size"] <= 0) | (rest["physical_offset"] >= physical_offset)
+            found = np.flatnonzero(stop)
+            count = 1 + (int(found[0]) if len(found) else len(rest))
+            last = units[count - 1]
+            self.max_physical_offset = int(last["physical_offset"]) + int(last["size"])
+            file.wrote = count * UNIT
+            del units, rest, last
+            break
+        self.cut += max(before - self.end, 0) // UNIT
+
+    def destroy(self) -> None:
+        """Drop every file: the broker does so when there is no commit log (ConsumeQueue.destroy)."""
+        self.cut += sum(file.wrote for file in self.files) // UNIT
+        self.max_physical_offset, self.min_logic_offset = NO_OFFSET, 0
+        for file in list(self.files):
+            self._drop(file)
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """The first entry of the first file whose message is in the log (4.9: no other file is looked at)."""
+        if not self.files:
+            return
+        file = self.files[0]
+        units = file.units()[: file.wrote // UNIT]
+        fits = np.flatnonzero(units["physical_offset"] >= min_physical_offset)
+        if len(fits):
+            self.min_logic_offset = file.base + int(fits[0]) * UNIT
+
+    def put(self, physical: Column, size: Column, tags: Column, queue_offset: Column, timestamp: Column) -> None:
+        """Append what is not there yet, in order (ConsumeQueue.putMessagePositionInfo)."""
+        steady = bool((np.diff(physical) > 0).all() and (np.diff(queue_offset) == 1).all())
+        # where positions grow, what is already there is a prefix
+        first = int(np.searchsorted(physical + size, self.max_physical_offset, side="right")) if steady else 0
+        for row in range(first, len(physical)):
+            offset = int(queue_offset[row])
+            if steady and self.files and offset and offset * UNIT == self.end:
+                self._append(physical[row:], size[row:], tags[row:], timestamp[row:])
+                return
+            self._put_one(int(physical[row]), int(size[row]), int(tags[row]), offset, int(timestamp[row]))
+
+    def _put_one(self, physical: int, size: int, tags: int, queue_offset: int, timestamp: int) -> None:
+        if physical + size <= self.max_physical_offset:
+            return
+        expected = queue_offset * UNIT
+        file = self.files[-1] if self.files else None
+        if not 0 <= expected < MAX_OFFSET:
+            return  # no file can have such a name; only a forged record says so
+        if file is None:
+            file = QueueFile(expected - expected % self.file_size, self.file_size, None)
+            self.files.append(file)
+            if queue_offset:
+                self.min_logic_offset = expected
+                self._fill(file, expected)
+        # below the write position: seen before; above it: appended all the same, as the broker does (and logs a bug)
+        if queue_offset and expected < self.end:
+            return
+        column = np.array([[physical], [size], [tags], [timestamp]], np.int64)
+        self._append(*column)
+
+    def _fill(self, file: QueueFile, upto: int) -> None:
+        filler = np.zeros((upto - file.base) // UNIT, CQ_ENTRY.dtype)
+        filler["size"] = FILLER_SIZE
+        file.write(filler, self._stage)
+
+    def _append(self, physical: Column, size: Column, tags: Column, timestamp: Column) -> None:
+        units = np.empty(len(physical), CQ_ENTRY.dtype)
+        units["physical_offset"], units["size"], units["tags_code"] = physical, size, tags
+        self.max_physical_offset = int(physical[-1]) + int(size[-1])
+        self.added += len(units)
+        at = 0
+        while at < len(units):
+            if not self.files or self.files[-1].wrote >= self.file_size:
+                if self.files:
+                    self.files[-1].close()
+                base = self.files[-1].base + self.file_size if self.files else 0
+                self.files.append(QueueFile(base, self.file_size, None))
+            file = self.files[-1]
+            room = (self.file_size - file.wrote) // UNIT
+            part = units[at : at + room]
+            file.write(part, self._stage)
+            file.last_store_timestamp = int(timestamp[min(at + room, len(units)) - 1])
+            at += len(part)
+
+    def stale(self) -> tuple[str, int, int] | None:
+        """(path, start, stop) of bytes behind the end in the last file on disk, if any is not zero."""
+        if not self.files or self.files[-1].staged or self.files[-1].source is None:
+            return None
+        file, path = self.files[-1], self.files[-1].source.path
+        stop = has_bytes(path, file.wrote, file.source.size) if file.source else 0
+        return (path, file.wrote, file.source.size) if file.source and stop > file.wrote else None
+
+    def target(self, file: QueueFile) -> str:
+        """Where a staged file belongs."""
+        return file.source.path if file.source is not None else os.path.join(self.path, name_of(file.base))

@@ -1,0 +1,459 @@
+"""Recovery as a 4.9 broker does it at its next start, planned on paper first (store-engine 1.3, 1.4, 4).
+
+:class:`Recovery` runs the broker's algorithm over the store, which it only reads; queues and index that change are
+built in staging files. What comes out is a report, and a list of file actions that a transaction can carry out as a whole.
+"""
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Generator
+from itertools import takewhile
+
+import numpy as np
+
+from formats import checkpoint
+from formats.endings import Ending
+from formats.layouts.codes import MAGIC_V1
+from formats.message import HEADS, End
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
+from rmqtool.store.index_builder import IndexBuilder
+from rmqtool.store.index_files import geometry_of
+from rmqtool.store.layout import StoreLayout, is_path_name
+from rmqtool.store.lock import StoreLock
+from rmqtool.store.queue_builder import QueueBuilder
+from rmqtool.store.recovery_report import LogStop, Loss, QueueChange, QueueRange, RecoveryReport, StoreState
+from rmqtool.store.segments import Segment
+from rmqtool.store.transaction import Transaction, has_bytes, unfinished
+
+Stage = Callable[[], str]
+Say = Callable[[str, str], None]
+_SCANNED_FILES = 3
+_LIGHT_PREFIX = "%LMQ%"
+
+
+class Recovery:
+    """One run of the broker's recovery. Call :meth:`run`, then :meth:`report` and perhaps :meth:`prepare`.
+
+    Args:
+        layout: the store.
+        stage: gives a path for a new staging file, outside the store.
+        fix_delay_times: give delayed messages that are dispatched anew after a crash their true deliver time, where a
+            4.9 broker would have them delivered at once.
+    """
+
+    def __init__(self, layout: StoreLayout, stage: Stage, *, fix_delay_times: bool = False) -> None:
+        self.layout, self._stage = layout, stage
+        self.log = CommitLog(layout)
+        self.files = list(self.log.segments)
+        self.file_size = self.log.file_size
+        self.aborted = layout.aborted
+        self.checkpoint = checkpoint.parse(layout.checkpoint() or b"")
+        self.queues: dict[tuple[str, int], QueueBuilder] = {}
+        self.index = IndexBuilder([], geometry_of(layout), stage)
+        self.refusals: list[str] = []
+        self.warnings: list[str] = []
+        self.removed: list[Segment] = []
+        self.end = 0
+        self.stop: End | None = None
+        self.stop_file: Segment | None = None
+        self.start_file: Segment | None = None
+        self.start_reason: str | None = None
+        self.dispatched = 0
+        self.last_store_timestamp = 0  # of the last message that the check of the log has passed
+        self.after_load: StoreState | None = None
+        self.after_start: StoreState | None = None
+        self._fix_delay_times = fix_delay_times
+        self._no_levels = DelayLevels([])
+        self._levels = DelayLevels(layout.conf.delay_levels)
+        conf = layout.conf
+        self._light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", self._has_light_queues()))
+        self._unnamed_topics: Counter[str] = Counter()
+        self._early = 0
+
+    def _has_light_queues(self) -> bool:
+        return any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id, _path in self.layout.queue_dirs())
+
+    # -- load ---------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """The broker's load and start, up to the moment at which it would take messages."""
+        self._check_files()
+        if self.refusals:
+            loaded = list(takewhile(lambda file: file.size == self.file_size, self.files))
+            self.end = loaded[-1].end if loaded else 0
+            self.after_load = self._state(refused=True)
+            return
+        self.index = IndexBuilder(self.layout.index_paths(), geometry_of(self.layout), self._stage)
+        if self.aborted:
+            self.index.prune(self.checkpoint.index_msg_timestamp)
+        for queue in self.queues.values():
+            queue.recover()
+        max_dispatched = max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
+        if self.files:
+            self._recover_log()
+            if max_dispatched >= self.end:
+                for queue in self.queues.values():
+                    queue.truncate(self.end)
+        else:
+            self.end = 0
+            for queue in self.queues.values():
+                queue.destroy()
+        self._correct_min()
+        self.after_load = self._state()
+        self._reput()
+        self._correct_min()
+        self.after_start = self._state()
+        self.index.finish()
+        self._warn()
+
+    def _check_files(self) -> None:
+        """What makes the broker refuse to load: a file of another length than configured, or a foreign one."""
+        for path in self.log.segments.foreign:
+            self.refusals.append(f"{path}: does not belong into a commit-log directory")
+        for file in self.files:
+            if file.size != self.file_size:
+                self.refusals.append(f"{file.path}: {file.size} bytes long, not {self.file_size}")
+        if self.refusals:
+            return
+        size = self.layout.queue_size()
+        for topic, queue_id, path in self.layout.queue_dirs():
+            queue = QueueBuilder(topic, queue_id, path, size, self._stage)
+            self.refusals += [f"{path}: does not belong into a queue directory" for path in queue.foreign]
+            for source in queue.sources:
+                if source.size != size:
+                    self.refusals.append(f"{source.path}: {source.size} bytes long, not {size}")
+            self.queues[topic, queue_id] = queue
+
+    def _recover_log(self) -> None:
+        """Check records from the start file on; the first that fails is the end of the log."""
+        number = self._start_number()
+        levels = self._levels if self._fix_delay_times else self._no_levels
+        builder = BatchBuilder(levels, light_queues=self._light)
+        crc = self.layout.conf.flag("checkCRCOnRecover", True)
+        self.start_file = file = self.files[number]
+        while True:
+            end = self._drain(recovery_batches(file.view(), 0, file.size, builder, crc=crc))
+            file.release()
+            if end.ending is not Ending.FILLER or number + 1 >= len(self.files):
+                break
+            number += 1
+            file = self.files[number]
+        self.stop, self.stop_file = end, file
+        self.end = file.base + end.at
+        for later in [f for f in self.files if f.base > self.end]:
+            self.files.remove(later)
+            self.removed.append(later)
+
+    def _start_number(self) -> int:
+        if not self.aborted:
+            self.start_reason = "clean stop: the last three files are checked"
+            return max(0, len(self.files) - _SCANNED_FILES)
+        conf = self.layout.conf
+        with_index = conf.flag("messageIndexEnable", True) and conf.flag("messageIndexSafe", False)
+        limit = self.checkpoint.min_timestamp_index if with_index else self.checkpoint.min_timestamp
+        for number in range(len(self.files) - 1, -1, -1):
+            first = _first_store_timestamp(self.files[number])
+            if first is not None and first <= limit:
+                self.start_reason = f"unclean stop: newest file whose first message is not younger than {limit}"
+                return number
+        self.start_reason = f"unclean stop: no file begins with a message as old as {limit}, so all are checked"
+        return 0
+
+    def _drain(self, batches: Generator[Batch, None, End]) -> End:
+        """Go through the records of one file; after a crash the broker dispatches them as it goes."""
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration as stop:
+                end: End = stop.value
+                return end
+            self.last_store_timestamp = int(batch.store_timestamp[-1])
+            if self.aborted:
+                self._dispatch(batch, recovering=True)
+
+    # -- start --------------------------------------------------------------------------------------------------------
+
+    def _reput(self) -> None:
+        """Dispatch what no queue has yet, as the broker does before it takes messages."""
+        if not self.files:
+            return
+        at = max(self.files[0].base, max((q.max_physical_offset for q in self.queues.values()), default=-1), 0)
+        builder = BatchBuilder(self._levels, light_queues=self._light)
+        while at < self.end:
+            file = next((f for f in self.files if f.base <= at < f.base + self.file_size), None)
+            if file is None:
+                self.warnings.append(f"no commit-log file holds offset {at}: a 4.9 broker hangs here at its start")
+                break
+            view = file.view()
+            batches = reput_batches(view, at - file.base, min(self.end - file.base, file.size), builder)
+            while True:
+                try:
+                    self._dispatch(next(batches), recovering=False)
+                except StopIteration as stop:
+                    at = max(file.base + stop.value, at + 1)
+                    break
+            file.release()
+
+    def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
+        self.dispatched += len(batch)
+        queued = np.flatnonzero(batch.queued)
+        topics, ids = batch.topic[queued], batch.queue_id[queued]
+        order = np.lexsort((queued, ids, topics))
+        cuts = np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1
+        for rows in np.split(queued[order], cuts) if len(queued) else ():
+            queue = self._queue(batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]), len(rows))
+            if queue is not None:
+                added = queue.added
+                queue.put(
+                    batch.physical_offset[rows],
+                    batch.size[rows],
+                    batch.tags_code[rows],
+                    batch.queue_offset[rows],
+                    batch.store_timestamp[rows],
+                )
+                if recovering and queue.topic == "SCHEDULE_TOPIC_XXXX" and not self._fix_delay_times:
+                    self._early += queue.added - added
+        for row, name, queue_offset in batch.light:
+            light = self._queue(name, 0 if name.startswith(_LIGHT_PREFIX) else int(batch.queue_id[row]), 1)
+            if light is not None and batch.queued[row]:
+                one = slice(row, row + 1)
+                light.put(
+                    batch.physical_offset[one],
+                    batch.size[one],
+                    batch.tags_code[one],
+                    np.array([queue_offset], np.int64),
+                    batch.store_timestamp[one],
+                )
+        if self.layout.conf.flag("messageIndexEnable", True):
+            self.index.put(batch)
+
+    def _queue(self, topic: str, queue_id: int, messages: int) -> QueueBuilder | None:
+        """A queue, made when it is first dispatched to; None for a name that no directory can have."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            if not is_path_name(topic) or queue_id < 0:
+                self._unnamed_topics[topic] += messages
+                return None
+            path = self.layout.queue_path(topic, queue_id)
+            queue = QueueBuilder(topic, queue_id, path, self.layout.queue_size(), self._stage)
+            self.queues[topic, queue_id] = queue
+        return queue
+
+    def _correct_min(self) -> None:
+        for queue in self.queues.values():
+            queue.correct_min(self.files[0].base if self.files else -1)
+
+    def _state(self, *, refused: bool = False) -> StoreState:
+        ranges = [
+            QueueRange(topic=t, queueId=i, minOffset=q.min_offset, maxOffset=q.max_offset)
+            for (t, i), q in sorted(self.queues.items())
+        ]
+        low = self.files[0].base if self.files else -1
+        return StoreState(minPhyOffset=low, maxPhyOffset=self.end, queues=[] if refused else ranges)
+
+    def _warn(self) -> None:
+        if self._early:
+            self.warnings.append(
+                f"{self._early} delayed messages were dispatched anew without their deliver time, as a 4.9 broker does "
+                "after a crash: they will be delivered at once (--fix-delay-times keeps their time)"
+            )
+        for topic, messages in sorted(self._unnamed_topics.items()):
+            self.warnings.append(f"{messages} messages of topic {topic!r}, which no queue directory can be named after")
+        if self.aborted and self.start_file is not None and self.start_file.base > self.log.min_offset:
+            self.warnings.append(
+                f"messages before offset {self.start_file.base} are not indexed anew, as a broker does not either"
+            )
+
+    # -- plan ---------------------------------------------------------------------------------------------------------
+
+    def lost(self) -> tuple[list[Loss], int]:
+        """(messages, bytes) behind the end of the log: intact records that nothing reaches any more."""
+        counts: Counter[tuple[str, int]] = Counter()
+        cut = sum(has_bytes(path, start, stop) - start for path, start, stop in self._tail())
+        cut += sum(has_bytes(file.path, 0, file.size) for file in self.removed)
+        for item in self.log.walk(self.end + 1) if cut else ():
+            if isinstance(item, Found):
+                record = item.record
+                counts[record.topic.decode("utf-8", "replace"), record.queue_id] += 1
+        return [Loss(topic=t, queueId=i, messages=n) for (t, i), n in sorted(counts.items())], cut
+
+    def _tail(self) -> list[tuple[str, int, int]]:
+        """What is not zero behind the end, in the file that holds it. An end-of-file blank there belongs to the log."""
+        if self.stop_file is None or self.stop is None or self.stop.ending is Ending.FILLER:
+            return []
+        file, at = self.stop_file, self.stop.at
+        return [(file.path, at, file.size)] if has_bytes(file.path, at, file.size) > at else []
+
+    def prepare(self, transaction: Transaction) -> list[str]:
+        """Hand every change to a transaction; returns them in words. An empty list means that the store is healthy."""
+        words: list[str] = []
+        root = self.layout.root
+
+        def say(text: str, path: str) -> None:
+            words.append(f"{text} {os.path.relpath(path, root)}")
+
+        for path, start, stop in self._tail():
+            transaction.zero(path, start, stop)
+            say(f"zero bytes {start} to {stop} of", path)
+        for file in reversed(self.removed):
+            transaction.remove(file.path)
+            say("remove", file.path)
+        for queue in self.queues.values():
+            for segment in queue.removed:
+                if not any(queue.target(f) == segment.path for f in queue.files):
+                    transaction.remove(segment.path)
+                    say("remove", segment.path)
+            for part in queue.files:
+                if part.staged is not None:
+                    target = queue.target(part)
+                    transaction.put(target, part.staged, part.last_store_timestamp * 1_000_000 or None)
+                    say("replace" if part.source is not None else "create", target)
+            if (stale := queue.stale()) is not None:
+                transaction.zero(*stale)
+                say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
+        self._prepare_index(transaction, say)
+        if self.aborted:
+            transaction.remove(self.layout.path("abort"))
+            say("remove", self.layout.path("abort"))
+        if words:
+            self._prepare_checkpoint(transaction, say)
+        return words
+
+    def _prepare_index(self, transaction: Transaction, say: Say) -> None:
+        for index_file in self.index.removed:
+            assert index_file.path is not None
+            transaction.remove(index_file.path)
+            say("remove", index_file.path)
+        name = max((os.path.basename(f.path) for f in self.index.files + self.index.removed if f.path), default="")
+        for index_file in self.index.files:
+            if index_file.staged is None:
+                continue
+            target = index_file.path
+            if target is None:
+                name = self.index.new_name(name)
+                target = self.layout.path("index", name)
+            transaction.put(target, index_file.staged)
+            say("replace" if index_file.path else "create", target)
+
+    def _prepare_checkpoint(self, transaction: Transaction, say: Say) -> None:
+        """True times, so that the next unclean stop begins its check where it should."""
+        last, old = self.last_store_timestamp, self.checkpoint
+        full = [f.end_timestamp for f in self.index.files if f.full]
+        new = old._replace(
+            physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0)
+        )
+        data = self.layout.checkpoint()
+        if data is not None and new == old:
+            return
+        staged = transaction.staging()
+        with open(staged, "wb") as file:
+            file.write(checkpoint.build(new))
+        transaction.put(self.layout.path("checkpoint"), staged)
+        say("replace" if data is not None else "create", self.layout.path("checkpoint"))
+
+    def report(self, *, actions: list[str], applied: bool, backup: str | None) -> RecoveryReport:
+        """What was found and done."""
+        assert self.after_load is not None
+        lost, cut = self.lost()
+        stop = None
+        if self.stop is not None and self.stop_file is not None:
+            stop = LogStop(
+                file=os.path.relpath(self.stop_file.path, self.layout.root),
+                at=self.stop.at,
+                physicalOffset=self.end,
+                ending=self.stop.ending.value,
+                reason=self.stop.reason,
+            )
+        changed = [
+            QueueChange(topic=q.topic, queueId=q.queue_id, entriesCut=q.cut, entriesAdded=q.added)
+            for q in self.queues.values()
+            if q.cut or q.added
+        ]
+        return RecoveryReport(
+            store=self.layout.root,
+            engine="4.9",
+            loadOk=not self.refusals,
+            refusals=self.refusals,
+            abort=self.aborted,
+            startFile=os.path.relpath(self.start_file.path, self.layout.root) if self.start_file else None,
+            startReason=self.start_reason,
+            stop=stop,
+            lost=lost,
+            bytesCut=cut,
+            messagesRedispatched=self.dispatched,
+            queues=sorted(changed, key=lambda q: (q.topic, q.queueId)),
+            indexFilesRemoved=len(self.index.removed),
+            indexEntriesAdded=self.index.added,
+            warnings=self.warnings,
+            actions=actions,
+            afterLoad=self.after_load,
+            afterStart=self.after_start,
+            applied=applied,
+            backup=backup,
+        )
+
+
+def _first_store_timestamp(file: Segment) -> int | None:
+    """Store time of a file's first record by its raw bytes, as the broker peeks at it; None if it would not match."""
+    view = file.view()
+    try:
+        if len(view) < 112 or int.from_bytes(view[4:8], "big", signed=True) != MAGIC_V1:
+            return None
+        head = HEADS[int.from_bytes(view[36:40], "big") & 0x30]
+        at = head.offsets["store_timestamp"]
+        return int.from_bytes(view[at : at + 8], "big", signed=True) or None
+    finally:
+        file.release()
+
+
+def plan(layout: StoreLayout, *, fix_delay_times: bool = False) -> RecoveryReport:
+    """What recovery would do; the store is only read.
+
+    Changed queues and indexes are still built, in the system's temporary directory, because what is dispatched depends
+    on them.
+    """
+    with tempfile.TemporaryDirectory(prefix="rmqtool-") as directory:
+        transaction = Transaction(layout.root, "plan", directory)
+        recovery = Recovery(layout, transaction.staging, fix_delay_times=fix_delay_times)
+        recovery.run()
+        actions = [] if recovery.refusals else recovery.prepare(transaction)
+        return recovery.report(actions=actions, applied=False, backup=None)
+
+
+def recover(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str | None = None) -> RecoveryReport:
+    """Recover a store under the broker's lock, keeping what is replaced. A healthy store is not touched at all.
+
+    A recovery that was killed is finished first.
+
+    Args:
+        backup: directory for what is replaced, instead of ``<store>.rmqtool`` beside the store.
+
+    Raises:
+        Refused: the store is in use, or there is no place for the backup.
+    """
+    if unfinished(layout.root, backup) is None:
+        report = plan(layout, fix_delay_times=fix_delay_times)
+        if report.clean or not report.loadOk:
+            return report
+    with StoreLock(layout.root):
+        if (pending := unfinished(layout.root, backup)) is not None:
+            pending.apply()
+        layout = StoreLayout(layout.root, layout.conf)
+        transaction = Transaction(layout.root, "recover", backup)
+        try:
+            recovery = Recovery(layout, transaction.staging, fix_delay_times=fix_delay_times)
+            recovery.run()
+            actions = [] if recovery.refusals else recovery.prepare(transaction)
+            kept = transaction.path if actions else None
+            report = recovery.report(actions=actions, applied=bool(actions), backup=kept)
+            if actions:
+                transaction.commit()
+            else:
+                transaction.discard()
+        except BaseException:
+            if not os.path.exists(os.path.join(transaction.path, "manifest.json")):
+                transaction.discard()
+            raise
+    return report

@@ -1,0 +1,88 @@
+"""What recovery found and did, in the words of a dry run and of a real one alike."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRange:
+    """Offsets of one queue, by the names of the broker's own tools."""
+
+    topic: str
+    queueId: int
+    minOffset: int
+    maxOffset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreState:
+    """What a broker would report of its store."""
+
+    minPhyOffset: int
+    maxPhyOffset: int
+    queues: list[QueueRange]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStop:
+    """Where the commit log ends, and why there."""
+
+    file: str
+    at: int  # byte in the file
+    physicalOffset: int
+    ending: str  # clean | filler | unwritten | cut | damaged
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Messages of one queue that lie intact behind the stop, and that the log no longer reaches."""
+
+    topic: str
+    queueId: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueChange:
+    """What became of one queue."""
+
+    topic: str
+    queueId: int
+    entriesCut: int
+    entriesAdded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """The whole of it. ``applied`` tells a plan from a deed."""
+
+    store: str
+    engine: str
+    loadOk: bool
+    refusals: list[str] = field(default_factory=list)  # why the broker would not load this store
+    abort: bool  # the broker did not stop cleanly
+    startFile: str | None = None  # first commit-log file that is checked
+    startReason: str | None = None
+    stop: LogStop | None = None
+    lost: list[Loss] = field(default_factory=list)
+    bytesCut: int = 0
+    messagesRedispatched: int = 0
+    queues: list[QueueChange] = field(default_factory=list)
+    indexFilesRemoved: int = 0
+    indexEntriesAdded: int = 0
+    warnings: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)  # what is done to which file
+    afterLoad: StoreState
+    afterStart: StoreState | None = None
+    applied: bool = False
+    backup: str | None = None
+
+    @property
+    def clean(self) -> bool:
+        """Nothing to do."""
+        return self.loadOk and not self.actions
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)

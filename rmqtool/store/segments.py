@@ -1,0 +1,177 @@
+"""Equal-sized files seen as one offset space (store.MappedFileQueue).
+
+Nothing is opened until it is read, and everything is opened read-only: looking at a store must not change it.
+"""
+
+import mmap
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from rmqtool.errors import CorruptFile, UnreadableStore
+
+EMPTY = memoryview(b"")
+
+
+class Segment:
+    """One file whose name is the offset of its first byte."""
+
+    __slots__ = ("_view", "base", "mtime_ns", "path", "size")
+
+    def __init__(self, path: str, base: int, size: int, mtime_ns: int) -> None:
+        self.path, self.base, self.size, self.mtime_ns = path, base, size, mtime_ns
+        self._view: memoryview | None = None
+
+    @property
+    def end(self) -> int:
+        """Offset after the file's last byte."""
+        return self.base + self.size
+
+    def view(self) -> memoryview:
+        """The file's bytes, mapped once and kept until :meth:`release`."""
+        if self._view is None:
+            self._view = memoryview(map_file(self.path))
+            self.size = len(self._view)
+        return self._view
+
+    def forget(self, start: int, stop: int) -> None:
+        """Let the kernel take back the pages of [start, stop): a long scan must not count as this process's memory."""
+        mapped = self._view.obj if self._view is not None else None
+        if isinstance(mapped, mmap.mmap):
+            start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+            if stop > start:
+                mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
+    def release(self) -> None:
+        """Drop the mapping; views handed out keep it alive as long as they live."""
+        self._view = None
+
+
+def map_file(path: str) -> mmap.mmap | bytes:
+    """The whole file, mapped read-only; ``b""`` for an empty one.
+
+    Raises:
+        UnreadableStore: missing, no permission, or not a regular file.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    try:
+        size = os.fstat(fd).st_size
+        return mmap.mmap(fd, size, access=mmap.ACCESS_READ) if size else b""
+    except (OSError, ValueError) as err:
+        raise UnreadableStore(f"{path}: cannot be mapped: {err}") from err
+    finally:
+        os.close(fd)
+
+
+def list_dir(path: str) -> list[os.DirEntry[str]]:
+    """Directory entries sorted by name; none when the directory is missing.
+
+    Raises:
+        UnreadableStore: no permission, or not a directory.
+    """
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+
+
+def offset_name(name: str) -> int | None:
+    """The offset that a file name says, or None for a foreign file. Java takes any decimal digits, non-Latin too."""
+    return int(name) if name.isdecimal() and len(name) <= 20 else None
+
+
+def name_of(offset: int) -> str:
+    """20 digits, zero-padded."""
+    return f"{offset:020d}"
+
+
+class Segments:
+    """The files of one directory, or of several that share one offset space (``MultiPathMappedFileQueue``).
+
+    Attributes:
+        files: files with a numeric name, in the broker's order (by name).
+        foreign: paths in the directory that are not such files.
+    """
+
+    def __init__(self, files: list[Segment], foreign: list[str]) -> None:
+        self.files = files
+        self.foreign = foreign
+        self._bases = [file.base for file in files]
+
+    @classmethod
+    def of(cls, directories: Iterable[str]) -> "Segments":
+        """List the directories; a missing one counts as empty."""
+        files, foreign = [], []
+        for directory in directories:
+            for entry in list_dir(directory):
+                base = offset_name(entry.name)
+                try:
+                    if base is None or not entry.is_file():
+                        foreign.append(entry.path)
+                        continue
+                    stat = entry.stat()
+                except OSError as err:
+                    raise UnreadableStore(f"{entry.path}: {os.strerror(err.errno or 0)}") from err
+                files.append(Segment(entry.path, base, stat.st_size, stat.st_mtime_ns))
+        files.sort(key=lambda file: os.path.basename(file.path))
+        return cls(files, foreign)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def find(self, offset: int) -> Segment | None:
+        """The file that holds an offset."""
+        at = bisect_right(self._bases, offset) - 1
+        if at < 0:
+            return None
+        file = self.files[at]
+        return file if offset < file.end else None
+
+    @property
+    def bytes(self) -> int:
+        """Sum of the files' lengths."""
+        return sum(file.size for file in self.files)
+
+
+def common_size(segments: Iterable[Segment]) -> int | None:
+    """The file size that the files tell: the step between their names, else the most frequent length."""
+    files = list(segments)
+    steps = [b.base - a.base for a, b in pairwise(files) if b.base > a.base]
+    lengths = [file.size for file in files if file.size]
+    if not lengths:
+        return min(steps) if steps else None
+    by_length = max(set(lengths), key=lambda size: (lengths.count(size), size))
+    # a gap in the names is a multiple of the size; two files of which one is short still have the right step
+    if steps and (len(lengths) < 3 or by_length not in steps):
+        return min(steps)
+    return by_length
+
+
+def read_small(path: str, limit: int = 64 << 20) -> bytes | None:
+    """A small file's bytes; None when it does not exist.
+
+    Raises:
+        UnreadableStore: no permission, or not a regular file.
+        CorruptFile: larger than ``limit``, which no such file ever is.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    if len(data) > limit:
+        raise CorruptFile(path, limit, f"larger than {limit} bytes")
+    return data

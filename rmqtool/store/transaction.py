@@ -1,0 +1,256 @@
+"""One change of a store as a whole: prepared aside, kept, applied, and finished after a kill.
+
+A transaction lives in its own directory beside the store::
+
+    <store>.rmqtool/20261121T081230Z-recover/
+        manifest.json   state (prepared | committed | done) and the list of actions
+        after/          files to be put in place
+        before/         every file and byte range that was replaced, under its path in the store
+
+Order: stage new files, save what will be overwritten, sync all of it, mark committed, then apply. Every action can be
+applied twice. So a kill before the mark leaves the store untouched, and one after it is finished by the next writing
+command.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rmqtool.errors import CorruptFile, Refused
+from rmqtool.store.segments import list_dir, read_small
+
+SUFFIX = ".rmqtool"
+_CHUNK = 1 << 20
+
+
+class Transaction:
+    """Prepare with :meth:`stage`, :meth:`remove`, :meth:`zero`; then :meth:`commit`.
+
+    Args:
+        root: the store directory.
+        command: the command's name, for the directory and the manifest.
+        home: where backups go instead of beside the store.
+    """
+
+    def __init__(self, root: str, command: str, home: str | None = None) -> None:
+        self.root = root
+        self.home = home or root.rstrip("/") + SUFFIX
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        self.path = _fresh_dir(self.home, f"{stamp}-{command}")
+        self.actions: list[dict[str, Any]] = []
+        self._staged = 0
+        os.makedirs(self._in("after"))
+
+    def _in(self, *parts: str) -> str:
+        return os.path.join(self.path, *parts)
+
+    def staging(self) -> str:
+        """Path for a new file that :meth:`put` will move into place."""
+        self._staged += 1
+        return self._in("after", f"{self._staged:06d}")
+
+    def put(self, path: str, staged: str, mtime_ns: int | None = None) -> None:
+        """A staged file takes a path in the store; what was there is kept."""
+        if mtime_ns is not None:
+            os.utime(staged, ns=(mtime_ns, mtime_ns))
+        self.actions.append({"do": "put", "path": path, "staged": os.path.relpath(staged, self.path)})
+
+    def remove(self, path: str) -> None:
+        """A file leaves the store and is kept."""
+        self.actions.append({"do": "remove", "path": path})
+
+    def zero(self, path: str, start: int, stop: int) -> None:
+        """Bytes [start, stop) of a file become zero; those that are not zero yet are kept."""
+        self.actions.append({"do": "zero", "path": path, "start": start, "stop": stop})
+
+    def commit(self) -> None:
+        """Make it durable, then do it."""
+        for number, action in enumerate(self.actions):
+            if action["do"] == "zero":
+                action["kept"] = f"before/{number:06d}.bytes"
+                _save_range(action["path"], action["start"], action["stop"], self._in("before", f"{number:06d}.bytes"))
+            elif action["do"] != "put" or os.path.lexists(action["path"]):
+                action["kept"] = os.path.join("before", _kept_name(self.root, action["path"]))
+        for directory, _subdirs, names in os.walk(self._in("after")):
+            for name in names:
+                _sync(os.path.join(directory, name))
+            _sync(directory)
+        self._write_manifest("committed")
+        self.apply()
+
+    def apply(self) -> None:
+        """Carry out a committed transaction, also one that was interrupted."""
+        for action in self.actions:
+            {"put": self._put, "remove": self._remove, "zero": self._zero}[action["do"]](action)
+        self._write_manifest("done")
+
+    def discard(self) -> None:
+        """Forget a transaction that was not committed."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        _remove_if_empty(self.home)
+
+    def _put(self, action: dict[str, Any]) -> None:
+        staged, path = self._in(action["staged"]), action["path"]
+        if not os.path.exists(staged):
+            return  # an earlier run got this far
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if "kept" in action and not os.path.lexists(self._in(action["kept"])):
+            _copy_aside(path, self._in(action["kept"]))
+        _move(staged, path)
+        _sync(os.path.dirname(path))
+
+    def _remove(self, action: dict[str, Any]) -> None:
+        if os.path.lexists(action["path"]):
+            kept = self._in(action["kept"])
+            os.makedirs(os.path.dirname(kept), exist_ok=True)
+            _move(action["path"], kept)
+            _sync(os.path.dirname(kept))
+            _sync(os.path.dirname(action["path"]))
+
+    def _zero(self, action: dict[str, Any]) -> None:
+        path, start, stop = action["path"], action["start"], action["stop"]
+        before = os.stat(path)
+        with open(path, "r+b", buffering=0) as file:
+            for at, data in _written(file.fileno(), start, stop):
+                if data.strip(b"\0"):
+                    os.pwrite(file.fileno(), bytes(len(data)), at)
+            os.fsync(file.fileno())
+        # retention and the time search of 4.9 read a file's age from its modification time
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def _write_manifest(self, state: str) -> None:
+        manifest = {"format": 1, "state": state, "store": self.root, "actions": self.actions}
+        temporary = self._in("manifest.json.tmp")
+        with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._in("manifest.json"))
+        _sync(self.path)
+
+
+def unfinished(root: str, home: str | None = None) -> Transaction | None:
+    """The committed but not completed transaction of a store, if a writer was killed.
+
+    Raises:
+        CorruptFile: a manifest cannot be read.
+    """
+    home = home or root.rstrip("/") + SUFFIX
+    for entry in list_dir(home):
+        path = os.path.join(entry.path, "manifest.json")
+        data = read_small(path) if entry.is_dir() else None
+        if data is None:
+            continue
+        try:
+            manifest = json.loads(data)
+            state, actions = manifest["state"], manifest["actions"]
+        except (ValueError, KeyError, TypeError) as err:
+            raise CorruptFile(path, None, f"not a manifest of rmqtool: {err}") from err
+        if state == "committed":
+            transaction = Transaction.__new__(Transaction)
+            transaction.root, transaction.home, transaction.path = root, home, entry.path
+            transaction.actions = actions
+            return transaction
+    return None
+
+
+def _fresh_dir(home: str, name: str) -> str:
+    for attempt in range(1000):
+        path = os.path.join(home, name if not attempt else f"{name}-{attempt + 1}")
+        try:
+            os.makedirs(path)
+        except FileExistsError:
+            continue
+        except OSError as err:
+            raise Refused(f"{home}: {os.strerror(err.errno or 0)}: no place for a backup (see --backup)") from err
+        return path
+    raise Refused(f"{home}: too many backups of this second")
+
+
+def _kept_name(root: str, path: str) -> str:
+    """Path of a kept file below ``before/``; files outside the root (other commit-log paths) keep their whole path."""
+    relative = os.path.relpath(path, root)
+    return os.path.join("outside", path.lstrip("/")) if relative.startswith("..") else relative
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _move(source: str, target: str) -> None:
+    """Rename, or copy, sync and unlink across file systems; never a half file under the target's name."""
+    try:
+        os.replace(source, target)
+    except OSError as err:
+        if err.errno != 18:  # EXDEV
+            raise
+        _copy_aside(source, target)
+        os.unlink(source)
+
+
+def _copy_aside(source: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    temporary = target + ".part"
+    try:
+        os.link(source, temporary)  # the kept file is the old inode itself: no copy, no chance of a torn one
+    except OSError:
+        shutil.copy2(source, temporary)
+        _sync(temporary)
+    os.replace(temporary, target)
+    if os.path.lexists(temporary):
+        os.unlink(temporary)  # rename does nothing when both names are one file already
+    _sync(os.path.dirname(target))
+
+
+def _written(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of the parts of a range that are not holes."""
+    at = start
+    while at < stop:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError:
+            return  # no data after here
+        end = min(os.lseek(fd, at, os.SEEK_HOLE), stop)
+        while at < end:
+            data = os.pread(fd, min(_CHUNK, end - at), at)
+            if not data:
+                return
+            yield at, data
+            at += len(data)
+
+
+def has_bytes(path: str, start: int, stop: int) -> int:
+    """Offset after the last byte of a range that is not zero; ``start`` when all are zero."""
+    last = start
+    with open(path, "rb") as file:
+        for at, data in _written(file.fileno(), start, stop):
+            if kept := data.rstrip(b"\0"):
+                last = at + len(kept)
+    return last
+
+
+def _save_range(path: str, start: int, stop: int, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(path, "rb") as file, open(target, "wb") as out:
+        for at, data in _written(file.fileno(), start, stop):
+            if data.strip(b"\0"):
+                out.seek(at - start)
+                out.write(data)
+        out.truncate(stop - start)
+        out.flush()
+        os.fsync(out.fileno())
+    _sync(os.path.dirname(target))
+
+
+def _remove_if_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        return

@@ -1,0 +1,66 @@
+package judge;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExtBrokerInner;
+import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.store.ConsumeQueue;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** What is particular to the store of 5.x. Batch consume queues are left out. */
+final class Release {
+    static void defaults(MessageStoreConfig config) {
+        config.setTimerWheelEnable(false);
+        config.setEnableCompaction(false);
+    }
+
+    static DefaultMessageStore construct(MessageStoreConfig config, BrokerConfig broker) throws Exception {
+        return new DefaultMessageStore(config, new BrokerStatsManager("judge", false), null, broker,
+            new ConcurrentHashMap<>());
+    }
+
+    static void stopDelivery(DefaultMessageStore store) {
+        // the schedule service is the broker's, nothing runs here
+    }
+
+    static List<ConsumeQueue> queues(DefaultMessageStore store) {
+        List<ConsumeQueue> queues = new ArrayList<>();
+        for (Map<Integer, ConsumeQueueInterface> ofTopic : store.getConsumeQueueTable().values()) {
+            for (ConsumeQueueInterface queue : ofTopic.values()) {
+                if (queue instanceof ConsumeQueue) {
+                    queues.add((ConsumeQueue) queue);
+                }
+            }
+        }
+        return queues;
+    }
+
+    static PutMessageResult put(DefaultMessageStore store, Request.Put put) throws Exception {
+        MessageExtBrokerInner message = new MessageExtBrokerInner();
+        Write.fill(message, put);
+        if (put.delayLevel > 0) { // done by a hook of the broker before the store sees the message
+            int level = Math.min(put.delayLevel, store.getMaxDelayLevel());
+            message.setDelayTimeLevel(level);
+            MessageAccessor.putProperty(message, MessageConst.PROPERTY_REAL_TOPIC, put.topic);
+            MessageAccessor.putProperty(message, MessageConst.PROPERTY_REAL_QUEUE_ID, String.valueOf(put.queueId));
+            message.setTopic(TopicValidator.RMQ_SYS_SCHEDULE_TOPIC);
+            message.setQueueId(level - 1);
+        }
+        message.setPropertiesString(put.propertiesString != null
+            ? put.propertiesString : MessageDecoder.messageProperties2String(message.getProperties()));
+        return store.putMessage(message);
+    }
+
+    private Release() {
+    }
+}
