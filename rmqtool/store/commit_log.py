@@ -77,6 +77,31 @@ class CommitLog:
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
         return Found(file, at, record)
 
+    def end(self, hint: int = -1) -> tuple[int, int | None]:
+        """(offset after the last record, store timestamp of the last one seen), as far as the log reads without damage.
+
+        Args:
+            hint: an offset at which a record may begin, such as the end of the last message that a queue knows: what
+                lies before it is not read again.
+        """
+        files = self.segments.files
+        if not files:
+            return 0, None
+        last: int | None = None
+        file = self.segments.find(hint) if hint >= 0 else None
+        at = hint - file.base if file is not None else 0
+        file = file or files[max(0, len(files) - 3)]
+        while True:
+            record = read(file.view(), at, file.size, crc=False)
+            if isinstance(record, Record):
+                at += record.total_size
+                last = record.store_timestamp
+                continue
+            following = self.segments.find(file.end) if record.ending is Ending.FILLER else None
+            if following is None:
+                return file.base + at, last
+            file, at = following, 0
+
     def walk(self, start: int | None = None, stop: int | None = None, *, crc: bool = True) -> Iterator[Found | Damage]:
         """Records that begin in [start, stop), in order, with every damaged range between them.
 

@@ -1,7 +1,8 @@
 """Recovery as a 4.9 broker does it at its next start, planned on paper first (store-engine 1.3, 1.4, 4).
 
 :class:`Recovery` runs the broker's algorithm over the store, which it only reads; queues and index that change are
-built in staging files. What comes out is a report, and a list of file actions that a transaction can carry out as a whole.
+built in staging files. What comes out is a report, and a list of file actions that a transaction can carry out as a
+whole.
 """
 
 import os
@@ -408,7 +409,7 @@ def _first_store_timestamp(file: Segment) -> int | None:
         file.release()
 
 
-def plan(layout: StoreLayout, *, fix_delay_times: bool = False) -> RecoveryReport:
+def plan(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str | None = None) -> RecoveryReport:
     """What recovery would do; the store is only read.
 
     Changed queues and indexes are still built, in the system's temporary directory, because what is dispatched depends
@@ -419,6 +420,9 @@ def plan(layout: StoreLayout, *, fix_delay_times: bool = False) -> RecoveryRepor
         recovery = Recovery(layout, transaction.staging, fix_delay_times=fix_delay_times)
         recovery.run()
         actions = [] if recovery.refusals else recovery.prepare(transaction)
+        if (pending := unfinished(layout.root, backup)) is not None:
+            # what is seen now is half of two states; the rest of this plan holds once the first is finished
+            actions.insert(0, f"finish the interrupted run in {pending.path}")
         return recovery.report(actions=actions, applied=False, backup=None)
 
 

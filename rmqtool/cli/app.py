@@ -1,0 +1,75 @@
+"""The Typer application: groups, exit codes, help."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from rmqtool.cli.help import TEXT, VERSION_TEXT
+from rmqtool.errors import RmqError
+
+
+class RootGroup(TyperGroup):
+    """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
+
+    def get_help(self, ctx: Any) -> str:
+        return TEXT.rstrip("\n")
+
+
+app = typer.Typer(
+    name="rmqtool", cls=RootGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(VERSION_TEXT + "\n")
+        raise typer.Exit
+
+
+@app.callback(context_settings=SETTINGS)
+def root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Look into, query, recover and export Apache RocketMQ store directories, without a broker."""
+
+
+def group(name: str, text: str) -> Callable[..., Any]:
+    """A sub-application, whose commands are registered with the returned decorator factory."""
+    sub = typer.Typer(no_args_is_help=True, help=text, rich_markup_mode=None)
+    app.add_typer(sub, name=name)
+    return sub.command
+
+
+def command(name: str, example: str, decorate: Callable[..., Any] = app.command) -> Callable[..., Any]:
+    """Register a command. Every one has an example at the end of its help, and returns its exit code."""
+
+    def register(function: Callable[..., int]) -> Callable[..., None]:
+        from functools import wraps
+
+        @wraps(function)
+        def run_command(*args: Any, **kwargs: Any) -> None:
+            raise typer.Exit(function(*args, **kwargs))
+
+        decorate(name, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
+        return run_command
+
+    return register
+
+
+def run(argv: list[str]) -> int:
+    """Run a command line; the exit code."""
+    from rmqtool.cli import dump, files, inspect, query, recover  # noqa: F401 - registering is what they are for
+
+    try:
+        app(argv, prog_name="rmqtool")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 1
+    except RmqError as err:
+        sys.stdout.flush()
+        sys.stderr.write(f"error: {err}\n")
+        return err.exit_code
+    return 0

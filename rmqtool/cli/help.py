@@ -1,0 +1,45 @@
+"""The first screen. A test holds that it names every command, with the first line of that command's own help."""
+
+from rmqtool import __version__
+
+VERSION_TEXT = f"rmqtool {__version__}"
+
+TEXT = """\
+Usage: rmqtool COMMAND [ARGS]...
+
+  Look into, query, recover and export Apache RocketMQ store directories, without a broker.
+  Reading never writes into a store, not even a lock.
+
+Emergencies:
+  broker does not start after a power cut     rmqtool recover STORE --dry-run
+  ... and to bring the store in order         rmqtool recover STORE
+  where is the message with this key?         rmqtool query-key STORE TOPIC KEY --scan
+  what is this directory, who holds it?       rmqtool info STORE
+  what lies at this offset, byte by byte?     rmqtool commitlog hexdump STORE --offset A:B
+  all messages as tables                      rmqtool dump-to-parquet STORE OUT
+
+Commands:
+  info               Tell what a store is: version, sizes, offsets, topics, marks, who holds it.
+  recover            Bring a store in order as a broker would at its next start, keeping what is cut.
+  query-key          Find the messages of a topic by key, through the index.
+  query-id           Find a message by its offset id or its unique id.
+  query-offset       Read messages of a queue from a queue offset on.
+  query-time         Find the queue offset for a store time.
+  dump-to-parquet    Write all messages to Parquet through Spark.
+  commitlog          Look into the commit log (dump, hexdump).
+  consumequeue       Look into consume queues (dump).
+  index              Look into index files (dump).
+  checkpoint         Show the checkpoint.
+  offsets            Show consumer offsets beside the queues they point into.
+  config             Show the broker's config files, read as a broker reads them.
+
+Options:
+  --version             Print the version.
+  --install-completion  Install completion for the current shell.
+  --show-completion     Print that completion, to copy it.
+  -h, --help            Show this text; COMMAND --help shows a command's options and an example.
+
+Exit codes: 0 done and clean, 1 problems found or no match, 2 usage, 3 cannot be read or no store,
+4 refused (in use, exists, not confirmed), 5 a damaged file stops the command, 6 no fit Java or Spark
+does not start, 130 interrupted.
+"""

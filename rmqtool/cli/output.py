@@ -1,0 +1,237 @@
+"""Rows to stdout as table, JSON, NDJSON or CSV, one at a time: no command builds one big list.
+
+Machine forms carry every field by its contract name. The table is for people, shows a choice of columns, and may
+change.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TextIO
+
+FORMATS = ("table", "json", "ndjson", "csv")
+_SAMPLE = 100  # rows that decide the widths of a table's columns
+_MAX_WIDTH = 60
+_CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))}
+
+Row = dict[str, Any]
+
+
+class Column:
+    """A column of a table: title, and how a row's cell is made."""
+
+    __slots__ = ("cell", "right", "title", "wide")
+
+    def __init__(
+        self, title: str, cell: Callable[[Row], Any] | None = None, *, right: bool = False, wide: bool = False
+    ) -> None:
+        self.title, self.right, self.wide = title, right, wide
+        self.cell = cell or (lambda row: row.get(title))
+
+
+class Writer(Protocol):
+    """Takes rows; must be closed, also when there were none."""
+
+    def row(self, row: Row) -> None:
+        """One more row."""
+
+    def close(self) -> None:
+        """No more rows."""
+
+
+class NdjsonWriter:
+    """One JSON object a line."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def row(self, row: Row) -> None:
+        self._out.write(dump_json(row) + "\n")
+
+    def close(self) -> None:
+        self._out.flush()
+
+
+class JsonWriter:
+    """One JSON array, an element a line."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._rows = out, 0
+
+    def row(self, row: Row) -> None:
+        self._out.write(("[\n" if not self._rows else ",\n") + dump_json(row))
+        self._rows += 1
+
+    def close(self) -> None:
+        self._out.write("\n]\n" if self._rows else "[]\n")
+        self._out.flush()
+
+
+class CsvWriter:
+    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps are JSON."""
+
+    def __init__(self, out: TextIO, fields: Sequence[str]) -> None:
+        import csv
+
+        self._out, self._fields = out, fields
+        self._writer = csv.writer(out, lineterminator="\n")
+        self._writer.writerow(fields)
+
+    def row(self, row: Row) -> None:
+        self._writer.writerow([_csv_cell(row.get(field)) for field in self._fields])
+
+    def close(self) -> None:
+        self._out.flush()
+
+
+class TableWriter:
+    """Aligned columns. Their widths come from the first rows, so that a table streams too."""
+
+    def __init__(self, out: TextIO, columns: Sequence[Column]) -> None:
+        self._out, self._columns = out, columns
+        self._terminal = out.isatty()
+        self._waiting: list[list[str]] = []
+        self._widths: list[int] | None = None
+
+    def row(self, row: Row) -> None:
+        cells = [_cell(column.cell(row)) for column in self._columns]
+        if self._widths is None:
+            self._waiting.append(cells)
+            if len(self._waiting) >= _SAMPLE:
+                self._begin()
+        else:
+            self._line(cells)
+
+    def _begin(self) -> None:
+        titles = [column.title for column in self._columns]
+        widths = [max(map(_width, column)) for column in zip(titles, *self._waiting, strict=True)]
+        if self._terminal:
+            widths = self._fit([min(width, _MAX_WIDTH) for width in widths])
+        self._widths = widths
+        self._line(titles, bold=True)
+        for cells in self._waiting:
+            self._line(cells)
+        self._waiting = []
+
+    def _fit(self, widths: list[int]) -> list[int]:
+        """Take from the wide columns what a terminal's line does not hold."""
+        import shutil
+
+        excess = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
+        for number in reversed(range(len(widths))):
+            if excess > 0 and self._columns[number].wide:
+                cut = min(excess, max(widths[number] - 12, 0))
+                widths[number] -= cut
+                excess -= cut
+        return widths
+
+    def _line(self, cells: list[str], *, bold: bool = False) -> None:
+        assert self._widths is not None
+        parts = []
+        for column, cell, width in zip(self._columns, cells, self._widths, strict=True):
+            if self._terminal and _width(cell) > width:
+                cell = _cut(cell, width)
+            pad = " " * max(width - _width(cell), 0)
+            parts.append(pad + cell if column.right else cell + pad)
+        line = "  ".join(parts).rstrip()
+        if bold and self._terminal and use_color():
+            line = f"\x1b[1m{line}\x1b[0m"
+        self._out.write(line + "\n")
+
+    def close(self) -> None:
+        if self._widths is None:
+            self._begin()
+        self._out.flush()
+
+
+def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: TextIO | None = None) -> Writer:
+    """The writer of an output form.
+
+    Args:
+        fields: contract names, in order, for CSV.
+        columns: for the table.
+    """
+    out = out or sys.stdout
+    if form == "ndjson":
+        return NdjsonWriter(out)
+    if form == "json":
+        return JsonWriter(out)
+    if form == "csv":
+        return CsvWriter(out, fields)
+    return TableWriter(out, columns)
+
+
+def write_all(to: Writer, rows: Iterable[Row]) -> int:
+    """Every row, then close; the number of rows."""
+    count = 0
+    for row in rows:
+        to.row(row)
+        count += 1
+    to.close()
+    return count
+
+
+def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
+    """One object: indented JSON, or one line of NDJSON."""
+    out = out or sys.stdout
+    if form == "ndjson":
+        out.write(dump_json(value) + "\n")
+    else:
+        out.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    out.flush()
+
+
+def dump_json(value: Any) -> str:
+    """Compact JSON, text as it is."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def use_color() -> bool:
+    """Whether stdout may be coloured (https://no-color.org)."""
+    import os
+
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def note(text: str) -> None:
+    """One line for people, on stderr."""
+    sys.stderr.write(text.translate(_CONTROL) + "\n")
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if isinstance(value, dict):
+        return dump_json(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value
+
+
+def _cell(value: Any) -> str:
+    """A value in one line: control characters of hostile bodies must not reach a terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        value = " ".join(map(str, value))
+    elif isinstance(value, dict):
+        value = dump_json(value)
+    return str(value).translate(_CONTROL)
+
+
+def _width(text: str) -> int:
+    """Terminal cells of a text; the wide characters of CJK take two."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cut(text: str, width: int) -> str:
+    kept = ""
+    for character in text:
+        if _width(kept + character) >= width:
+            break
+        kept += character
+    return kept + "…"

@@ -1,0 +1,183 @@
+"""The query commands behind their options: open, ask, write, exit code.
+
+Free of Typer and everything else that is slow to import, so that :mod:`rmqtool.cli.quick` can call them at once.
+"""
+
+from rmqtool.cli.message_rows import write_messages
+from rmqtool.cli.output import Column, note, write_all, writer
+from rmqtool.cli.times import iso_utc, parse_time
+from rmqtool.contract import MESSAGE_FIELDS, message_row
+from rmqtool.errors import BadValue
+from rmqtool.services.query import Search, query_id, query_key
+from rmqtool.store.broker_conf import load
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.index_files import MAX_TIME
+from rmqtool.store.layout import StoreLayout
+
+FOUND, NOTHING = 0, 1
+
+
+def open_store(store: str, broker_conf: str | None) -> StoreLayout:
+    """The layout of a store directory, by the broker's properties file where one is given."""
+    return StoreLayout(store, load(broker_conf) if broker_conf else None)
+
+
+def search_of(scan: bool, limit: int | None, since: str | None, until: str | None) -> Search:
+    """Search options as the command line gives them."""
+    begin = parse_time(since) if since else 0
+    end = parse_time(until) - 1 if until else MAX_TIME
+    return Search(scan, limit, begin, end)
+
+
+def run_query_key(
+    store: str,
+    topic: str,
+    key: str,
+    *,
+    scan: bool = False,
+    limit: int | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    body: str = "auto",
+    output: str = "table",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-key``: 0 when a message was found, else 1."""
+    layout = open_store(store, broker_conf)
+    found = query_key(layout, topic, key, search_of(scan, limit, since, until), note)
+    write_messages(output, found, body)
+    if not found:
+        where = "in the log" if scan else "through the index; --scan goes through the whole log"
+        note(f"no message of topic {topic} with key {key} found {where}")
+    return FOUND if found else NOTHING
+
+
+def run_query_id(
+    store: str,
+    message_id: str,
+    *,
+    topic: str | None = None,
+    scan: bool = False,
+    limit: int | None = None,
+    body: str = "auto",
+    output: str = "table",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-id``: 0 when a message was found, else 1."""
+    layout = open_store(store, broker_conf)
+    found = query_id(layout, message_id, search_of(scan, limit, None, None), note, topic)
+    write_messages(output, found, body)
+    if not found:
+        note(f"no message with id {message_id} found" + ("" if scan else "; --scan goes through the whole log"))
+    return FOUND if found else NOTHING
+
+
+PULL_FIELDS = (
+    "topic",
+    "queueId",
+    "offset",
+    "maxMsgNums",
+    "status",
+    "nextBeginOffset",
+    "minOffset",
+    "maxOffset",
+    "count",
+)
+TIME_FIELDS = ("topic", "queueId", "timestamp", "offset", *MESSAGE_FIELDS[2:])
+
+TIME_COLUMNS = (
+    Column("topic"),
+    Column("queueId", right=True),
+    Column("timestamp", right=True),
+    Column("offset", right=True),
+    Column("storeTime", lambda row: iso_utc(row["storeTimestamp"]) if "storeTimestamp" in row else None),
+    Column("msgId"),
+)
+
+
+def run_query_offset(
+    store: str,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    *,
+    max_msgs: int = 1,
+    status: bool = False,
+    engine: str = "4.9",
+    body: str = "auto",
+    output: str = "table",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-offset``: 0 when a message was found, else 1."""
+    from rmqtool.services.get_message import get_message
+    from rmqtool.store.consume_queue import open_queue
+
+    layout = open_store(store, broker_conf)
+    queue = open_queue(layout, topic, queue_id)
+    result = get_message(CommitLog(layout), queue, offset, max_msgs, engine=engine_of(engine))
+    if status:
+        row = dict(
+            zip(
+                PULL_FIELDS,
+                (topic, queue_id, offset, max_msgs, *result[:-1], len(result.messages)),
+                strict=True,
+            )
+        )
+        write_all(writer(output, PULL_FIELDS, [Column(name) for name in PULL_FIELDS]), [row])
+    else:
+        write_messages(output, result.messages, body)
+    if not result.messages:
+        known = "" if queue is not None else f" (the store has no queue {queue_id} of topic {topic})"
+        note(
+            f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
+            f"next offset {result.next_begin_offset}{known}"
+        )
+    return FOUND if result.messages else NOTHING
+
+
+def run_query_time(
+    store: str,
+    topic: str,
+    queue_id: int,
+    time: str,
+    *,
+    upper: bool = False,
+    engine: str = "4.9",
+    body: str = "auto",
+    output: str = "table",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
+    from rmqtool.services.query_time import offset_by_time_v4, offset_by_time_v5
+    from rmqtool.store.consume_queue import open_queue
+
+    timestamp = parse_time(time)
+    rules = engine_of(engine)
+    if upper and rules == "4.9":
+        raise BadValue("--upper needs --engine 5.3: 4.9 knows the nearest message only")
+    layout = open_store(store, broker_conf)
+    queue = open_queue(layout, topic, queue_id)
+    to = writer(output, TIME_FIELDS, TIME_COLUMNS)
+    if queue is None:
+        to.close()
+        note(f"the store has no queue {queue_id} of topic {topic}")
+        return NOTHING
+    log = CommitLog(layout)
+    if rules == "4.9":
+        offset = offset_by_time_v4(log, queue, timestamp)
+    else:
+        offset = offset_by_time_v5(log, queue, timestamp, upper=upper)
+    entry = queue.entry(offset) if offset < queue.max_offset else None
+    found = log.read(entry.physical_offset, crc=False) if entry else None
+    message = message_row(found.record, found.physical_offset, body) if found else {"queueOffset": offset}
+    write_all(to, [{**message, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}])
+    return FOUND
+
+
+def engine_of(text: str) -> str:
+    """The rule set of a version that the user names."""
+    if text in ("4.9", "4", "4.9.8"):
+        return "4.9"
+    if text in ("5.3", "5", "5.3.3"):
+        return "5.3"
+    raise BadValue(f"--engine {text}: give 4.9 or 5.3")

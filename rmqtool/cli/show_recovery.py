@@ -1,0 +1,84 @@
+"""A recovery report for people and for scripts; a plan and a deed read alike."""
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.cli.output import Column, write_all, write_object, writer
+from rmqtool.cli.show_info import console, size_text, table
+from rmqtool.store.recovery_report import RecoveryReport
+
+QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
+
+
+def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False) -> None:
+    """Print a report; as CSV it is one row a queue."""
+    if form in ("json", "ndjson"):
+        write_object(form, report.to_dict())
+    elif form == "csv":
+        changes = {(c.topic, c.queueId): c for c in report.queues}
+        state = report.afterStart or report.afterLoad
+        rows = (
+            {
+                "topic": q.topic,
+                "queueId": q.queueId,
+                "minOffset": q.minOffset,
+                "maxOffset": q.maxOffset,
+                "entriesCut": changes[q.topic, q.queueId].entriesCut if (q.topic, q.queueId) in changes else 0,
+                "entriesAdded": changes[q.topic, q.queueId].entriesAdded if (q.topic, q.queueId) in changes else 0,
+            }
+            for q in state.queues
+        )
+        write_all(writer("csv", QUEUE_FIELDS, [Column(f) for f in QUEUE_FIELDS]), rows)
+    else:
+        _show(report, Console(stderr=True, highlight=False, soft_wrap=True) if to_stderr else console())
+
+
+def _show(report: RecoveryReport, out: Console) -> None:
+    would = "" if report.applied else "would be "
+    if not report.loadOk:
+        out.print(Text("A broker refuses to load this store; nothing is changed:", style="bold"))
+        for reason in report.refusals:
+            out.print(Text(f"  {reason}"))
+        return
+    facts = table("", "")
+    facts.show_header = False
+    rows = [("last stop", "unclean (abort is there)" if report.abort else "clean")]
+    if report.startFile:
+        rows.append(("check begins in", f"{report.startFile}: {report.startReason}"))
+    if report.stop:
+        stop = report.stop
+        rows.append(("log ends at", f"{stop.physicalOffset}: {stop.file} byte {stop.at}: {stop.ending}: {stop.reason}"))
+    lost = sum(loss.messages for loss in report.lost)
+    if report.bytesCut:
+        rows.append((f"{would}cut", f"{size_text(report.bytesCut)}, in them {lost} intact messages"))
+    added = sum(change.entriesAdded for change in report.queues)
+    cut = sum(change.entriesCut for change in report.queues)
+    if added or cut:
+        rows.append(("queue entries", f"{added} {would}added, {cut} {would}cut, in {len(report.queues)} queues"))
+    if report.indexFilesRemoved or report.indexEntriesAdded:
+        rows.append(
+            (
+                "index",
+                f"{report.indexFilesRemoved} files {would}removed, {report.indexEntriesAdded} entries {would}added",
+            )
+        )
+    for name, value in rows:
+        facts.add_row(Text(name, style="bold"), Text(value))
+    out.print(facts)
+    if report.lost:
+        losses = table("topic", "queue", "messages cut off", right=("queue", "messages cut off"))
+        for loss in report.lost:
+            losses.add_row(Text(loss.topic), str(loss.queueId), str(loss.messages))
+        out.print()
+        out.print(losses)
+    for warning in report.warnings:
+        out.print(Text(f"warning: {warning}", style="yellow"))
+    out.print()
+    if report.clean:
+        out.print("Nothing to do: the store is in order.")
+        return
+    out.print(Text("Done:" if report.applied else "Plan:", style="bold"))
+    for action in report.actions:
+        out.print(Text(f"  {action}"))
+    if report.backup:
+        out.print(Text(f"What was replaced is kept in {report.backup}"))

@@ -1,0 +1,211 @@
+"""What a store directory is: files, sizes, offsets, topics, groups, marks, and who holds it."""
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from formats import checkpoint
+from formats.config_files import ConsumerOffsets, SubscriptionGroups, Topics
+from formats.marks import parse_abort
+from formats.rocksdb import describe
+from rmqtool.errors import CorruptFile
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.config_store import list_configs, read_config
+from rmqtool.store.consume_queue import queues_of
+from rmqtool.store.index_files import BadIndex, geometry_of, open_index
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.lock import holder
+from rmqtool.store.segments import list_dir, read_small
+
+_PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroup:
+    """Files of one kind."""
+
+    kind: str
+    files: int
+    bytes: int
+    fileSize: int | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """One topic that has queues or a config entry."""
+
+    topic: str
+    queues: int
+    messages: int  # between the lowest and highest offsets of its queues
+    configured: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreInfo:
+    """The answer of ``info``."""
+
+    store: str
+    version: str
+    versionReason: str
+    abort: bool
+    abortPid: int | None
+    lock: str  # absent | free | held
+    lockPid: int | None
+    minPhyOffset: int
+    maxPhyOffset: int
+    firstStoreTimestamp: int | None
+    lastStoreTimestamp: int | None
+    files: list[FileGroup]
+    checkpoint: dict[str, int] | None
+    topics: list[TopicInfo]
+    groups: list[str]
+    configs: list[dict[str, Any]]
+    problems: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def store_info(layout: StoreLayout) -> StoreInfo:
+    """Look at everything, change nothing; what cannot be read becomes a problem in the answer."""
+    problems: list[str] = []
+    log = CommitLog(layout)
+    queues = queues_of(layout)
+    furthest = max(queues, key=lambda queue: queue.recovered.max_physical_offset, default=None)
+    end, last = log.end(furthest.recovered.max_physical_offset if furthest else -1)
+    newest = furthest.entry(furthest.max_offset - 1) if furthest and last is None else None
+    if newest is not None and (message := log.read(newest.physical_offset, crc=False)) is not None:
+        last = message.record.store_timestamp
+    first = log.read(log.min_offset, crc=False) if log.segments.files else None
+    configs = list(list_configs(layout))
+    problems += [f"config/{c.name}: {c.error}" for c in configs if c.error]
+    version, reason = _version(layout, first.record.version if first else 1)
+    topics, groups = _names(layout)
+    messages: dict[str, list[int]] = {name: [] for name in topics}
+    for queue in queues:
+        messages.setdefault(queue.topic, []).append(queue.max_offset - queue.min_offset(log.min_offset))
+    pid = holder(layout.root)
+    abort = read_small(layout.path("abort"), 1 << 16)
+    point = layout.checkpoint()
+    for file in log.segments:
+        if file.size != log.file_size:
+            problems.append(f"{file.path}: {file.size} bytes long, not {log.file_size}")
+    problems += [f"{path}: does not belong into a commit-log directory" for path in log.segments.foreign]
+    return StoreInfo(
+        store=layout.root,
+        version=version,
+        versionReason=reason,
+        abort=layout.aborted,
+        abortPid=_abort_pid(abort),
+        lock="absent" if not os.path.exists(layout.path("lock")) else "free" if pid is None else "held",
+        lockPid=pid or None,
+        minPhyOffset=log.min_offset,
+        maxPhyOffset=end,
+        firstStoreTimestamp=first.record.store_timestamp if first else None,
+        lastStoreTimestamp=last,
+        files=_files(layout, log, problems),
+        checkpoint=checkpoint_fields(point) if point is not None else None,
+        topics=[
+            TopicInfo(topic=name, queues=len(counts), messages=sum(counts), configured=name in topics)
+            for name, counts in sorted(messages.items())
+        ],
+        groups=sorted(groups),
+        configs=[{"name": c.name, "bytes": c.size, "kind": c.kind, "readable": c.error is None} for c in configs],
+        problems=problems,
+    )
+
+
+def _abort_pid(content: bytes | None) -> int | None:
+    return parse_abort(content) if content is not None else None
+
+
+def checkpoint_fields(data: bytes) -> dict[str, int]:
+    """The checkpoint's values by the broker's own names."""
+    point = checkpoint.parse(data)
+    return {
+        "physicMsgTimestamp": point.physic_msg_timestamp,
+        "logicsMsgTimestamp": point.logics_msg_timestamp,
+        "indexMsgTimestamp": point.index_msg_timestamp,
+        "masterFlushedOffset": point.master_flushed_offset,
+        "confirmPhyOffset": point.confirm_phy_offset,
+    }
+
+
+def _version(layout: StoreLayout, record_version: int) -> tuple[str, str]:
+    """("4.x" or "5.x", what shows it)."""
+    abort = read_small(layout.path("abort"), 1 << 16)
+    if abort:
+        return "5.x", "the abort file holds a process id"
+    if os.path.exists(layout.path("abort.bak")):
+        return "5.x", "there is an abort.bak"
+    for part in _PARTS_OF_5:
+        if os.path.exists(layout.path(part)):
+            return "5.x", f"there is a {part}"
+    if record_version == 2:
+        return "5.x", "the log begins with a V2 record"
+    point = checkpoint.parse(layout.checkpoint() or b"")
+    if point.master_flushed_offset or point.confirm_phy_offset:
+        return "5.x", "the checkpoint has fields of 5.x"
+    data = read_small(layout.path("config", "topics.json"))
+    if data is not None and b'"stateVersion"' in data:
+        return "5.x", "topics.json has a stateVersion"
+    return "4.x", "nothing of 5.x is there"
+
+
+def _names(layout: StoreLayout) -> tuple[set[str], set[str]]:
+    """Topics and groups that the config files name; a broken file is listed among the problems already."""
+    topics: set[str] = set()
+    groups: set[str] = set()
+    for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+        try:
+            table = read_config(layout, name)
+        except CorruptFile:
+            continue
+        if isinstance(table, Topics):
+            topics.update(table.topics)
+        elif isinstance(table, SubscriptionGroups):
+            groups.update(table.groups)
+        elif isinstance(table, ConsumerOffsets):
+            groups.update(entry.group for entry in table.entries())
+    return topics, groups
+
+
+def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[FileGroup]:
+    found = [
+        FileGroup(kind="commitlog", files=len(log.segments), bytes=log.segments.bytes, fileSize=log.file_size),
+    ]
+    for kind in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):
+        names = [entry.name for entry in list_dir(layout.path(kind)) if entry.is_file()]
+        form = describe(names, kind)
+        count, size = _count(layout.path(kind))
+        if count or kind == "consumequeue":
+            file_size = layout.queue_size() if kind == "consumequeue" and count and form is None else None
+            note = str(form) if form is not None else None
+            found.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
+    slots, entries = geometry_of(layout)
+    problems += [f"{file.path}: {file.reason}" for file in open_index(layout) if isinstance(file, BadIndex)]
+    count, size = _count(layout.path("index"))
+    found.append(FileGroup(kind="index", files=count, bytes=size, note=f"{slots} slots, {entries} entries a file"))
+    for kind in ("config", "timerlog", "compaction", "kvStore"):
+        count, size = _count(layout.path(kind))
+        if count:
+            found.append(FileGroup(kind=kind, files=count, bytes=size))
+    found += [
+        FileGroup(kind=entry.name, files=count, bytes=size, note="DLedger commit log")
+        for entry in list_dir(layout.root)
+        if entry.name.startswith("dledger-")
+        for count, size in [_count(entry.path)]
+    ]
+    return found
+
+
+def _count(path: str) -> tuple[int, int]:
+    """(files, bytes) below a directory."""
+    files = size = 0
+    for directory, _subdirs, names in os.walk(path):
+        for name in names:
+            files += 1
+            size += os.lstat(os.path.join(directory, name)).st_size
+    return files, size

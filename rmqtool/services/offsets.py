@@ -1,0 +1,60 @@
+"""Consumer offsets beside the queues that they point into (admin.OffsetWrapper, admin.ConsumeStats)."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from formats.config_files import ConsumerOffsets
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.config_store import read_config
+from rmqtool.store.consume_queue import open_queue
+from rmqtool.store.layout import StoreLayout
+
+FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRow:
+    """How far one group has come in one queue. ``diff`` is what it has not consumed yet; None without the queue."""
+
+    topic: str
+    group: str
+    queueId: int
+    consumerOffset: int
+    minOffset: int | None
+    brokerOffset: int | None
+    diff: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+OFFSET_FIELDS = tuple(OffsetRow.__dataclass_fields__)
+
+
+def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[OffsetRow]:
+    """Every offset that the store's groups have, sorted by group, topic and queue.
+
+    Raises:
+        UnreadableStore: the store has no offsets file.
+    """
+    tables = [read_config(layout, name, bak=bak) for name in FILES]
+    entries = [entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries()]
+    if all(table is None for table in tables):
+        suffix = ".bak" if bak else ""
+        raise UnreadableStore(f"{layout.path('config', FILES[0] + suffix)}: no such file")
+    low = CommitLog(layout).min_offset
+    for entry in sorted(entries, key=lambda e: (e.group, e.topic, e.queue_id)):
+        queue = open_queue(layout, entry.topic, entry.queue_id) if entry.queue_id >= 0 else None
+        high = queue.max_offset if queue else None
+        yield OffsetRow(
+            topic=entry.topic,
+            group=entry.group,
+            queueId=entry.queue_id,
+            consumerOffset=entry.offset,
+            minOffset=queue.min_offset(low) if queue else None,
+            brokerOffset=high,
+            diff=high - entry.offset if high is not None else None,
+        )

@@ -1,0 +1,118 @@
+"""Find messages: by key, id, queue offset or scan (DefaultMessageStore.queryMessage, MQAdminImpl; store-engine 5.4).
+
+The broker answers by hash alone and leaves the comparison to the client; here topic and key are compared.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from formats.ids import is_id, offset_id, parse_offset_id
+from formats.message import Record
+from formats.properties import KEYS, UNIQ_KEY, parse, split_keys
+from rmqtool.store.commit_log import CommitLog, Damage, Found
+from rmqtool.store.index_files import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
+from rmqtool.store.layout import StoreLayout
+
+Warn = Callable[[str], None]
+
+
+class Search(NamedTuple):
+    """Where to look, beside the index."""
+
+    scan: bool = False  # go through the whole log when the index has no answer
+    limit: int | None = None
+    begin: int = 0  # store time, ms
+    end: int = MAX_TIME
+
+
+def has_key(record: Record, topic: bytes, key: str) -> bool:
+    """Whether a record is of this topic and carries this key, or has it as its unique id."""
+    if record.topic != topic:
+        return False
+    properties = parse(record.properties)
+    return properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS, ""))
+
+
+def _index(layout: StoreLayout, warn: Warn) -> list[IndexView]:
+    files = []
+    for file in open_index(layout):
+        if isinstance(file, BadIndex):
+            warn(f"{file.path}: {file.reason}: not searched")
+        else:
+            files.append(file)
+    return files
+
+
+def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: Warn) -> list[Found]:
+    """Messages of a topic with a key, in log order.
+
+    Args:
+        warn: told what keeps the answer from being whole, one line each.
+    """
+    log = CommitLog(layout)
+    found = _by_index(log, _index(layout, warn), topic, key, search)
+    if found or not search.scan:
+        return found
+    wanted = topic.encode()
+    return _scan(log, lambda record: has_key(record, wanted, key), key, search, warn)
+
+
+def _by_index(log: CommitLog, files: list[IndexView], topic: str, key: str, search: Search) -> list[Found]:
+    wanted = topic.encode()
+    # collisions are filtered afterwards, so the limit must not cut before
+    offsets = physical_offsets(files, topic, key, limit=1 << 62, begin=search.begin, end=search.end)
+    found = []
+    for offset in sorted(set(offsets)):
+        message = log.read(offset, crc=False)
+        if message is not None and has_key(message.record, wanted, key):
+            found.append(message)
+            if len(found) == search.limit:
+                break
+    return found
+
+
+def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: Search, warn: Warn) -> list[Found]:
+    found: list[Found] = []
+    needle = hint.encode()
+    for item in log.walk():
+        if isinstance(item, Damage):
+            warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes passed over")
+        elif (
+            needle in item.record.properties
+            and search.begin <= item.record.store_timestamp <= search.end
+            and matches(item.record)
+        ):
+            found.append(item)
+            if len(found) == search.limit:
+                break
+    return found
+
+
+def query_id(layout: StoreLayout, message_id: str, search: Search, warn: Warn, topic: str | None = None) -> list[Found]:
+    """Messages with this offset id or unique id; of a unique id every copy, in log order.
+
+    Args:
+        topic: look the unique id up in this topic only, else in every topic that has a queue.
+    """
+    log = CommitLog(layout)
+    found = []
+    if is_id(message_id):
+        position = parse_offset_id(message_id).physical_offset
+        message = log.read(position, crc=False) if position >= 0 else None
+        if message is not None:
+            record = message.record
+            if offset_id(record.store_address, record.store_port, position) == message_id.upper():
+                found = [message]
+    if found:
+        return found
+    files = _index(layout, warn)
+    topics = [topic] if topic else dict.fromkeys(name for name, _queue_id, _path in layout.queue_dirs())
+    for name in topics:
+        found += [m for m in _by_index(log, files, name, message_id, search) if _unique_id(m.record) == message_id]
+    if not found and search.scan:
+        found = _scan(log, lambda record: _unique_id(record) == message_id, message_id, search, warn)
+    return sorted(found, key=lambda message: message.physical_offset)[: search.limit]
+
+
+def _unique_id(record: Record) -> str | None:
+    return parse(record.properties).get(UNIQ_KEY)
