@@ -6,11 +6,10 @@ Names follow org.apache.rocketmq.common.message.MessageExt; times are ms since t
 from collections.abc import Callable
 from typing import Any
 
-from formats.bodies import decompress
 from formats.errors import FormatError
 from formats.ids import offset_id
 from formats.message import Record
-from formats.primitives import host_text
+from formats.primitives import COMPRESSED, host_text
 from formats.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 
 MESSAGE_FIELDS = (
@@ -54,11 +53,14 @@ def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -
     """
     properties = parse(record.properties)
     message_id = offset_id(record.store_address, record.store_port, physical_offset)
-    error = None
-    try:
-        body = decompress(record.body, record.sys_flag)
-    except FormatError as err:
-        body, error = record.body, str(err)
+    body, error = record.body, None
+    if record.sys_flag & COMPRESSED:
+        from formats.bodies import decompress
+
+        try:
+            body = decompress(body, record.sys_flag)
+        except FormatError as err:
+            error = str(err)
     rendered, encoding = render_body(body, body_mode)
     row: dict[str, Any] = {
         "topic": record.topic.decode("utf-8", "replace"),

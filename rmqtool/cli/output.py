@@ -4,10 +4,13 @@ Machine forms carry every field by its contract name. The table is for people, s
 change.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TextIO
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from json import JSONEncoder
 
 FORMATS = ("table", "json", "ndjson", "csv")
 _SAMPLE = 100  # rows that decide the widths of a table's columns
@@ -177,13 +180,20 @@ def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
     if form == "ndjson":
         out.write(dump_json(value) + "\n")
     else:
-        out.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+        out.write(_encoder(2).encode(value) + "\n")
     out.flush()
 
 
 def dump_json(value: Any) -> str:
     """Compact JSON, text as it is."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encoder(None).encode(value)
+
+
+@cache
+def _encoder(indent: int | None) -> "JSONEncoder":
+    from json import JSONEncoder  # a table does without
+
+    return JSONEncoder(ensure_ascii=False, indent=indent, separators=(",", ": " if indent else ":"))
 
 
 def use_color() -> bool:

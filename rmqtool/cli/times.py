@@ -5,7 +5,7 @@ import re
 from rmqtool.errors import BadValue
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MQADMIN = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})")
+_MQADMIN = r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})"
 
 
 def parse_time(text: str) -> int:
@@ -28,7 +28,7 @@ def parse_time(text: str) -> int:
         return int(time.time() * 1000)
     if match := re.fullmatch(r"-([0-9]{1,9})(ms|s|m|h|d)", text):
         return int(time.time() * 1000) - int(match[1]) * _UNITS[match[2]]
-    if match := _MQADMIN.fullmatch(text):
+    if match := re.fullmatch(_MQADMIN, text):
         text = f"{match[1]}T{match[2]}.{match[3]}"
     try:
         parsed = datetime.fromisoformat(text)

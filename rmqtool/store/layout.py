@@ -72,8 +72,9 @@ class StoreLayout:
         return path
 
     def _commit_log_paths(self) -> list[str]:
-        paths = self.conf.paths("storePathCommitLog") + self.conf.paths("readOnlyCommitLogStorePaths")
-        return list(dict.fromkeys(map(self._rebased, paths))) or [self.path("commitlog")]
+        written = list(map(self._rebased, self.conf.paths("storePathCommitLog"))) or [self.path("commitlog")]
+        read = map(self._rebased, self.conf.paths("readOnlyCommitLogStorePaths"))
+        return list(dict.fromkeys((*written, *read)))
 
     def commit_log(self) -> Segments:
         """The commit-log files of all paths."""

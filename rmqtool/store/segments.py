@@ -144,17 +144,15 @@ class Segments:
 
 
 def common_size(segments: Iterable[Segment]) -> int | None:
-    """The file size that the files tell: the step between their names, else the most frequent length."""
+    """The file size that the files tell: their common length, else the step between their names; None without files."""
     files = list(segments)
-    steps = [b.base - a.base for a, b in pairwise(files) if b.base > a.base]
     lengths = [file.size for file in files if file.size]
-    if not lengths:
-        return min(steps) if steps else None
-    by_length = max(set(lengths), key=lambda size: (lengths.count(size), size))
-    # a gap in the names is a multiple of the size; two files of which one is short still have the right step
-    if steps and (len(lengths) < 3 or by_length not in steps):
-        return min(steps)
-    return by_length
+    if len(set(lengths)) == 1:
+        return lengths[0]
+    # some file is too short or too long: names are spaced by the true size, or by a multiple where one is missing
+    steps = [b.base - a.base for a, b in pairwise(files) if b.base > a.base]
+    known = [size for size in lengths if size in steps]
+    return max(known, key=known.count) if known else min(steps, default=max(lengths, default=None))
 
 
 def read_small(path: str, limit: int = 64 << 20) -> bytes | None:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rmqtool.errors import CorruptFile, Refused
+from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.segments import list_dir, read_small
 
 SUFFIX = ".rmqtool"
@@ -137,9 +137,14 @@ def unfinished(root: str, home: str | None = None) -> Transaction | None:
 
     Raises:
         CorruptFile: a manifest cannot be read.
+        Refused: the place for backups is no directory, or may not be read.
     """
     home = home or root.rstrip("/") + SUFFIX
-    for entry in list_dir(home):
+    try:
+        entries = list_dir(home)
+    except UnreadableStore as err:
+        raise Refused(f"{err}: no place for a backup (see --backup)") from err
+    for entry in entries:
         path = os.path.join(entry.path, "manifest.json")
         data = read_small(path) if entry.is_dir() else None
         if data is None:
@@ -198,6 +203,8 @@ def _move(source: str, target: str) -> None:
 def _copy_aside(source: str, target: str) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     temporary = target + ".part"
+    if os.path.lexists(temporary):
+        os.unlink(temporary)  # of a run that was killed; it may be a second name of the source itself
     try:
         os.link(source, temporary)  # the kept file is the old inode itself: no copy, no chance of a torn one
     except OSError:

@@ -1,0 +1,32 @@
+"""Fixtures that every part of the tests uses."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import goldens
+
+Unpacked = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
+    """Case name to its unpacked store: one for the whole session, not to be written to."""
+    stores: dict[str, Path] = {}
+
+    def unpacked(case: str) -> Path:
+        if case not in stores:
+            stores[case] = goldens.unpack(case, tmp_path_factory.mktemp(case))
+            for path in stores[case].rglob("*"):
+                if path.is_file():
+                    path.chmod(0o444)  # whoever writes by mistake finds out, unless it is root
+        return stores[case]
+
+    return unpacked
+
+
+@pytest.fixture
+def golden_copy(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
+    """Case name to a fresh, writable copy of its store, each time anew."""
+    return lambda case: goldens.unpack(case, tmp_path_factory.mktemp(f"{case}-copy"))

@@ -1,0 +1,79 @@
+"""The golden stores: directories that RocketMQ 4.9.8 wrote, and what that engine says of each.
+
+What the files of a case are is told in ``golden/stores/README.md``.
+"""
+
+import gzip
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+STORES = Path(__file__).parent / "golden" / "stores"
+
+
+def cases() -> list[str]:
+    """Names of all cases, sorted."""
+    return sorted(path.name for path in STORES.iterdir() if path.is_dir())
+
+
+def has(case: str, name: str) -> bool:
+    """Whether a case has a file of this name."""
+    return (STORES / case / name).is_file()
+
+
+def unpack(case: str, folder: Path) -> Path:
+    """Unpack a case's store into ``folder`` with its modification times; the path of the store directory."""
+    with tarfile.open(STORES / case / "store.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+    return folder / "store"
+
+
+def about(case: str) -> dict[str, Any]:
+    """What the case is, and under ``config`` the four file sizes it was written with."""
+    return _json(case, "about.json")
+
+
+def recovered(case: str) -> dict[str, Any]:
+    """The engine's answer to a damaged or crashed store."""
+    return _json(case, "recovered.json")
+
+
+def messages(case: str) -> Iterator[dict[str, Any]]:
+    """Every consume-queue entry in order, with the message that it points to."""
+    with gzip.open(STORES / case / "messages.ndjson.gz", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def queries(case: str) -> Iterator[dict[str, Any]]:
+    """Key queries and the engine's physical offsets."""
+    return _lines(case, "queries.ndjson")
+
+
+def offsets_by_time(case: str) -> Iterator[dict[str, Any]]:
+    """Queue offsets for store timestamps."""
+    return _lines(case, "offset-by-time.ndjson")
+
+
+def get_messages(case: str) -> Iterator[dict[str, Any]]:
+    """Status, next offset and count of reads at an offset."""
+    return _lines(case, "get-message.ndjson")
+
+
+def files_after(case: str) -> list[tuple[int, str]]:
+    """(size, name) of every file of the store after the engine had it open."""
+    rows = (line.split(maxsplit=1) for line in (STORES / case / "files.txt").read_text().splitlines())
+    return [(int(size), name) for size, name in rows]
+
+
+def _json(case: str, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((STORES / case / name).read_text())
+    return content
+
+
+def _lines(case: str, name: str) -> Iterator[dict[str, Any]]:
+    with (STORES / case / name).open(encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)

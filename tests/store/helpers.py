@@ -1,0 +1,63 @@
+"""What store tests share: a golden case's configuration, and what a recovered store holds."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.consume_queue import queues_of
+from rmqtool.store.index_files import BadIndex, open_index, physical_offsets
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recovery_report import StoreState
+from tests import goldens
+
+
+def conf_of(case: str) -> BrokerConf:
+    """The settings that the case was written with."""
+    return BrokerConf({name: str(value) for name, value in goldens.about(case)["config"].items()})
+
+
+def tree(root: Path) -> dict[str, tuple[int, str]]:
+    """Modification time and content of every file below a directory."""
+    return {
+        str(path.relative_to(root)): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def content(root: Path) -> dict[str, str]:
+    """Content of every file; index files, which are named by the clock, by their number."""
+    found: dict[str, str] = {}
+    for name, (_mtime, digest) in tree(root).items():
+        key = f"index/{sum(n.startswith('index/') for n in found)}" if name.startswith("index/") else name
+        found[key] = digest
+    return found
+
+
+def state_of(said: dict[str, Any]) -> tuple[int, int, list[tuple[str, int, int, int]]]:
+    """A golden state without the queues of the delay topic that every start of the engine creates empty."""
+    queues = [(q["topic"], q["queueId"], q["minOffset"], q["maxOffset"]) for q in said["queues"]]
+    kept = [q for q in queues if q[3] or q[0] != "SCHEDULE_TOPIC_XXXX"]
+    return said["minPhyOffset"], said["maxPhyOffset"], sorted(kept)
+
+
+def state_from(state: StoreState) -> tuple[int, int, list[tuple[str, int, int, int]]]:
+    """Our state in the same form."""
+    queues = [(q.topic, q.queueId, q.minOffset, q.maxOffset) for q in state.queues]
+    kept = [q for q in queues if q[3] or q[0] != "SCHEDULE_TOPIC_XXXX"]
+    return state.minPhyOffset, state.maxPhyOffset, sorted(kept)
+
+
+def entries_of(layout: StoreLayout) -> list[tuple[str, int, int, int, int, int]]:
+    """Every queue entry that a broker would read."""
+    low = CommitLog(layout).min_offset
+    return sorted((q.topic, q.queue_id, *e) for q in queues_of(layout) for e in q.entries(q.min_offset(low)))
+
+
+def key_hits(layout: StoreLayout, topic: str, key: str) -> list[int]:
+    """Readable offsets of a key, as the broker answers them: sorted, collisions not filtered."""
+    files = [file for file in open_index(layout) if not isinstance(file, BadIndex)]
+    log = CommitLog(layout)
+    return sorted(o for o in physical_offsets(files, topic, key, limit=64) if log.read(o, crc=False))

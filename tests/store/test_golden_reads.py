@@ -1,0 +1,123 @@
+"""What the reading engine says of stores that a real broker closed cleanly equals what that broker said."""
+
+import hashlib
+
+import pytest
+
+from formats.bodies import decompress
+from rmqtool.contract import message_row
+from rmqtool.services.get_message import get_message
+from rmqtool.services.query import Search, query_id, query_key
+from rmqtool.services.query_time import offset_by_time_v4
+from rmqtool.store.commit_log import CommitLog, Damage, Found
+from rmqtool.store.consume_queue import queues_of
+from rmqtool.store.layout import StoreLayout
+from tests import goldens
+from tests.conftest import Unpacked
+
+CLEAN = [case for case in goldens.cases() if not goldens.has(case, "recovered.json")]
+
+
+def fail(text: str) -> None:
+    pytest.fail(f"unexpected warning: {text}")
+
+
+def test_the_clean_cases_are_those_that_are_expected() -> None:
+    assert set(CLEAN) >= {"clean", "broker", "delay", "ipv6", "large-bodies", "lmq", "queue-ext"}
+
+
+@pytest.mark.parametrize("case", CLEAN)
+def test_every_queue_entry_and_every_field_of_its_message(case: str, golden: Unpacked) -> None:
+    layout = StoreLayout(str(golden(case)))
+    log = CommitLog(layout)
+    mine = {
+        (q.topic, q.queue_id, e.queue_offset): e
+        for q in queues_of(layout)
+        for e in q.entries(q.min_offset(log.min_offset))
+    }
+    seen = 0
+    for row in goldens.messages(case):
+        entry = mine[row["cqTopic"], row["cqQueueId"], row["cqOffset"]]
+        assert (entry.physical_offset, entry.size, entry.tags_code) == (
+            row["cqPhysicalOffset"],
+            row["cqSize"],
+            row["cqTagsCode"],
+        )
+        found = log.read(entry.physical_offset)
+        assert found is not None
+        expected = row["message"]
+        got = message_row(found.record, found.physical_offset, "none")
+        body = decompress(found.record.body, found.record.sys_flag)
+        assert hashlib.sha256(body).hexdigest() == expected.pop("bodySha256")
+        # the broker itself calls the offset id msgId; clients, and so this project, mean the unique id
+        assert got["offsetMsgId"] == expected.pop("msgId")
+        assert got["msgId"] == got["properties"].get("UNIQ_KEY", got["offsetMsgId"])
+        assert {name: got[name] for name in expected} == expected
+        seen += 1
+    assert seen == len(mine) > 0
+
+
+@pytest.mark.parametrize("case", CLEAN)
+def test_key_queries(case: str, golden: Unpacked) -> None:
+    layout = StoreLayout(str(golden(case)))
+    for query in goldens.queries(case):
+        found = query_key(layout, query["topic"], query["key"], Search(), fail)
+        assert [m.physical_offset for m in found] == query["physicalOffsets"], query
+        scanned = query_key(StoreLayout(layout.root), query["topic"], query["key"], Search(scan=True), fail)
+        assert [m.physical_offset for m in scanned] == query["physicalOffsets"], query
+
+
+@pytest.mark.parametrize("case", [case for case in CLEAN if goldens.has(case, "offset-by-time.ndjson")])
+def test_offsets_by_time(case: str, golden: Unpacked) -> None:
+    layout = StoreLayout(str(golden(case)))
+    log = CommitLog(layout)
+    queues = {(q.topic, q.queue_id): q for q in queues_of(layout)}
+    for row in goldens.offsets_by_time(case):
+        queue = queues[row["topic"], row["queueId"]]
+        assert offset_by_time_v4(log, queue, row["timestamp"]) == row["offset"], row
+
+
+@pytest.mark.parametrize("case", [case for case in CLEAN if goldens.has(case, "get-message.ndjson")])
+def test_pulls(case: str, golden: Unpacked) -> None:
+    layout = StoreLayout(str(golden(case)))
+    log = CommitLog(layout)
+    queues = {(q.topic, q.queue_id): q for q in queues_of(layout)}
+    for row in goldens.get_messages(case):
+        got = get_message(log, queues.get((row["topic"], row["queueId"])), row["offset"], row["maxMsgNums"])
+        expected = (row["status"], row["nextBeginOffset"], row["minOffset"], row["maxOffset"], row["count"])
+        assert (*got[:4], len(got.messages)) == expected, row
+
+
+@pytest.mark.parametrize("case", ["clean", "broker", "ipv6"])
+def test_every_message_is_found_by_both_of_its_ids(case: str, golden: Unpacked) -> None:
+    layout = StoreLayout(str(golden(case)))
+    for row in list(goldens.messages(case))[::7]:
+        message = row["message"]
+        by_offset = query_id(layout, message["offsetMsgId"], Search(), fail)
+        assert [m.physical_offset for m in by_offset] == [message["physicalOffset"]]
+        unique = message["properties"].get("UNIQ_KEY")
+        if unique is None:
+            assert message["topic"] == "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # the broker's own messages have none
+            continue
+        by_unique = query_id(layout, unique, Search(), fail)
+        assert message["physicalOffset"] in [m.physical_offset for m in by_unique]
+
+
+@pytest.mark.parametrize("case", CLEAN)
+def test_a_walk_through_a_clean_log_meets_no_damage(case: str, golden: Unpacked) -> None:
+    log = CommitLog(StoreLayout(str(golden(case))))
+    items = list(log.walk())
+    assert not [item for item in items if isinstance(item, Damage)]
+    assert all(isinstance(item, Found) and item.record.physical_offset == item.physical_offset for item in items)
+    pointed_at = {row["cqPhysicalOffset"] for row in goldens.messages(case)}
+    assert pointed_at <= {item.physical_offset for item in items if isinstance(item, Found)}
+
+
+@pytest.mark.parametrize("case", CLEAN)
+def test_the_log_ends_where_it_does_from_any_hint(case: str, golden: Unpacked) -> None:
+    log = CommitLog(StoreLayout(str(golden(case))))
+    records = [item for item in log.walk() if isinstance(item, Found)]
+    end = records[-1].physical_offset + records[-1].record.total_size
+    assert log.end() == (end, records[-1].record.store_timestamp)
+    assert log.end(records[len(records) // 2].physical_offset)[0] == end
+    assert log.end(end)[0] == end

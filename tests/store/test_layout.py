@@ -1,0 +1,116 @@
+"""Where files are and how large: told by the broker's properties file, by the files, or by default."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.store.broker_conf import BrokerConf, load, parse_properties
+from rmqtool.store.commit_log import CommitLog, Damage, Found
+from rmqtool.store.index_files import geometry_of
+from rmqtool.store.layout import StoreLayout, is_path_name
+from rmqtool.store.recover import plan
+from rmqtool.store.segments import Segment, common_size
+from tests import goldens
+from tests.conftest import Unpacked
+
+
+def test_properties_follow_javas_grammar() -> None:
+    text = "# comment\n! other\na=1\n b : 2\nc 3\nd=one\\\n   two\ne\\=f=g\\u0041\\t\nempty\n  \n=odd\n"
+    assert parse_properties(text) == {
+        "a": "1", "b": "2", "c": "3", "d": "onetwo", "e=f": "gA\t", "empty": "", "": "odd",
+    }  # fmt: skip
+
+
+def test_sizes_must_be_numbers(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=1GiB\n")
+    with pytest.raises(CorruptFile, match="mappedFileSizeCommitLog=1GiB is not a positive number"):
+        load(str(conf))
+    with pytest.raises(UnreadableStore, match="No such file"):
+        load(str(tmp_path / "missing"))
+
+
+def test_delay_levels() -> None:
+    assert BrokerConf().delay_levels[:2] == [1000, 5000]
+    assert len(BrokerConf().delay_levels) == 18
+    assert BrokerConf({"messageDelayLevel": "2m 1d"}).delay_levels == [120_000, 86_400_000]
+    with pytest.raises(CorruptFile, match="'5x'"):
+        _ = BrokerConf({"messageDelayLevel": "5x"}).delay_levels
+
+
+@pytest.mark.parametrize(
+    ("files", "size"),
+    [
+        ([(0, 100), (100, 100), (200, 100)], 100),
+        ([(0, 100), (100, 100), (200, 60)], 100),  # a short last file
+        ([(0, 100), (100, 40)], 100),
+        ([(0, 100), (300, 100)], 100),  # a gap
+        ([(0, 100)], 100),
+        ([(500, 100), (600, 0)], 100),
+        ([], None),
+    ],
+)
+def test_files_tell_their_size(files: list[tuple[int, int]], size: int | None) -> None:
+    segments = [Segment(f"{base:020d}", base, length, 0) for base, length in files]
+    assert common_size(segments) == size
+
+
+@pytest.mark.parametrize("case", goldens.cases())
+def test_sizes_of_golden_stores_are_found(case: str, golden: Unpacked) -> None:
+    layout = StoreLayout(str(golden(case)))
+    config = goldens.about(case)["config"]
+    if layout.commit_log().files:
+        assert CommitLog(layout).file_size == config["mappedFileSizeCommitLog"]
+    if layout.queue_dirs():
+        assert layout.queue_size() == config["mappedFileSizeConsumeQueue"]
+    if layout.index_paths():
+        assert geometry_of(layout) == (config["maxHashSlotNum"], config["maxIndexNum"])
+
+
+def test_several_commit_log_paths_are_one_log(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("crash")
+    whole = [i for i in CommitLog(StoreLayout(str(store))).walk() if isinstance(i, Found)]
+    expected = plan(StoreLayout(str(store)))
+    second = tmp_path / "disk2"
+    second.mkdir()
+    for number, file in enumerate(sorted((store / "commitlog").iterdir())):
+        if number % 2:
+            shutil.move(str(file), second / file.name)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={store}\nstorePathCommitLog={store}/commitlog,{second}\n")
+    layout = StoreLayout(str(store), load(str(conf)))
+    items = list(CommitLog(layout).walk())
+    assert not [item for item in items if isinstance(item, Damage)]
+    assert [(i.physical_offset, i.record) for i in items if isinstance(i, Found)] == [
+        (i.physical_offset, i.record) for i in whole
+    ]
+    assert plan(layout).afterStart == expected.afterStart
+
+
+def test_paths_of_the_conf_move_with_a_copied_store(tmp_path: Path, golden: Unpacked) -> None:
+    conf = BrokerConf({"storePathRootDir": "/data/mq", "storePathCommitLog": "/data/mq/commitlog,/disk2/log"})
+    layout = StoreLayout(str(golden("clean")), conf)
+    assert layout.commit_log_paths == [str(golden("clean") / "commitlog"), "/disk2/log"]
+
+
+def test_read_only_paths_are_read(golden: Unpacked) -> None:
+    conf = BrokerConf({"readOnlyCommitLogStorePaths": "/cold/a, /cold/b"})
+    store = golden("clean")
+    assert StoreLayout(str(store), conf).commit_log_paths == [str(store / "commitlog"), "/cold/a", "/cold/b"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "a\0b", "x" * 256, "题" * 86])
+def test_hostile_topics_are_no_directories(name: str) -> None:
+    assert not is_path_name(name)
+
+
+def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableStore, match="no such directory"):
+        StoreLayout(str(tmp_path / "missing"))
+    with pytest.raises(UnreadableStore, match="not a store directory"):
+        StoreLayout(str(tmp_path))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UnreadableStore, match="Not a directory"):
+        StoreLayout(str(tmp_path / "file"))

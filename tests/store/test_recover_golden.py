@@ -1,0 +1,142 @@
+"""Recovery against the verdicts of a real 4.9.8 engine on crashed and damaged stores."""
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import plan, recover
+from tests import goldens
+from tests.conftest import Unpacked
+from tests.store.helpers import conf_of, content, entries_of, key_hits, state_from, state_of, tree
+
+DAMAGED = [case for case in goldens.cases() if goldens.has(case, "recovered.json")]
+CLEAN = [case for case in goldens.cases() if case not in DAMAGED]
+LOADED = [case for case in DAMAGED if goldens.has(case, "messages.ndjson.gz")]
+
+
+def layout_of(store: Path, case: str) -> StoreLayout:
+    return StoreLayout(str(store), conf_of(case))
+
+
+def test_there_are_damaged_cases() -> None:
+    assert len(DAMAGED) >= 20
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_the_plan_tells_the_engines_state_and_changes_nothing(case: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    before = tree(store.parent)
+    report = plan(layout_of(store, case))
+    said = goldens.recovered(case)
+    assert report.loadOk is said["loadOk"]
+    assert state_from(report.afterLoad) == state_of(said["afterLoad"])
+    if "afterStart" in said:
+        assert report.afterStart is not None
+        assert state_from(report.afterStart) == state_of(said["afterStart"])
+    assert tree(store.parent) == before
+
+
+@pytest.mark.parametrize("case", LOADED)
+def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    layout = layout_of(store, case)
+    planned, done = plan(layout).to_dict(), recover(layout_of(store, case)).to_dict()
+    for name in ("actions", "applied", "backup"):
+        planned.pop(name)
+        done.pop(name)
+    assert planned == done
+
+    layout = layout_of(store, case)
+    expected = [
+        (r["cqTopic"], r["cqQueueId"], r["cqOffset"], r["cqPhysicalOffset"], r["cqSize"], r["cqTagsCode"])
+        for r in goldens.messages(case)
+    ]
+    assert entries_of(layout) == sorted(expected)
+    for query in goldens.queries(case):
+        assert key_hits(layout, query["topic"], query["key"]) == query["physicalOffsets"], query
+    assert plan(layout).actions == []
+
+
+@pytest.mark.parametrize("case", LOADED)
+def test_the_same_files_survive(case: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    recover(layout_of(store, case))
+
+    def named(size: int, name: str) -> tuple[int, str]:
+        return size, "index/*" if name.startswith("index/") else name
+
+    # config files are the business of the broker's start, not of its recovery
+    expected = sorted(named(*f) for f in goldens.files_after(case) if not f[1].startswith("config/"))
+    files = [p for p in store.rglob("*") if p.is_file() and "config" not in p.parts]
+    assert sorted(named(p.stat().st_size, str(p.relative_to(store))) for p in files) == expected
+
+
+@pytest.mark.parametrize("case", CLEAN)
+def test_a_healthy_store_is_not_touched(case: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    before = tree(store.parent)
+    report = recover(layout_of(store, case))
+    assert report.clean
+    assert not report.applied
+    assert tree(store.parent) == before
+
+
+@pytest.mark.parametrize("case", LOADED)
+def test_nothing_that_goes_is_lost(case: str, golden_copy: Unpacked) -> None:
+    """The store as it was can be put together again from the store as it is and the backup."""
+    store = golden_copy(case)
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    report = recover(layout_of(store, case))
+    assert report.backup is not None
+    backup = Path(report.backup)
+    kept = {p.relative_to(backup / "before"): p.read_bytes() for p in (backup / "before").rglob("*") if p.is_file()}
+    zeroed = {
+        (Path(a["path"]), a["start"]): kept[Path(a["kept"]).relative_to("before")]
+        for a in _manifest(backup)["actions"]
+        if a["do"] == "zero"
+    }
+    for path, data in before.items():
+        now = kept.get(path.relative_to(store))
+        if now is None:
+            now = path.read_bytes()
+            for (name, start), piece in zeroed.items():
+                if name == path:
+                    now = now[:start] + piece + now[start + len(piece) :]
+        assert now == data, path
+
+
+def test_a_refused_store_is_left_alone(golden_copy: Unpacked) -> None:
+    store = golden_copy("short-last-file")
+    before = tree(store.parent)
+    report = recover(layout_of(store, "short-last-file"))
+    assert not report.loadOk
+    assert "bytes long, not 49152" in report.refusals[0]
+    assert tree(store.parent) == before
+
+
+@pytest.mark.parametrize("case", ["crash", "torn-last-record", "consumequeue-deleted-no-checkpoint"])
+def test_sizes_are_found_without_a_conf(case: str, golden_copy: Unpacked) -> None:
+    with_conf, without = golden_copy(case), golden_copy(case)
+    recover(layout_of(with_conf, case))
+    recover(StoreLayout(str(without)))
+    if case == "consumequeue-deleted-no-checkpoint":
+        # nothing left tells the size of queue files: the entries agree, in files of the default size
+        assert entries_of(StoreLayout(str(without))) == entries_of(StoreLayout(str(with_conf)))
+    else:
+        assert content(without) == content(with_conf)
+
+
+def test_losses_are_counted(golden: Unpacked) -> None:
+    report = plan(layout_of(golden("body-bit-flip-last-file"), "body-bit-flip-last-file"))
+    assert report.stop is not None
+    assert (report.stop.ending, report.stop.at) == ("damaged", 19325)
+    assert sum(loss.messages for loss in report.lost) == 26
+    assert report.bytesCut == 9084
+
+
+def _manifest(backup: Path) -> dict[str, list[dict[str, object]]]:
+    import json
+
+    manifest: dict[str, list[dict[str, object]]] = json.loads((backup / "manifest.json").read_text())
+    return manifest
