@@ -6,19 +6,28 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
         # topics and bodies are UTF-8 whatever the terminal's locale says, and may be malformed
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+        getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         code = _run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # `| head` has seen enough; what is still buffered must not fail at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 0
+        code = _stop_writing(0)  # `| head` has seen enough
+    except OSError as err:
+        sys.stderr.write(f"error: stdout: {os.strerror(err.errno or 0)}\n")
+        code = _stop_writing(3)
     except KeyboardInterrupt:
-        code = 130
+        code = _stop_writing(130)
     sys.exit(code)
+
+
+def _stop_writing(code: int) -> int:
+    """What is still buffered must not fail, or appear, at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
 
 
 def _run(argv: list[str]) -> int:
@@ -28,21 +37,30 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(TEXT)
         return 0
     from rmqtool.cli import quick
+    from rmqtool.errors import RmqError
 
     call = quick.parse(argv)
-    if call is not None:
-        from rmqtool.errors import RmqError
-
-        function, arguments, options = call
-        try:
+    try:
+        if call is not None:
+            function, arguments, options = call
             return function(*arguments, **options)
-        except RmqError as err:
-            sys.stdout.flush()
-            sys.stderr.write(f"error: {err}\n")
-            return err.exit_code
-    from rmqtool.cli.app import run
+        from rmqtool.cli.app import run
 
-    return run(argv)
+        return run(argv)
+    except RmqError as err:
+        return _say(str(err), err.exit_code)
+    except OSError as err:
+        if err.filename is None:
+            raise  # stdout, which has no name
+        return _say(f"{err.filename}: {os.strerror(err.errno or 0)}", 3)
+
+
+def _say(error: str, code: int) -> int:
+    from rmqtool.cli.output import note
+
+    sys.stdout.flush()
+    note(f"error: {error}")
+    return code
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """The Typer application: groups, exit codes, help."""
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from rmqtool.cli.help import TEXT, VERSION_TEXT
-from rmqtool.errors import RmqError
+
+_NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
 
 class RootGroup(TyperGroup):
@@ -16,6 +18,34 @@ class RootGroup(TyperGroup):
 
     def get_help(self, ctx: Any) -> str:
         return TEXT.rstrip("\n")
+
+
+class _Escaped(Exception):
+    """An OSError on its way past Click."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Command(TyperCommand):
+    """A command whose last argument may be a negative number or a time like ``-48h``; Click takes them for options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        takes_value = {name for p in self.params if not getattr(p, "is_flag", False) for name in p.opts}
+        last, is_value = -1, False
+        for at, word in enumerate(args):
+            if is_value:
+                is_value = False
+            elif word == "--":
+                return super().parse_args(ctx, args)
+            elif not word.startswith("-") or _NEGATIVE.fullmatch(word):
+                last = at
+            else:
+                is_value = word in takes_value
+        if last >= 0 and args[last].startswith("-"):
+            args = [*args[:last], *args[last + 1 :], "--", args[last]]
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
@@ -52,9 +82,13 @@ def command(name: str, example: str, decorate: Callable[..., Any] = app.command)
 
         @wraps(function)
         def run_command(*args: Any, **kwargs: Any) -> None:
-            raise typer.Exit(function(*args, **kwargs))
+            try:
+                code = function(*args, **kwargs)
+            except OSError as err:
+                raise _Escaped(err) from err  # Click has its own idea of a broken pipe
+            raise typer.Exit(code)
 
-        decorate(name, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
+        decorate(name, cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
         return run_command
 
     return register
@@ -62,14 +96,12 @@ def command(name: str, example: str, decorate: Callable[..., Any] = app.command)
 
 def run(argv: list[str]) -> int:
     """Run a command line; the exit code."""
-    from rmqtool.cli import dump, files, inspect, query, recover  # noqa: F401 - registering is what they are for
+    from rmqtool.cli import dump, files, inspect, query, recover, undo  # noqa: F401 - registering is what they are for
 
     try:
         app(argv, prog_name="rmqtool")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
-    except RmqError as err:
-        sys.stdout.flush()
-        sys.stderr.write(f"error: {err}\n")
-        return err.exit_code
+    except _Escaped as escaped:
+        raise escaped.error from None
     return 0

@@ -22,7 +22,7 @@ from rmqtool.cli.options import (
     TopicOption,
     UntilOption,
 )
-from rmqtool.cli.run_query import open_store
+from rmqtool.cli.run_query import need_log
 
 commitlog = group("commitlog", "Look into the commit log (dump, hexdump).")
 consumequeue = group("consumequeue", "Look into consume queues (dump).")
@@ -49,7 +49,7 @@ def commitlog_dump(
     from rmqtool.cli.run_files import run_commitlog_dump, selection
 
     chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
-    return run_commitlog_dump(open_store(store, broker_conf), chosen, limit, body.value, output.value)
+    return run_commitlog_dump(need_log(store, broker_conf), chosen, limit, body.value, output.value)
 
 
 @command("hexdump", "rmqtool commitlog hexdump store --offset 2867", commitlog)
@@ -64,7 +64,7 @@ def commitlog_hexdump(
     """Show bytes of the commit log with every field named."""
     from rmqtool.cli.run_files import run_hexdump
 
-    return run_hexdump(open_store(store, broker_conf), offset, limit)
+    return run_hexdump(need_log(store, broker_conf), offset, limit)
 
 
 @command("dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv", consumequeue)
@@ -86,7 +86,7 @@ def consumequeue_dump(
     from rmqtool.cli.run_files import run_consumequeue_dump, selection
 
     chosen = selection(topic, queue, tag, None, offset, queue_offset, None, None)
-    return run_consumequeue_dump(open_store(store, broker_conf), chosen, limit, output.value, expired=expired)
+    return run_consumequeue_dump(need_log(store, broker_conf), chosen, limit, output.value, expired=expired)
 
 
 @command("dump", "rmqtool index dump store --limit 10", index)
@@ -101,7 +101,7 @@ def index_dump(
     """List index files or their entries, oldest first."""
     from rmqtool.cli.run_files import run_index_dump, run_index_headers, selection
 
-    layout = open_store(store, broker_conf)
+    layout = need_log(store, broker_conf).layout
     if headers:
         return run_index_headers(layout, output.value)
     chosen = selection(None, None, None, None, offset, None, None, None)

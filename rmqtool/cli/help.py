@@ -21,6 +21,7 @@ Emergencies:
 Commands:
   info               Tell what a store is: version, sizes, offsets, topics, marks, who holds it.
   recover            Bring a store in order as a broker would at its next start, keeping what is cut.
+  undo               Put back what the last writing command replaced.
   query-key          Find the messages of a topic by key, through the index.
   query-id           Find a message by its offset id or its unique id.
   query-offset       Read messages of a queue from a queue offset on.

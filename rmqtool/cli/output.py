@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "ndjson", "csv")
 _SAMPLE = 100  # rows that decide the widths of a table's columns
 _MAX_WIDTH = 60
-_CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))}
+_C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # JSON may carry them as they are, but terminals obey them
+_CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))} | {
+    # line ends of Unicode, and what turns the direction of text around
+    i: f"\\u{i:04x}"
+    for i in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
 
 Row = dict[str, Any]
 
@@ -77,8 +82,13 @@ class CsvWriter:
         import csv
 
         self._out, self._fields = out, fields
-        self._writer = csv.writer(out, lineterminator="\n")
+        # a lone CR or LF in a cell gets its quotes only where the line end has it (Python before 3.13)
+        self._writer = csv.writer(self, lineterminator="\r\n")
         self._writer.writerow(fields)
+
+    def write(self, line: str) -> None:
+        """Take a line from the csv module."""
+        self._out.write(line[:-2] + "\n")
 
     def row(self, row: Row) -> None:
         self._writer.writerow([_csv_cell(row.get(field)) for field in self._fields])
@@ -180,13 +190,18 @@ def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
     if form == "ndjson":
         out.write(dump_json(value) + "\n")
     else:
-        out.write(_encoder(2).encode(value) + "\n")
+        out.write(_encode(value, 2) + "\n")
     out.flush()
 
 
 def dump_json(value: Any) -> str:
     """Compact JSON, text as it is."""
-    return _encoder(None).encode(value)
+    return _encode(value, None)
+
+
+def _encode(value: Any, indent: int | None) -> str:
+    text = _encoder(indent).encode(value)
+    return text if text.isascii() and "\x7f" not in text else text.translate(_C1)
 
 
 @cache
@@ -196,16 +211,21 @@ def _encoder(indent: int | None) -> "JSONEncoder":
     return JSONEncoder(ensure_ascii=False, indent=indent, separators=(",", ": " if indent else ":"))
 
 
-def use_color() -> bool:
-    """Whether stdout may be coloured (https://no-color.org)."""
+def use_color(stream: TextIO | None = None) -> bool:
+    """Whether a stream, by default stdout, may be coloured (https://no-color.org)."""
     import os
 
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def note(text: str) -> None:
     """One line for people, on stderr."""
-    sys.stderr.write(text.translate(_CONTROL) + "\n")
+    sys.stderr.write(plain(text) + "\n")
+
+
+def plain(text: str) -> str:
+    """A text in which every control character is spelled out: hostile bodies and names must not reach a terminal."""
+    return text.translate(_CONTROL)
 
 
 def _csv_cell(value: Any) -> Any:
@@ -219,14 +239,14 @@ def _csv_cell(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str:
-    """A value in one line: control characters of hostile bodies must not reach a terminal."""
+    """A value in one line."""
     if value is None:
         return ""
     if isinstance(value, list):
         value = " ".join(map(str, value))
     elif isinstance(value, dict):
         value = dump_json(value)
-    return str(value).translate(_CONTROL)
+    return plain(str(value))
 
 
 def _width(text: str) -> int:

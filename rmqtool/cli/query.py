@@ -89,7 +89,7 @@ def query_time(
     store: StoreDir,
     topic: Topic,
     queue: Queue,
-    time: Annotated[str, typer.Argument(metavar="TIME", help="Store time: ms since the epoch, ISO 8601, now.")],
+    time: Annotated[str, typer.Argument(metavar="TIME", help="Store time: ms since the epoch, ISO 8601, -48h, now.")],
     upper: Annotated[bool, typer.Option("--upper", help="5.3: the last message at or before the time.")] = False,
     engine: EngineOption = "4.9",
     body: BodyOption = Body.auto,

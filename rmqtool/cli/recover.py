@@ -7,7 +7,7 @@ import typer
 
 from rmqtool.cli.app import command
 from rmqtool.cli.options import BackupOption, BrokerConfOption, DryRunOption, Output, OutputOption, StoreDir, YesOption
-from rmqtool.cli.run_query import open_store
+from rmqtool.cli.run_query import need_log
 
 
 @command("recover", "rmqtool recover store --dry-run")
@@ -35,7 +35,7 @@ def recover(
     from rmqtool.store import recover as engine
     from rmqtool.store.lock import holder
 
-    layout = open_store(store, broker_conf)
+    layout = need_log(store, broker_conf).layout
     pid = holder(layout.root)
     if pid is not None:
         who = f"process {pid or '(unknown)'} holds the lock"

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from formats.index import entries_array
@@ -11,12 +11,12 @@ from rmqtool.cli.message_rows import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.output import Column, note, write_all, writer
 from rmqtool.cli.times import iso_utc, parse_range, parse_time
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
-from rmqtool.errors import UnreadableStore
 from rmqtool.services.selection import ALL, Selection
 from rmqtool.store.commit_log import CommitLog, Damage, Found
 from rmqtool.store.consume_queue import ConsumeQueue
 from rmqtool.store.index_files import MAX_TIME, BadIndex, IndexView, open_index
 from rmqtool.store.layout import StoreLayout
+from rmqtool.store.segments import Segment
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 HEADER_FIELDS = (
@@ -63,21 +63,8 @@ def say_damage(item: Damage) -> None:
     )
 
 
-def need_log(layout: StoreLayout) -> CommitLog:
-    """The commit log of a store that has one.
-
-    Raises:
-        UnreadableStore: there is none, for example in a directory of config files alone.
-    """
-    log = CommitLog(layout)
-    if not log.segments.files and not layout.queue_dirs():
-        raise UnreadableStore(f"{layout.root}: no commit log in it")
-    return log
-
-
-def run_commitlog_dump(layout: StoreLayout, chosen: Selection, limit: int | None, body: str, output: str) -> int:
+def run_commitlog_dump(log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str) -> int:
     """``commitlog dump``: 0, or 1 when damage was met."""
-    log = need_log(layout)
     start, stop = chosen.physical
     damaged = False
 
@@ -97,25 +84,17 @@ def run_commitlog_dump(layout: StoreLayout, chosen: Selection, limit: int | None
     return 1 if damaged else 0
 
 
-def run_hexdump(layout: StoreLayout, offset: str | None, limit: int) -> int:
+def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
     """``commitlog hexdump``: 0, or 1 when the log has no such offset."""
-    from formats.explain import explain, hexdump
-
-    log = need_log(layout)
-    start, stop = parse_range(offset) if offset else (log.min_offset, None)
-    file = log.segments.find(start)
-    if file is None:
-        note(f"no commit-log file holds offset {start}")
-        return 1
-    at = start - file.base
-    view = file.view()
+    start, stop = parse_range(offset) if offset else (max(log.min_offset, 0), None)
     if offset and ":" not in offset:
         item = log.look(start, crc=False)
         stop = start + (item.record.total_size if isinstance(item, Found) else 64)
-    end = min(file.size, stop - file.base if stop is not None else file.size)
-    part = view[at:end]
-    lines = hexdump(part, explain("commitlog", part, start), start)
-    for number, line in enumerate(lines):
+    files = [file for file in log.segments if file.end > start and (stop is None or file.base < stop)]
+    if not files:
+        note(f"no commit-log file holds offset {start}")
+        return 1
+    for number, line in enumerate(chain.from_iterable(_hex_lines(file, start, stop) for file in files)):
         if number == limit:
             note(f"stopped after {limit} lines (--limit)")
             break
@@ -123,11 +102,17 @@ def run_hexdump(layout: StoreLayout, offset: str | None, limit: int) -> int:
     return 0
 
 
-def run_consumequeue_dump(
-    layout: StoreLayout, chosen: Selection, limit: int | None, output: str, *, expired: bool
-) -> int:
+def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
+    from formats.explain import explain, hexdump
+
+    first = max(start, file.base)
+    part = file.view()[first - file.base : stop - file.base if stop is not None else file.size]
+    return hexdump(part, explain("commitlog", part, first), first)
+
+
+def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, output: str, *, expired: bool) -> int:
     """``consumequeue dump``: always 0."""
-    low = need_log(layout).min_offset
+    layout, low = log.layout, log.min_offset
     hashes = {java_hash(tag) for tag in chosen.tags}
     first, after = chosen.physical
 

@@ -3,11 +3,13 @@
 Free of Typer and everything else that is slow to import, so that :mod:`rmqtool.cli.quick` can call them at once.
 """
 
+import os
+
 from rmqtool.cli.message_rows import write_messages
 from rmqtool.cli.output import Column, note, write_all, writer
 from rmqtool.cli.times import iso_utc, parse_time
 from rmqtool.contract import MESSAGE_FIELDS, message_row
-from rmqtool.errors import BadValue
+from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.query import Search, query_id, query_key
 from rmqtool.store.broker_conf import load
 from rmqtool.store.commit_log import CommitLog
@@ -20,6 +22,19 @@ FOUND, NOTHING = 0, 1
 def open_store(store: str, broker_conf: str | None) -> StoreLayout:
     """The layout of a store directory, by the broker's properties file where one is given."""
     return StoreLayout(store, load(broker_conf) if broker_conf else None)
+
+
+def need_log(store: str, broker_conf: str | None) -> CommitLog:
+    """The commit log of a store that has one, or at least queues that say that there was one.
+
+    Raises:
+        UnreadableStore: neither, for example in a directory of config files alone.
+    """
+    layout = open_store(store, broker_conf)
+    log = CommitLog(layout)
+    if not log.segments.files and not any(map(os.path.isdir, (*layout.commit_log_paths, layout.path("consumequeue")))):
+        raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
+    return log
 
 
 def search_of(scan: bool, limit: int | None, since: str | None, until: str | None) -> Search:
@@ -43,8 +58,7 @@ def run_query_key(
     broker_conf: str | None = None,
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
-    layout = open_store(store, broker_conf)
-    found = query_key(layout, topic, key, search_of(scan, limit, since, until), note)
+    found = query_key(need_log(store, broker_conf).layout, topic, key, search_of(scan, limit, since, until), note)
     write_messages(output, found, body)
     if not found:
         where = "in the log" if scan else "through the index; --scan goes through the whole log"
@@ -64,8 +78,7 @@ def run_query_id(
     broker_conf: str | None = None,
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
-    layout = open_store(store, broker_conf)
-    found = query_id(layout, message_id, search_of(scan, limit, None, None), note, topic)
+    found = query_id(need_log(store, broker_conf).layout, message_id, search_of(scan, limit, None, None), note, topic)
     write_messages(output, found, body)
     if not found:
         note(f"no message with id {message_id} found" + ("" if scan else "; --scan goes through the whole log"))
@@ -112,9 +125,9 @@ def run_query_offset(
     from rmqtool.services.get_message import get_message
     from rmqtool.store.consume_queue import open_queue
 
-    layout = open_store(store, broker_conf)
-    queue = open_queue(layout, topic, queue_id)
-    result = get_message(CommitLog(layout), queue, offset, max_msgs, engine=engine_of(engine))
+    log = need_log(store, broker_conf)
+    queue = open_queue(log.layout, topic, queue_id)
+    result = get_message(log, queue, offset, max_msgs, engine=engine_of(engine))
     if status:
         row = dict(
             zip(
@@ -155,14 +168,13 @@ def run_query_time(
     rules = engine_of(engine)
     if upper and rules == "4.9":
         raise BadValue("--upper needs --engine 5.3: 4.9 knows the nearest message only")
-    layout = open_store(store, broker_conf)
-    queue = open_queue(layout, topic, queue_id)
+    log = need_log(store, broker_conf)
+    queue = open_queue(log.layout, topic, queue_id)
     to = writer(output, TIME_FIELDS, TIME_COLUMNS)
     if queue is None:
         to.close()
         note(f"the store has no queue {queue_id} of topic {topic}")
         return NOTHING
-    log = CommitLog(layout)
     if rules == "4.9":
         offset = offset_by_time_v4(log, queue, timestamp)
     else:

@@ -1,21 +1,32 @@
 """The answer of ``info`` for people."""
 
+import sys
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rmqtool.cli.output import Column
+from rmqtool.cli.output import Column, plain, use_color
 from rmqtool.cli.times import iso_utc
 from rmqtool.services.info import StoreInfo
 
+_NO_WIDTH = 1 << 20
 INFO_FIELDS = ("topic", "queues", "messages", "configured")
 INFO_COLUMNS = tuple(Column(name) for name in INFO_FIELDS)
 
 
-def console() -> Console:
-    """Stdout; a file or pipe gets whole lines instead of 80 columns."""
-    made = Console(highlight=False, soft_wrap=True)
-    return made if made.is_terminal else Console(highlight=False, soft_wrap=True, width=200)
+def console(*, stderr: bool = False) -> Console:
+    """Stdout or stderr; a file or pipe gets whole lines instead of 80 columns."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _NO_WIDTH
+    color = "auto" if use_color(stream) else None
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=color)  # type: ignore[arg-type]
+
+
+def text(value: object, style: str = "") -> Text:
+    """A cell or line without markup and without control characters."""
+    return Text(plain(str(value)), style=style)
 
 
 def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
@@ -23,6 +34,16 @@ def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
         made.add_column(title, justify="right" if title in right else "left", no_wrap=True)
+    return made
+
+
+def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values; a value that a terminal's line does not hold goes on in the next."""
+    made = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(text(name, "bold"), text(value))
     return made
 
 
@@ -39,8 +60,6 @@ def size_text(size: int) -> str:
 def show(info: StoreInfo) -> None:
     """Print it."""
     out = console()
-    facts = table("", "")
-    facts.show_header = False
     state = "not stopped cleanly, or running (abort is there)" if info.abort else "stopped cleanly (no abort)"
     if info.abortPid is not None:
         state += f", process {info.abortPid}"
@@ -61,20 +80,18 @@ def show(info: StoreInfo) -> None:
             rows.append((f"checkpoint {field}", iso_utc(number) if field.endswith("Timestamp") else str(number)))
     if info.checkpoint is None:
         rows.append(("checkpoint", "none"))
-    for name, value in rows:
-        facts.add_row(Text(name, style="bold"), Text(value))
-    out.print(facts)
+    out.print(facts_table(rows))
     files = table("files", "count", "size", "file size", "note", right=("count", "size", "file size"))
     for group in info.files:
         one = size_text(group.fileSize) if group.fileSize else ""
-        files.add_row(group.kind, str(group.files), size_text(group.bytes), one, Text(group.note or ""))
+        files.add_row(text(group.kind), str(group.files), size_text(group.bytes), one, text(group.note or ""))
     out.print()
     out.print(files)
     topics = table("topic", "queues", "messages", right=("queues", "messages"))
     for topic in info.topics:
-        topics.add_row(Text(topic.topic), str(topic.queues), str(topic.messages))
+        topics.add_row(text(topic.topic), str(topic.queues), str(topic.messages))
     out.print()
     out.print(topics)
     if info.groups:
         out.print()
-        out.print(Text("groups  ", style="bold") + Text(" ".join(info.groups)))
+        out.print(text("groups  ", "bold") + text(" ".join(info.groups)))

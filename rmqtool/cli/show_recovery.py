@@ -1,10 +1,9 @@
 """A recovery report for people and for scripts; a plan and a deed read alike."""
 
 from rich.console import Console
-from rich.text import Text
 
 from rmqtool.cli.output import Column, write_all, write_object, writer
-from rmqtool.cli.show_info import console, size_text, table
+from rmqtool.cli.show_info import console, facts_table, size_text, table, text
 from rmqtool.store.recovery_report import RecoveryReport
 
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
@@ -30,18 +29,16 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False) 
         )
         write_all(writer("csv", QUEUE_FIELDS, [Column(f) for f in QUEUE_FIELDS]), rows)
     else:
-        _show(report, Console(stderr=True, highlight=False, soft_wrap=True) if to_stderr else console())
+        _show(report, console(stderr=to_stderr))
 
 
 def _show(report: RecoveryReport, out: Console) -> None:
     would = "" if report.applied else "would be "
     if not report.loadOk:
-        out.print(Text("A broker refuses to load this store; nothing is changed:", style="bold"))
+        out.print(text("A broker refuses to load this store; nothing is changed:", "bold"))
         for reason in report.refusals:
-            out.print(Text(f"  {reason}"))
+            out.print(text(f"  {reason}"))
         return
-    facts = table("", "")
-    facts.show_header = False
     rows = [("last stop", "unclean (abort is there)" if report.abort else "clean")]
     if report.startFile:
         rows.append(("check begins in", f"{report.startFile}: {report.startReason}"))
@@ -62,23 +59,21 @@ def _show(report: RecoveryReport, out: Console) -> None:
                 f"{report.indexFilesRemoved} files {would}removed, {report.indexEntriesAdded} entries {would}added",
             )
         )
-    for name, value in rows:
-        facts.add_row(Text(name, style="bold"), Text(value))
-    out.print(facts)
+    out.print(facts_table(rows))
     if report.lost:
         losses = table("topic", "queue", "messages cut off", right=("queue", "messages cut off"))
         for loss in report.lost:
-            losses.add_row(Text(loss.topic), str(loss.queueId), str(loss.messages))
+            losses.add_row(text(loss.topic), str(loss.queueId), str(loss.messages))
         out.print()
         out.print(losses)
     for warning in report.warnings:
-        out.print(Text(f"warning: {warning}", style="yellow"))
+        out.print(text(f"warning: {warning}", "yellow"))
     out.print()
     if report.clean:
         out.print("Nothing to do: the store is in order.")
         return
-    out.print(Text("Done:" if report.applied else "Plan:", style="bold"))
+    out.print(text("Done:" if report.applied else "Plan:", "bold"))
     for action in report.actions:
-        out.print(Text(f"  {action}"))
+        out.print(text(f"  {action}"))
     if report.backup:
-        out.print(Text(f"What was replaced is kept in {report.backup}"))
+        out.print(text(f"What was replaced is kept in {report.backup}"))

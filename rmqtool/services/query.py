@@ -25,6 +25,11 @@ class Search(NamedTuple):
     end: int = MAX_TIME
 
 
+def _raw(text: str) -> bytes:
+    """Bytes of a word of the command line or a directory's name, which need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def has_key(record: Record, topic: bytes, key: str) -> bool:
     """Whether a record is of this topic and carries this key, or has it as its unique id."""
     if record.topic != topic:
@@ -53,12 +58,12 @@ def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: W
     found = _by_index(log, _index(layout, warn), topic, key, search)
     if found or not search.scan:
         return found
-    wanted = topic.encode()
+    wanted = _raw(topic)
     return _scan(log, lambda record: has_key(record, wanted, key), key, search, warn)
 
 
 def _by_index(log: CommitLog, files: list[IndexView], topic: str, key: str, search: Search) -> list[Found]:
-    wanted = topic.encode()
+    wanted = _raw(topic)
     # collisions are filtered afterwards, so the limit must not cut before
     offsets = physical_offsets(files, topic, key, limit=1 << 62, begin=search.begin, end=search.end)
     found = []
@@ -73,7 +78,7 @@ def _by_index(log: CommitLog, files: list[IndexView], topic: str, key: str, sear
 
 def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: Search, warn: Warn) -> list[Found]:
     found: list[Found] = []
-    needle = hint.encode()
+    needle = _raw(hint)
     for item in log.walk():
         if isinstance(item, Damage):
             warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes passed over")

@@ -4,7 +4,7 @@ Two ways in. :meth:`CommitLog.read` answers for one offset. :meth:`CommitLog.wal
 at damage: it names the damage, looks for the next record that says its own position, and goes on there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from mmap import mmap
 from typing import NamedTuple
 
@@ -105,52 +105,77 @@ class CommitLog:
     def walk(self, start: int | None = None, stop: int | None = None, *, crc: bool = True) -> Iterator[Found | Damage]:
         """Records that begin in [start, stop), in order, with every damaged range between them.
 
-        A start inside a record is moved to the next one. Unwritten space at the end of the last file is no damage; a
-        hole with records behind it is.
+        A start inside a file is moved to the next record that says its own position. What does not say its own position
+        (damage, records of a file that was moved) belongs to the range of the last one before it that does, even where
+        it begins behind ``stop``: so ranges that meet lose nothing and double nothing. Unwritten space at the end of
+        the last file is no damage; a hole with records behind it is.
         """
         files = [f for f in self.segments if (stop is None or f.base < stop) and (start is None or f.end > start)]
-        for number, file in enumerate(files):
+        for file in files:
+            view = file.view()
             limit = file.size if stop is None else min(file.size, stop - file.base)
             first = 0 if start is None else max(start - file.base, 0)
             if first:
-                first = next_record(file.view(), file.base, first, limit)
-            last = number == len(files) - 1 and file is self.segments.files[-1]
-            yield from self._walk_file(file, first, limit, last=last, crc=crc)
+                first = next_record(view, file.base, first, limit)
+            yield from walk_file(file, first, limit, last=file is self.segments.files[-1], crc=crc)
             file.release()
 
-    def _walk_file(self, file: Segment, at: int, limit: int, *, last: bool, crc: bool) -> Iterator[Found | Damage]:
-        view, size, forgotten = file.view(), file.size, 0
-        while at < limit:
-            record = read(view, at, size, crc=crc)
-            if isinstance(record, Record):
-                yield Found(file, at, record)
-                at += record.total_size
-            elif record.ending is Ending.FILLER:
-                return
-            else:
-                found = next_record(view, file.base, at + 1, size)
-                quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(view, at, size))
-                if not quiet:
-                    end = min(found, size)
-                    yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
-                at = found
-            if at - forgotten >= _WINDOW:
-                file.forget(forgotten, min(at, size))
-                forgotten = at
+
+def walk_file(
+    file: Segment, at: int, limit: int, *, last: bool, crc: bool = True
+) -> Generator[Found | Damage, None, int]:
+    """One file's share of :meth:`CommitLog.walk`: what begins in [at, limit), and what follows it without a position.
+
+    Args:
+        at: where a record begins, or the beginning of the file.
+        last: whether no file of the log follows; then its end may be unwritten.
+
+    Returns:
+        Where the next range of this file must begin: a record that says its own position, at or behind ``limit``; the
+        file's size when nothing more is to come.
+    """
+    view, size, forgotten = file.view(), file.size, 0
+    if at >= limit:
+        return at
+    while at < size and (at < limit or not says_position(view, file.base, at)):
+        record = read(view, at, size, crc=crc)
+        if isinstance(record, Record):
+            yield Found(file, at, record)
+            at += record.total_size
+        elif record.ending is Ending.FILLER:
+            return size
+        else:
+            found = next_record(view, file.base, at + 1, size)
+            quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(view, at, size))
+            if not quiet:
+                end = min(found, size)
+                yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
+            at = found
+        if at - forgotten >= _WINDOW:
+            file.forget(forgotten, min(at, size))
+            forgotten = at
+    return at
+
+
+def says_position(view: memoryview, base: int, at: int) -> bool:
+    """Whether a record seems to begin here: magic, and its own physical offset agrees."""
+    claim_at = at + _AT_PHYSICAL_OFFSET
+    return (
+        claim_at + 8 <= len(view)
+        and view[at + 4 : at + 7] == _MAGIC_PREFIX
+        and view[at + 7] in _MAGIC_ENDS
+        and int.from_bytes(view[claim_at : claim_at + 8], "big") == base + at
+    )
 
 
 def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
-    """Where the next record begins at or after ``at``: magic, and its own physical offset agrees; else ``stop``."""
+    """Where the next record begins in [at, stop) by :func:`says_position`; else ``stop``."""
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-    size = len(view)
-    while (magic_at := mapped.find(_MAGIC_PREFIX, at + 4)) >= 0:
-        start = magic_at - 4
-        if start >= stop or start + _AT_PHYSICAL_OFFSET + 8 > size:
-            break
-        claim = view[start + _AT_PHYSICAL_OFFSET : start + _AT_PHYSICAL_OFFSET + 8]
-        if view[magic_at + 3] in _MAGIC_ENDS and int.from_bytes(claim, "big") == base + start:
-            return start
-        at = start + 1
+    until = min(stop + 6, len(view))  # a magic's first three bytes end here at the latest
+    while (magic_at := mapped.find(_MAGIC_PREFIX, at + 4, until)) >= 0:
+        if says_position(view, base, magic_at - 4):
+            return magic_at - 4
+        at = magic_at - 3
     return stop
 
 

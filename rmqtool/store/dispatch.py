@@ -26,6 +26,8 @@ from formats.properties import (
 
 Column = np.ndarray[Any, np.dtype[Any]]
 BATCH_RECORDS = 1 << 15
+BULK_BYTES = 8 << 20  # compiled code takes half a second to load, which plain code needs for as much
+_PROBE = 4096
 
 
 class LightQueuePut(NamedTuple):
@@ -69,15 +71,23 @@ class DelayLevels:
     def tags_code(self, level: int, store_timestamp: int) -> int | None:
         """Deliver time of a delayed message, which its queue entry holds instead of the tag hash; None for level 0."""
         level = min(level, len(self.millis))
-        return store_timestamp + self.millis[level - 1] if level > 0 else None
+        if level <= 0:
+            return None
+        # Java's long: a forged time wraps
+        return (store_timestamp + self.millis[level - 1] + 2**63) % 2**64 - 2**63
 
 
 class BatchBuilder:
-    """Collects records into a :class:`Batch`."""
+    """Collects records into a :class:`Batch`.
+
+    Args:
+        delays: gives delayed messages their deliver time.
+        light_queues: dispatch to the further queues that a message names.
+    """
 
     def __init__(self, delays: DelayLevels, *, light_queues: bool = False) -> None:
-        self._delays = delays
-        self._light_queues = light_queues
+        self.delays = delays
+        self.light_queues = light_queues
         self._topics: dict[bytes, int] = {}
         self._rows: list[tuple[int, int, int, int, int, int, bool, int]] = []
         self._keys: list[tuple[int, int]] = []
@@ -88,14 +98,8 @@ class BatchBuilder:
 
     def add(self, record: Record) -> None:
         """Take one record."""
-        properties = parse(record.properties) if record.properties else {}
-        tags = properties.get(TAGS)
-        tags_code = java_hash(tags) if tags else 0
-        if record.topic == SCHEDULE_TOPIC and DELAY in properties:
-            due = self._delays.tags_code(int(properties[DELAY]), record.store_timestamp)
-            tags_code = tags_code if due is None else due
-        transaction = record.sys_flag & TRANSACTION_MASK
         row = len(self._rows)
+        tags_code, hashes, light = self.texts(record, row)
         self._rows.append(
             (
                 record.physical_offset,
@@ -104,24 +108,30 @@ class BatchBuilder:
                 record.queue_offset,
                 record.store_timestamp,
                 tags_code,
-                transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT),
+                record.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT),
                 self._topics.setdefault(record.topic, len(self._topics)),
             )
         )
-        if transaction != TRANSACTION_ROLLBACK:
+        self._keys += [(row, value) for value in hashes]
+        self._light += light
+
+    def texts(self, record: Record, row: int) -> tuple[int, list[int], list[LightQueuePut]]:
+        """What topic and properties come to: tags code, hash of each index key in order, puts to further queues."""
+        properties = parse(record.properties) if record.properties else {}
+        tags = properties.get(TAGS)
+        tags_code = java_hash(tags) if tags else 0
+        if record.topic == SCHEDULE_TOPIC and DELAY in properties:
+            due = self.delays.tags_code(int(properties[DELAY]), record.store_timestamp)
+            tags_code = tags_code if due is None else due
+        hashes: list[int] = []
+        if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             topic = record.topic.decode("utf-8", "replace")
             unique = properties.get(UNIQ_KEY)
             keys = [unique] if unique else []
             keys += split_keys(properties.get(KEYS, ""))
-            self._keys += [(row, key_hash(topic, key)) for key in keys]
-        if self._light_queues and MULTI_DISPATCH in properties:
-            self._add_light(row, properties)
-
-    def _add_light(self, row: int, properties: dict[str, str]) -> None:
-        queues = properties[MULTI_DISPATCH].split(",")
-        offsets = properties.get(MULTI_QUEUE_OFFSET, "").split(",")
-        if len(queues) == len(offsets) and all(o.isdecimal() and len(o) < 19 for o in offsets):
-            self._light += [LightQueuePut(row, q, int(o)) for q, o in zip(queues, offsets, strict=True)]
+            hashes = [key_hash(topic, key) for key in keys]
+        light = _light_puts(row, properties) if self.light_queues and MULTI_DISPATCH in properties else []
+        return tags_code, hashes, light
 
     def take(self) -> Batch:
         """The batch so far; the builder starts anew."""
@@ -146,18 +156,44 @@ class BatchBuilder:
         return batch
 
 
-def recovery_batches(
-    view: memoryview, at: int, limit: int, builder: BatchBuilder, *, crc: bool = True
-) -> Generator[Batch, None, End]:
-    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place."""
+def _light_puts(row: int, properties: dict[str, str]) -> list[LightQueuePut]:
+    queues = properties[MULTI_DISPATCH].split(",")
+    offsets = properties.get(MULTI_QUEUE_OFFSET, "").split(",")
+    if len(queues) != len(offsets) or not all(o.isdecimal() and len(o) < 19 for o in offsets):
+        return []
+    return [LightQueuePut(row, q, int(o)) for q, o in zip(queues, offsets, strict=True)]
+
+
+def is_bulk(view: memoryview, at: int, limit: int) -> bool:
+    """Whether so much is there that compiled code earns its start. Most of a commit-log file may be unwritten."""
+    probe = at + BULK_BYTES
+    return probe <= limit and any(view[probe - _PROBE : probe])
+
+
+def _records(view: memoryview, at: int, limit: int, builder: BatchBuilder, *, crc: bool) -> Generator[Batch, None, End]:
+    """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
+    if is_bulk(view, at, limit):
+        from rmqtool.store.bulk_dispatch import batches
+
+        if len(builder):
+            yield builder.take()
+        return (yield from batches(view, at, limit, builder, crc=crc))
     while isinstance(record := read(view, at, limit, crc=crc), Record):
         builder.add(record)
         at += record.total_size
         if len(builder) >= BATCH_RECORDS:
             yield builder.take()
+    return record
+
+
+def recovery_batches(
+    view: memoryview, at: int, limit: int, builder: BatchBuilder, *, crc: bool = True
+) -> Generator[Batch, None, End]:
+    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place."""
+    end = yield from _records(view, at, limit, builder, crc=crc)
     if len(builder):
         yield builder.take()
-    return record
+    return end
 
 
 def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) -> Generator[Batch, None, int]:
@@ -168,22 +204,17 @@ def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) 
     """
     position = at  # of the buffer; ``at`` is what dispatch believes, and both part after a record with a wrong size
     while position < limit:
-        record = read(view, position, limit, crc=False)
-        if isinstance(record, Record):
-            builder.add(record)
-            at += record.total_size
-            position += record.total_size
-            if len(builder) >= BATCH_RECORDS:
-                yield builder.take()
-        elif record.ending is Ending.FILLER:
+        end = yield from _records(view, position, limit, builder, crc=False)
+        at += end.at - position
+        position = end.at
+        if end.ending is Ending.FILLER:
             at = len(view)
             break
-        elif record.size > 0:
-            at += record.size
-            position += record.consumed
-        else:
+        if end.size <= 0:
             at += limit - position
             break
+        at += end.size
+        position += end.consumed
     if len(builder):
         yield builder.take()
     return at

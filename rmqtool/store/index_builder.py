@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 
 from formats.derived import INDEX_ENTRY, INDEX_HEADER
+from formats.index import Header
 from rmqtool.store.dispatch import Batch
 from rmqtool.store.segments import map_file
 
 INT_MAX = 2**31 - 1
+BULK_KEYS = 1 << 16  # compiled code takes half a second to load, which plain code needs for some such batches
 _HEADER_SIZE = INDEX_HEADER.size
 
 
@@ -83,6 +85,34 @@ class IndexFile:
         self.index_count += 1
         self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
 
+    def put_bulk(self, batch: Batch, first: int) -> tuple[int, int]:
+        """As :meth:`put` for the keys of a batch from one on, as far as they fit: (next key, number of entries)."""
+        from formats.kernel_index import put_keys
+
+        assert self.map is not None
+        header = Header(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_physical_offset,
+            self.end_physical_offset,
+            self.hash_slot_count,
+            self.index_count,
+        )
+        rows, hashes, offsets, times = batch.key_row, batch.key_hash, batch.physical_offset, batch.store_timestamp
+        following, added, header = put_keys(
+            self.map, self.slots, self.entries, header, rows, hashes, offsets, times, first
+        )
+        self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
+        self.begin_physical_offset, self.end_physical_offset = header[2:4]
+        self.hash_slot_count, self.index_count = header.hash_slot_count, header.index_count
+        # pages of entries are not looked at again: they stay the kernel's to write, and leave this process's memory
+        at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * (self.index_count - added)
+        start = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
+        stop = at + INDEX_ENTRY.size * added
+        if start < stop:
+            self.map.madvise(mmap.MADV_DONTNEED, start, stop - start)
+        return following, added
+
     def write_header(self) -> None:
         """Store the header of a staged file."""
         if self.map is not None:
@@ -117,6 +147,7 @@ class IndexBuilder:
         self.removed: list[IndexFile] = []
         self.added = 0
         self.checkpoint_timestamp: int | None = None
+        self._bulk = False
 
     def prune(self, checkpoint_timestamp: int) -> None:
         """After a crash: files younger than the checkpoint's index time go (IndexService.load)."""
@@ -144,6 +175,9 @@ class IndexBuilder:
         if not len(batch):
             return
         file = self._writable()  # made for any record, with keys or without
+        if (self._bulk or len(batch.key_row) >= BULK_KEYS) and self.entries > 1:
+            self._put_bulk(batch)
+            return
         physical, timestamps = batch.physical_offset.tolist(), batch.store_timestamp.tolist()
         row_before = -1
         skip = False
@@ -161,6 +195,22 @@ class IndexBuilder:
             file.put(key_hash, physical[row], timestamps[row])
             self.added += 1
         if row_before < len(batch) - 1:
+            self._writable()
+
+    def _put_bulk(self, batch: Batch) -> None:
+        self._bulk = True
+        first = 0
+        while first < len(batch.key_row):
+            file = self._writable()
+            if file.map is None:
+                # a file that gets nothing must stay as it is on disk
+                offsets = batch.physical_offset[batch.key_row[first:]]
+                if not (offsets >= file.end_physical_offset).any():
+                    break
+                file.stage(self._stage())
+            first, added = file.put_bulk(batch, first)
+            self.added += added
+        if not len(batch.key_row) or int(batch.key_row[-1]) < len(batch) - 1:
             self._writable()
 
     def finish(self) -> None:

@@ -90,10 +90,9 @@ class StoreLayout:
         for topic in list_dir(self.path(kind)):
             if not topic.is_dir():
                 continue
-            for queue in list_dir(topic.path):
-                queue_id = offset_name(queue.name)
-                if queue_id is not None and queue_id < 2**31 and queue.is_dir():
-                    found.append((topic.name, queue_id, queue.path))
+            # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
+            ids = {_queue_id(queue.name) for queue in list_dir(topic.path) if queue.is_dir()}
+            found += [(topic.name, i, os.path.join(topic.path, str(i))) for i in ids if i is not None]
         found.sort(key=lambda queue: queue[:2])
         return found
 
@@ -138,6 +137,15 @@ class StoreLayout:
     def aborted(self) -> bool:
         """Whether the abort marker is there: the broker runs, or did not stop cleanly."""
         return os.path.exists(self.path("abort"))
+
+
+def _queue_id(name: str) -> int | None:
+    """A directory's name by ``Integer.parseInt``: a sign is allowed, and a damaged record can make a negative queue."""
+    number = offset_name(name[1:] if name[:1] in ("+", "-") else name)
+    if number is None:
+        return None
+    number = -number if name[0] == "-" else number
+    return number if -(2**31) <= number < 2**31 else None
 
 
 def is_path_name(name: str) -> bool:

@@ -26,7 +26,7 @@ from rmqtool.store.lock import StoreLock
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery_report import LogStop, Loss, QueueChange, QueueRange, RecoveryReport, StoreState
 from rmqtool.store.segments import Segment
-from rmqtool.store.transaction import Transaction, has_bytes, unfinished
+from rmqtool.store.transaction import Transaction, has_bytes, sweep, unfinished
 
 Stage = Callable[[], str]
 Say = Callable[[str, str], None]
@@ -234,7 +234,7 @@ class Recovery:
         """A queue, made when it is first dispatched to; None for a name that no directory can have."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
-            if not is_path_name(topic) or queue_id < 0:
+            if not is_path_name(topic):
                 self._unnamed_topics[topic] += messages
                 return None
             path = self.layout.queue_path(topic, queue_id)
@@ -444,6 +444,7 @@ def recover(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str |
     with StoreLock(layout.root):
         if (pending := unfinished(layout.root, backup)) is not None:
             pending.apply()
+        sweep(layout.root, backup)
         layout = StoreLayout(layout.root, layout.conf)
         transaction = Transaction(layout.root, "recover", backup)
         try:

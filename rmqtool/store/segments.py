@@ -37,15 +37,21 @@ class Segment:
 
     def forget(self, start: int, stop: int) -> None:
         """Let the kernel take back the pages of [start, stop): a long scan must not count as this process's memory."""
-        mapped = self._view.obj if self._view is not None else None
-        if isinstance(mapped, mmap.mmap):
-            start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-            if stop > start:
-                mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+        if self._view is not None:
+            forget(self._view, start, stop)
 
     def release(self) -> None:
         """Drop the mapping; views handed out keep it alive as long as they live."""
         self._view = None
+
+
+def forget(view: memoryview, start: int, stop: int) -> None:
+    """As :meth:`Segment.forget`, for the view of a whole file; nothing where that is no mapping."""
+    mapped = view.obj
+    if isinstance(mapped, mmap.mmap):
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        if stop > start:
+            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
 def map_file(path: str) -> mmap.mmap | bytes:

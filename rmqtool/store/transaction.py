@@ -14,6 +14,7 @@ command.
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from rmqtool.store.segments import list_dir, read_small
 
 SUFFIX = ".rmqtool"
 _CHUNK = 1 << 20
+_NAME = re.compile(r"\d{8}T\d{6}Z-[a-z-]+(-\d+)?")
 
 
 class Transaction:
@@ -42,21 +44,39 @@ class Transaction:
         self.path = _fresh_dir(self.home, f"{stamp}-{command}")
         self.actions: list[dict[str, Any]] = []
         self._staged = 0
-        os.makedirs(self._in("after"))
+        os.makedirs(self.inside("after"))
 
-    def _in(self, *parts: str) -> str:
+    @classmethod
+    def at(cls, root: str, path: str, actions: list[dict[str, Any]]) -> "Transaction":
+        """A transaction that an earlier run has written down."""
+        made = cls.__new__(cls)
+        made.root, made.home, made.path, made.actions = root, os.path.dirname(path), path, actions
+        return made
+
+    def inside(self, *parts: str) -> str:
+        """A path in the transaction's own directory."""
         return os.path.join(self.path, *parts)
 
     def staging(self) -> str:
         """Path for a new file that :meth:`put` will move into place."""
         self._staged += 1
-        return self._in("after", f"{self._staged:06d}")
+        return self.inside("after", f"{self._staged:06d}")
 
     def put(self, path: str, staged: str, mtime_ns: int | None = None) -> None:
         """A staged file takes a path in the store; what was there is kept."""
         if mtime_ns is not None:
             os.utime(staged, ns=(mtime_ns, mtime_ns))
-        self.actions.append({"do": "put", "path": path, "staged": os.path.relpath(staged, self.path)})
+        made = os.stat(staged)
+        self.actions.append(
+            {
+                "do": "put",
+                "path": path,
+                "staged": os.path.relpath(staged, self.path),
+                # by these an undo sees whether the file is still the one that was put there
+                "bytes": made.st_size,
+                "mtime_ns": made.st_mtime_ns,
+            }
+        )
 
     def remove(self, path: str) -> None:
         """A file leaves the store and is kept."""
@@ -71,21 +91,27 @@ class Transaction:
         for number, action in enumerate(self.actions):
             if action["do"] == "zero":
                 action["kept"] = f"before/{number:06d}.bytes"
-                _save_range(action["path"], action["start"], action["stop"], self._in("before", f"{number:06d}.bytes"))
+                # retention and the time search of 4.9 read a file's age from its modification time
+                action["mtime_ns"] = os.stat(action["path"]).st_mtime_ns
+                _save_range(
+                    action["path"], action["start"], action["stop"], self.inside("before", f"{number:06d}.bytes")
+                )
             elif action["do"] != "put" or os.path.lexists(action["path"]):
                 action["kept"] = os.path.join("before", _kept_name(self.root, action["path"]))
-        for directory, _subdirs, names in os.walk(self._in("after")):
+            if action["do"] == "put":
+                action["made"] = _missing_parents(action["path"])
+        for directory, _subdirs, names in os.walk(self.inside("after")):
             for name in names:
-                _sync(os.path.join(directory, name))
-            _sync(directory)
-        self._write_manifest("committed")
+                sync(os.path.join(directory, name))
+            sync(directory)
+        self.write_manifest("committed")
         self.apply()
 
     def apply(self) -> None:
         """Carry out a committed transaction, also one that was interrupted."""
         for action in self.actions:
             {"put": self._put, "remove": self._remove, "zero": self._zero}[action["do"]](action)
-        self._write_manifest("done")
+        self.write_manifest("done")
 
     def discard(self) -> None:
         """Forget a transaction that was not committed."""
@@ -93,47 +119,47 @@ class Transaction:
         _remove_if_empty(self.home)
 
     def _put(self, action: dict[str, Any]) -> None:
-        staged, path = self._in(action["staged"]), action["path"]
+        staged, path = self.inside(action["staged"]), action["path"]
         if not os.path.exists(staged):
             return  # an earlier run got this far
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        if "kept" in action and not os.path.lexists(self._in(action["kept"])):
-            _copy_aside(path, self._in(action["kept"]))
-        _move(staged, path)
-        _sync(os.path.dirname(path))
+        if "kept" in action and not os.path.lexists(self.inside(action["kept"])):
+            copy_aside(path, self.inside(action["kept"]))
+        move(staged, path)
+        sync(os.path.dirname(path))
 
     def _remove(self, action: dict[str, Any]) -> None:
         if os.path.lexists(action["path"]):
-            kept = self._in(action["kept"])
+            kept = self.inside(action["kept"])
             os.makedirs(os.path.dirname(kept), exist_ok=True)
-            _move(action["path"], kept)
-            _sync(os.path.dirname(kept))
-            _sync(os.path.dirname(action["path"]))
+            move(action["path"], kept)
+            sync(os.path.dirname(kept))
+            sync(os.path.dirname(action["path"]))
 
     def _zero(self, action: dict[str, Any]) -> None:
         path, start, stop = action["path"], action["start"], action["stop"]
-        before = os.stat(path)
+        accessed = os.stat(path).st_atime_ns
         with open(path, "r+b", buffering=0) as file:
-            for at, data in _written(file.fileno(), start, stop):
+            for at, data in written(file.fileno(), start, stop):
                 if data.strip(b"\0"):
                     os.pwrite(file.fileno(), bytes(len(data)), at)
             os.fsync(file.fileno())
-        # retention and the time search of 4.9 read a file's age from its modification time
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.utime(path, ns=(accessed, action["mtime_ns"]))
 
-    def _write_manifest(self, state: str) -> None:
+    def write_manifest(self, state: str) -> None:
+        """Write down the actions and how far they are, durably."""
         manifest = {"format": 1, "state": state, "store": self.root, "actions": self.actions}
-        temporary = self._in("manifest.json.tmp")
+        temporary = self.inside("manifest.json.tmp")
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(manifest, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self._in("manifest.json"))
-        _sync(self.path)
+        os.replace(temporary, self.inside("manifest.json"))
+        sync(self.path)
 
 
-def unfinished(root: str, home: str | None = None) -> Transaction | None:
-    """The committed but not completed transaction of a store, if a writer was killed.
+def transactions(root: str, home: str | None = None) -> Iterator[tuple[str, Transaction]]:
+    """(state, transaction) of all that were written down for a store, oldest first.
 
     Raises:
         CorruptFile: a manifest cannot be read.
@@ -150,15 +176,31 @@ def unfinished(root: str, home: str | None = None) -> Transaction | None:
         if data is None:
             continue
         try:
-            manifest = json.loads(data)
-            state, actions = manifest["state"], manifest["actions"]
+            manifest = json.loads(data.decode("utf-8", "surrogateescape"))
+            yield manifest["state"], Transaction.at(root, entry.path, manifest["actions"])
         except (ValueError, KeyError, TypeError) as err:
             raise CorruptFile(path, None, f"not a manifest of rmqtool: {err}") from err
+
+
+def sweep(root: str, home: str | None = None) -> None:
+    """Remove what runs left that were killed before they had written anything into the store."""
+    home = home or root.rstrip("/") + SUFFIX
+    for entry in list_dir(home):
+        if entry.is_dir() and _NAME.fullmatch(entry.name) and not os.path.exists(f"{entry.path}/manifest.json"):
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def unfinished(root: str, home: str | None = None) -> Transaction | None:
+    """The committed but not completed transaction of a store, if a writer was killed.
+
+    Raises:
+        Refused: an undo was killed; only another undo can go on from there.
+    """
+    for state, transaction in transactions(root, home):
         if state == "committed":
-            transaction = Transaction.__new__(Transaction)
-            transaction.root, transaction.home, transaction.path = root, home, entry.path
-            transaction.actions = actions
             return transaction
+        if state == "undoing":
+            raise Refused(f"{transaction.path}: an undo was interrupted here: finish it with rmqtool undo")
     return None
 
 
@@ -175,13 +217,22 @@ def _fresh_dir(home: str, name: str) -> str:
     raise Refused(f"{home}: too many backups of this second")
 
 
+def _missing_parents(path: str) -> list[str]:
+    """Directories that must be made for a file, innermost first."""
+    missing = []
+    while not os.path.isdir(path := os.path.dirname(path)):
+        missing.append(path)
+    return missing
+
+
 def _kept_name(root: str, path: str) -> str:
     """Path of a kept file below ``before/``; files outside the root (other commit-log paths) keep their whole path."""
     relative = os.path.relpath(path, root)
     return os.path.join("outside", path.lstrip("/")) if relative.startswith("..") else relative
 
 
-def _sync(path: str) -> None:
+def sync(path: str) -> None:
+    """Make a file, or the names in a directory, durable."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -189,18 +240,19 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
-def _move(source: str, target: str) -> None:
+def move(source: str, target: str) -> None:
     """Rename, or copy, sync and unlink across file systems; never a half file under the target's name."""
     try:
         os.replace(source, target)
     except OSError as err:
         if err.errno != 18:  # EXDEV
             raise
-        _copy_aside(source, target)
+        copy_aside(source, target)
         os.unlink(source)
 
 
-def _copy_aside(source: str, target: str) -> None:
+def copy_aside(source: str, target: str) -> None:
+    """A durable second copy (or link) of a file, complete as soon as it has its name."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     temporary = target + ".part"
     if os.path.lexists(temporary):
@@ -209,14 +261,14 @@ def _copy_aside(source: str, target: str) -> None:
         os.link(source, temporary)  # the kept file is the old inode itself: no copy, no chance of a torn one
     except OSError:
         shutil.copy2(source, temporary)
-        _sync(temporary)
+        sync(temporary)
     os.replace(temporary, target)
     if os.path.lexists(temporary):
         os.unlink(temporary)  # rename does nothing when both names are one file already
-    _sync(os.path.dirname(target))
+    sync(os.path.dirname(target))
 
 
-def _written(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+def written(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
     """(offset, bytes) of the parts of a range that are not holes."""
     at = start
     while at < stop:
@@ -237,7 +289,7 @@ def has_bytes(path: str, start: int, stop: int) -> int:
     """Offset after the last byte of a range that is not zero; ``start`` when all are zero."""
     last = start
     with open(path, "rb") as file:
-        for at, data in _written(file.fileno(), start, stop):
+        for at, data in written(file.fileno(), start, stop):
             if kept := data.rstrip(b"\0"):
                 last = at + len(kept)
     return last
@@ -246,14 +298,14 @@ def has_bytes(path: str, start: int, stop: int) -> int:
 def _save_range(path: str, start: int, stop: int, target: str) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(path, "rb") as file, open(target, "wb") as out:
-        for at, data in _written(file.fileno(), start, stop):
+        for at, data in written(file.fileno(), start, stop):
             if data.strip(b"\0"):
                 out.seek(at - start)
                 out.write(data)
         out.truncate(stop - start)
         out.flush()
         os.fsync(out.fileno())
-    _sync(os.path.dirname(target))
+    sync(os.path.dirname(target))
 
 
 def _remove_if_empty(path: str) -> None:

@@ -1,0 +1,62 @@
+"""Records of commit-log files at memory speed, in bounded memory; for large ones: compiled code takes time to load."""
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+from formats.kernel import Rows, Walker
+from formats.message import End, read
+from rmqtool.store.segments import Segment, forget
+
+ROWS = 2048  # at once: their columns and bytes stay in the processor's cache for whoever looks at them next
+_WINDOW = 16 << 20  # bytes after which pages are given back
+
+
+class Scanned(NamedTuple):
+    """Records in a row; arrays that the next step overwrites."""
+
+    rows: Rows
+    walker: Walker
+
+
+def scan(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Generator[Scanned, None, End]:
+    """All records from ``at`` to the first place where :func:`formats.message.read` finds none; returns that place.
+
+    Pages behind are given back as it goes. Positions in the rows stay valid: what is read again is mapped again.
+
+    Args:
+        limit: where the readable part of the view ends.
+
+    Raises:
+        ValueError: a position outside the view.
+    """
+    walker = Walker(view, ROWS, crc=crc)
+    forgotten = at
+    disagreed = -1
+    while True:
+        rows, following = walker.walk(at, limit, at + _WINDOW)
+        if rows.records:
+            yield Scanned(rows, walker)
+        elif isinstance(end := read(view, at, limit, crc=crc), End):
+            return end
+        elif disagreed == at:  # once is a record that was being written meanwhile
+            raise AssertionError(f"byte {at}: compiled and plain reader disagree")
+        else:
+            disagreed = at
+        at = following
+        if at - forgotten >= _WINDOW:
+            forget(view, forgotten, at)
+            forgotten = at
+
+
+def scan_file(file: Segment, at: int = 0, limit: int | None = None, *, crc: bool = True) -> Generator[Rows, None, End]:
+    """:func:`scan` of a segment, the columns only; the mapping is dropped at the end."""
+    view = file.view()
+    scanned = scan(view, at, file.size if limit is None else limit, crc=crc)
+    try:
+        while True:
+            yield next(scanned).rows
+    except StopIteration as stop:
+        end: End = stop.value
+        return end
+    finally:
+        file.release()
