@@ -96,7 +96,7 @@ def command(name: str, example: str, decorate: Callable[..., Any] = app.command)
 
 def run(argv: list[str]) -> int:
     """Run a command line; the exit code."""
-    from rmqtool.cli import dump, files, inspect, query, recover, undo  # noqa: F401 - registering is what they are for
+    from rmqtool.cli import dump, files, inspect, query, recover, salvage, undo  # noqa: F401 - registering is what they are for
 
     try:
         app(argv, prog_name="rmqtool")

@@ -13,6 +13,7 @@ Usage: rmqtool COMMAND [ARGS]...
 Emergencies:
   broker does not start after a power cut     rmqtool recover STORE --dry-run
   ... and to bring the store in order         rmqtool recover STORE
+  ... and keep what lies behind the damage    rmqtool salvage STORE NEWSTORE
   where is the message with this key?         rmqtool query-key STORE TOPIC KEY --scan
   what is this directory, who holds it?       rmqtool info STORE
   what lies at this offset, byte by byte?     rmqtool commitlog hexdump STORE --offset A:B
@@ -21,6 +22,7 @@ Emergencies:
 Commands:
   info               Tell what a store is: version, sizes, offsets, topics, marks, who holds it.
   recover            Bring a store in order as a broker would at its next start, keeping what is cut.
+  salvage            Carve every intact message, also behind damage, into a fresh store that a broker boots.
   undo               Put back what the last writing command replaced.
   query-key          Find the messages of a topic by key, through the index.
   query-id           Find a message by its offset id or its unique id.

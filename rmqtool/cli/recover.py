@@ -51,7 +51,9 @@ def recover(
             write_report(plan, output.value)
             return 0 if plan.clean else 1
         write_report(plan, "table", to_stderr=True)
-        if not typer.confirm("Do this?", err=True):
+        sys.stderr.write("Do this? [y/N]: ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise Refused("not confirmed: nothing was changed")
     report = engine.recover(layout, fix_delay_times=fix_delay_times, backup=backup)
     write_report(report, output.value)

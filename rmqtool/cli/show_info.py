@@ -16,12 +16,17 @@ INFO_FIELDS = ("topic", "queues", "messages", "configured")
 INFO_COLUMNS = tuple(Column(name) for name in INFO_FIELDS)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # from where it is caught; the entry point answers it, for every form of output alike
+
+
 def console(*, stderr: bool = False) -> Console:
     """Stdout or stderr; a file or pipe gets whole lines instead of 80 columns."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _NO_WIDTH
     color = "auto" if use_color(stream) else None
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=color)  # type: ignore[arg-type]
+    return _Console(stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=color)  # type: ignore[arg-type]
 
 
 def text(value: object, style: str = "") -> Text:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.app import command
-from rmqtool.cli.options import BackupOption, DryRunOption, Output, OutputOption, StoreDir, YesOption
+from rmqtool.cli.options import BackupOption, BrokerConfOption, DryRunOption, Output, OutputOption, StoreDir, YesOption
 from rmqtool.cli.run_query import open_store
 
 
@@ -20,6 +20,7 @@ def undo(
     ] = False,
     backup: BackupOption = None,
     output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
 ) -> int:
     """Put back what the last writing command replaced.
 
@@ -29,7 +30,7 @@ def undo(
     from rmqtool.errors import Refused
     from rmqtool.store import undo as engine
 
-    root = open_store(store, None).root
+    root = open_store(store, broker_conf).root
     asking = not yes and not dry_run
     if asking and not sys.stdin.isatty():
         raise Refused("undo writes: give --yes to do it, or --dry-run to look only")

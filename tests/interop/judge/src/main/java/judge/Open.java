@@ -114,6 +114,8 @@ final class Open {
         SelectMappedBufferResult record = store.selectOneMessageByOffset(offset, size);
         try {
             row.put("message", record == null ? null : message(record.getByteBuffer()));
+        } catch (OutOfMemoryError e) {
+            row.put("message", null); // the decoder believed a length that is none: the entry points to no record
         } finally {
             if (record != null) {
                 record.release();
@@ -156,7 +158,7 @@ final class Open {
             ByteBuffer.allocate(message.getStoreHostBytes().remaining() + Long.BYTES),
             message.getStoreHostBytes(), message.getCommitLogOffset()));
         row.put("msgId", message.getMsgId());
-        row.put("properties", new TreeMap<>(message.getProperties()));
+        row.put("properties", message.getProperties() == null ? Map.of() : new TreeMap<>(message.getProperties()));
         row.put("bodyLength", body.length);
         row.put("bodySha256", hex(MessageDigest.getInstance("SHA-256").digest(body)));
         return row;
@@ -181,7 +183,9 @@ final class Open {
             List<Long> offsets = new ArrayList<>();
             QueryMessageResult found = store.queryMessage(key.topic, key.key, MAX_QUERY_RESULTS, 0, Long.MAX_VALUE);
             for (ByteBuffer record : found.getMessageBufferList()) {
-                offsets.add(record.getLong(PHYSICAL_OFFSET_AT));
+                if (record.limit() >= PHYSICAL_OFFSET_AT + Long.BYTES) { // as long as a damaged size field says
+                    offsets.add(record.getLong(PHYSICAL_OFFSET_AT));
+                }
             }
             found.release();
             Map<String, Object> row = new LinkedHashMap<>();

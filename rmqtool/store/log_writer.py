@@ -1,0 +1,113 @@
+"""Write commit-log files from some offset on: records back to back, a blank where the next one does not fit.
+
+Source: store.CommitLog (DefaultAppendMessageCallback), store.MappedFile; store-engine 2.6, 2.7. Files have their full
+length from the start. Nothing is durable before :meth:`LogWriter.sync`.
+"""
+
+import os
+
+from formats.errors import BadLength
+from formats.message_build import BLANK_SIZE, build_blank, fits
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.segments import name_of
+
+_BUFFER = 4 << 20  # bytes gathered before they are written
+
+
+class LogWriter:
+    """Appends at the end of a commit log.
+
+    Args:
+        folders: where files go; the broker takes them in turn (``MultiPathMappedFileQueue``).
+        file_size: of every file.
+        position: physical offset of the next record; a file's base, or a place inside the last file.
+
+    Attributes:
+        position: as above, kept up to date.
+    """
+
+    def __init__(self, folders: list[str], file_size: int, position: int = 0) -> None:
+        if file_size <= BLANK_SIZE:
+            raise BadLength(0, f"commit-log files of {file_size} bytes have no room")
+        self.folders, self.file_size, self.position = sorted(folders), file_size, position
+        self._fd: int | None = None
+        self._written = position  # all before it has been handed to the system
+        self._gathered = bytearray()
+        self._unsynced: list[int] = []  # full files, not yet synced
+
+    def reserve(self, size: int) -> int:
+        """Physical offset that a record of this size will have; rolls to the next file where it does not fit.
+
+        Raises:
+            BadLength: no file has room for it. The real engine answers PUT_OK to such a message and loses it.
+        """
+        if not fits(size, self.file_size):
+            raise BadLength(0, f"record of {size} bytes does not fit a file of {self.file_size}")
+        room = self.file_size - self.position % self.file_size
+        if not fits(size, room):
+            self._gathered += build_blank(room)
+            self.position += BLANK_SIZE
+            self._hand_over()
+            self.position += room - BLANK_SIZE
+            self._written = self.position
+            self._close_file()
+        return self.position
+
+    def append(self, record: bytes) -> None:
+        """Write a packed record at the position that :meth:`reserve` gave for its size."""
+        self._gathered += record
+        self.position += len(record)
+        if len(self._gathered) >= _BUFFER:
+            self._hand_over()
+
+    def sync(self) -> None:
+        """Everything appended so far survives a power cut when this returns."""
+        self._hand_over()
+        for fd in (*self._unsynced, *([self._fd] if self._fd is not None else [])):
+            os.fsync(fd)
+        for fd in self._unsynced:
+            os.close(fd)
+        self._unsynced = []
+
+    def close(self) -> None:
+        """Sync and let go."""
+        self.sync()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _hand_over(self) -> None:
+        if self._gathered:
+            fd = self._file()
+            data, at = memoryview(self._gathered), self._written % self.file_size
+            while data:
+                done = os.pwrite(fd, data, at)
+                data, at = data[done:], at + done
+            data.release()
+            self._written = self.position
+            self._gathered = bytearray()
+
+    def _file(self) -> int:
+        """The file that holds the next byte to be written, made at full length if it is new."""
+        if self._fd is None:
+            base = self._written - self._written % self.file_size
+            folder = self.folders[base // self.file_size % len(self.folders)]
+            path = os.path.join(folder, name_of(base))
+            try:
+                os.makedirs(folder, exist_ok=True)
+                self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                if os.fstat(self._fd).st_size < self.file_size:
+                    os.ftruncate(self._fd, self.file_size)
+                folder_fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(folder_fd)
+                finally:
+                    os.close(folder_fd)
+            except OSError as err:
+                raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+        return self._fd
+
+    def _close_file(self) -> None:
+        if self._fd is not None:
+            self._unsynced.append(self._fd)
+            self._fd = None

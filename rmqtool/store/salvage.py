@@ -1,0 +1,292 @@
+"""Carve every intact record out of a damaged store into a fresh one that a broker boots.
+
+The source is only read. Records keep topic, queue, times, hosts, flags, properties and body. Behind damage their
+physical offset is new, and behind a lost message of the same queue their queue offset too, because a queue has no room
+for holes. What could not be read is copied to ``lost+found`` beside the new store's log, with a manifest.
+"""
+
+import json
+import os
+import shutil
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from formats.config_files import ConsumerOffsets, kind_of
+from formats.errors import FormatError
+from formats.message import Record
+from formats.message_build import append_crc, pack, verify_crc
+from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from formats.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.commit_log import CommitLog, Damage, Found
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.log_writer import LogWriter
+from rmqtool.store.recover import recover
+from rmqtool.store.segments import list_dir, read_small
+
+HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
+LOST = "lost+found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRange:
+    """Bytes of the source that hold no record although they should."""
+
+    file: str
+    at: int
+    physicalOffset: int
+    length: int
+    reason: str
+    copy: str  # where the bytes are kept, below the new store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renumbered:
+    """A queue whose later messages moved down, because messages before them are lost."""
+
+    topic: str
+    queueId: int
+    lost: int  # queue offsets that no record has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SalvageReport:
+    """What was carved out, and what was not."""
+
+    source: str
+    store: str
+    messages: int
+    bytes: int
+    lostRanges: list[LostRange] = field(default_factory=list)
+    lostBytes: int = 0
+    renumbered: list[Renumbered] = field(default_factory=list)
+    duplicates: int = 0  # records whose queue offset another one before them had: stale bytes come back to life
+    configs: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class _Queue:
+    """Numbering of one queue: what comes next, and where old numbers moved."""
+
+    __slots__ = ("lost_before", "next_new", "next_old")
+
+    def __init__(self, first: int) -> None:
+        self.next_old = self.next_new = first
+        self.lost_before: list[tuple[int, int]] = []  # (old offset, offsets lost before it in all)
+
+
+class Salvage:
+    """One run: read, renumber, write, rebuild."""
+
+    def __init__(self, layout: StoreLayout, target: str) -> None:
+        self.layout, self.target = layout, os.path.abspath(target)
+        self.log = CommitLog(layout)
+        self._first = max(self.log.min_offset, 0)
+        self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
+        self.queues: dict[tuple[bytes, int], _Queue] = {}
+        self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
+        self.lost: list[LostRange] = []
+        self.warnings: list[str] = []
+        self.messages = self.duplicates = 0
+
+    def run(self) -> SalvageReport:
+        """Do it all.
+
+        Raises:
+            Refused: the target exists, or lies in the source.
+            UnreadableStore: the source has no commit log.
+        """
+        self._check_target()
+        if not self.log.segments.files:
+            raise UnreadableStore(f"{self.layout.root}: no commit log in it")
+        os.makedirs(os.path.join(self.target, "commitlog"))
+        # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
+        with open(os.path.join(self.target, "abort"), "wb"):
+            pass
+        for item in self.log.walk():
+            if isinstance(item, Found):
+                self._take(item)
+            else:
+                self._keep(item)
+        self.writer.close()
+        configs = self._copy_configs()
+        self._write_manifest()
+        recover(StoreLayout(self.target, self.layout.conf), fix_delay_times=True, backup=self._scratch())
+        shutil.rmtree(self._scratch(), ignore_errors=True)
+        with suppress(OSError):  # something was lost, and found
+            os.rmdir(os.path.join(self.target, LOST))
+        return SalvageReport(
+            source=self.layout.root,
+            store=self.target,
+            messages=self.messages,
+            bytes=self.writer.position - self._first,
+            lostRanges=self.lost,
+            lostBytes=sum(one.length for one in self.lost),
+            renumbered=[
+                Renumbered(topic=topic.decode("utf-8", "replace"), queueId=queue_id, lost=queue.lost_before[-1][1])
+                for (topic, queue_id), queue in sorted(self.queues.items())
+                if queue.lost_before
+            ],
+            duplicates=self.duplicates,
+            configs=configs,
+            warnings=self.warnings,
+        )
+
+    def _scratch(self) -> str:
+        return os.path.join(self.target, LOST, "scratch")
+
+    def _check_target(self) -> None:
+        source = os.path.realpath(self.layout.root)
+        if os.path.realpath(self.target).startswith(source + os.sep) or os.path.realpath(self.target) == source:
+            raise Refused(f"{self.target}: lies in the store that is salvaged")
+        if os.path.lexists(self.target) and (not os.path.isdir(self.target) or os.listdir(self.target)):
+            raise Refused(f"{self.target}: exists already")
+
+    def _take(self, found: Found) -> None:
+        record = found.record
+        transaction = record.sys_flag & TRANSACTION_MASK
+        queue_offset = record.queue_offset
+        if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+            number = self._number(record)
+            if number is None:
+                self.duplicates += 1
+                self._keep_bytes(found.file.path, found.at, found.physical_offset, record.total_size, "repeated record")
+                return
+            queue_offset = number
+        physical = self.writer.reserve(record.total_size)
+        if record.topic == HALF_TOPIC:
+            self.halves[found.physical_offset] = physical
+        prepared = record.prepared_transaction_offset
+        moved = record._replace(
+            queue_offset=queue_offset,
+            physical_offset=physical,
+            prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
+        )
+        self.writer.append(_packed(record, moved))
+        self.messages += 1
+
+    def _number(self, record: Record) -> int | None:
+        """The queue offset that a record has in the new store; None for one that was there already."""
+        key = (record.topic, record.queue_id)
+        queue = self.queues.get(key)
+        if queue is None:
+            # A log whose head has expired has queues that begin above 0. In one that begins at 0 they must not: the
+            # broker takes the filler entries in front of such a queue for messages at offset 0.
+            queue = self.queues[key] = _Queue(max(record.queue_offset, 0) if self._first else 0)
+        missing = record.queue_offset - queue.next_old
+        if missing < 0:
+            return None
+        if missing:
+            before = queue.lost_before[-1][1] if queue.lost_before else 0
+            queue.lost_before.append((record.queue_offset, before + missing))
+        number = queue.next_new
+        queue.next_new += _span(record)
+        queue.next_old = record.queue_offset + _span(record)
+        return number
+
+    def _keep(self, damage: Damage) -> None:
+        self._keep_bytes(damage.path, damage.at, damage.physical_offset, damage.length, damage.reason)
+
+    def _keep_bytes(self, path: str, at: int, physical_offset: int, length: int, reason: str) -> None:
+        """Copy what is not a record into lost+found, a named file for each range."""
+        name = os.path.join(LOST, f"{physical_offset:020d}-{length}")
+        target = os.path.join(self.target, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(path, "rb") as source, open(target, "wb") as out:
+            source.seek(at)
+            left = length
+            while left and (part := source.read(min(left, 1 << 20))):
+                out.write(part)
+                left -= len(part)
+        self.lost.append(
+            LostRange(file=path, at=at, physicalOffset=physical_offset, length=length, reason=reason, copy=name)
+        )
+
+    def _copy_configs(self) -> list[str]:
+        """Config files, each from the generation that can be read; consumer offsets follow their moved queues."""
+        copied = []
+        names = {entry.name.removesuffix(".bak") for entry in list_dir(self.layout.path("config")) if entry.is_file()}
+        for name in sorted(names):
+            data = self._readable(name)
+            if data is None:
+                continue
+            if name == "consumerOffset.json":
+                data = self._moved_offsets(data)
+            path = os.path.join(self.target, "config", name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            copied.append(name)
+        return copied
+
+    def _readable(self, name: str) -> bytes | None:
+        model = kind_of(name)
+        if model is None:
+            return read_small(self.layout.path("config", name))
+        for candidate in (name, name + ".bak"):
+            data = read_small(self.layout.path("config", candidate))
+            try:
+                if data is not None:
+                    model.parse(data)
+                    if candidate != name:
+                        self.warnings.append(f"config/{name} cannot be read: {candidate} is taken")
+                    return data
+            except FormatError:
+                continue
+        self.warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
+        return None
+
+    def _moved_offsets(self, data: bytes) -> bytes:
+        table = ConsumerOffsets.parse(data)
+        moved = table
+        for entry in table.entries():
+            queue = self.queues.get((entry.topic.encode("utf-8", "surrogateescape"), entry.queue_id))
+            lost = 0
+            for old, total in queue.lost_before if queue else ():
+                if entry.offset >= old:
+                    lost = total
+            if lost:
+                moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - lost)
+        engine = "5.3" if b'"dataVersion"' in data else "4.9"
+        return data if moved is table else moved.build(engine=engine)
+
+    def _write_manifest(self) -> None:
+        if not self.lost:
+            return
+        path = os.path.join(self.target, LOST, "manifest.json")
+        reasons = Counter(one.reason for one in self.lost)
+        manifest = {
+            "source": self.layout.root,
+            "ranges": [asdict(one) for one in self.lost],
+            "reasons": dict(reasons.most_common(100)),
+        }
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _span(record: Record) -> int:
+    """Queue offsets that a record takes: one, or for an inner batch of 5.x the number of its messages."""
+    if not record.sys_flag & INNER_BATCH:
+        return 1
+    number = parse(record.properties).get(INNER_NUM, "1")
+    return max(int(number), 1) if number.isdecimal() and len(number) < 6 else 1
+
+
+def _packed(old: Record, new: Record) -> bytes:
+    """The moved record's bytes, with its whole-record checksum made good where it was."""
+    data = pack(new)
+    if CRC32_NAME in old.properties and verify_crc(pack(old)):
+        bare = new._replace(total_size=new.total_size - CRC32_SIZE, properties=new.properties[:-CRC32_SIZE])
+        again = append_crc(pack(bare))
+        return again if len(again) == len(data) else data
+    return data

@@ -1,0 +1,108 @@
+"""Salvage keeps every intact message of a damaged store, in a store that is in order."""
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.commit_log import CommitLog, Damage, Found
+from rmqtool.store.consume_queue import queues_of
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import plan
+from rmqtool.store.salvage import Salvage
+from tests import goldens
+from tests.conftest import Unpacked
+from tests.store.helpers import conf_of, tree
+
+WITH_LOG = [case for case in goldens.cases() if case != "commitlog-deleted"]
+
+
+def found_in(layout: StoreLayout) -> list[Found]:
+    return [item for item in CommitLog(layout).walk() if isinstance(item, Found)]
+
+
+@pytest.mark.parametrize("case", WITH_LOG)
+def test_every_intact_message_is_in_the_new_store(case: str, golden: Unpacked, tmp_path: Path) -> None:
+    source = golden(case)
+    before = tree(source)
+    layout = StoreLayout(str(source), conf_of(case))
+    report = Salvage(layout, str(tmp_path / "new")).run()
+    new = StoreLayout(str(tmp_path / "new"), conf_of(case))
+    assert tree(source) == before
+    old, moved = found_in(layout), found_in(new)
+    assert len(moved) == len(old) == report.messages > 0
+    for was, now in zip(old, moved, strict=True):
+        same = was.record._replace(
+            physical_offset=now.physical_offset,
+            queue_offset=now.record.queue_offset,
+            prepared_transaction_offset=now.record.prepared_transaction_offset,
+        )
+        assert now.record == same
+    assert not [item for item in CommitLog(new).walk() if isinstance(item, Damage)]
+    assert plan(new).actions == []
+    assert not new.aborted
+    # every message that has a queue offset is where its queue says, and nothing else is in the queues
+    entries = {(q.topic, q.queue_id, e.queue_offset): e.physical_offset for q in queues_of(new) for e in q.entries()}
+    for item in moved:
+        record = item.record
+        assert entries[record.topic.decode(), record.queue_id, record.queue_offset] == item.physical_offset
+
+
+def test_what_a_broker_throws_away_is_kept(golden: Unpacked, tmp_path: Path) -> None:
+    case = "body-bit-flip-first-file-no-checkpoint"
+    layout = StoreLayout(str(golden(case)), conf_of(case))
+    broker_keeps = len(list(goldens.messages(case)))
+    report = Salvage(layout, str(tmp_path / "new")).run()
+    assert broker_keeps == 70
+    assert report.messages == 499
+    (lost,) = report.lostRanges
+    assert (lost.at, lost.length) == (24198, 574)
+    raw = Path(lost.file).read_bytes()[lost.at : lost.at + lost.length]
+    assert (tmp_path / "new" / lost.copy).read_bytes() == raw
+    assert [(q.topic, q.queueId, q.lost) for q in report.renumbered] == [("order-events", 0, 1)]
+
+
+def test_commits_point_at_their_moved_half_messages(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    layout = StoreLayout(str(store))
+    victim = found_in(layout)[3]
+    with open(victim.file.path, "r+b") as file:
+        file.seek(victim.at + 4)
+        file.write(b"\0\0\0\0")
+    Salvage(StoreLayout(str(store)), str(tmp_path / "new")).run()
+    log = CommitLog(StoreLayout(str(tmp_path / "new")))
+    commits = [i.record for i in log.walk() if isinstance(i, Found) and i.record.prepared_transaction_offset]
+    assert len(commits) == 9
+    for commit in commits:
+        half = log.read(commit.prepared_transaction_offset)
+        assert half is not None
+        assert half.record.topic == b"RMQ_SYS_TRANS_HALF_TOPIC"
+        assert half.record.body == commit.body
+
+
+def test_consumer_offsets_follow_their_queue(golden_copy: Unpacked, tmp_path: Path) -> None:
+    from rmqtool.services.offsets import consumer_offsets
+
+    store = golden_copy("broker")
+    first = next(
+        i for i in found_in(StoreLayout(str(store))) if i.record.topic == b"Orders" and i.record.queue_offset == 5
+    )
+    with open(first.file.path, "r+b") as file:
+        file.seek(first.at + 100)
+        file.write(b"\xff\xff")
+    before = {(r.topic, r.group, r.queueId): r.diff for r in consumer_offsets(StoreLayout(str(store)))}
+    Salvage(StoreLayout(str(store)), str(tmp_path / "new")).run()
+    after = {(r.topic, r.group, r.queueId): r.diff for r in consumer_offsets(StoreLayout(str(tmp_path / "new")))}
+    assert after == before
+
+
+def test_targets_that_are_refused(golden: Unpacked, tmp_path: Path) -> None:
+    store = golden("crash")
+    layout = StoreLayout(str(store))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("x")
+    for target in (tmp_path / "there", tmp_path / "there" / "file", store, store / "inside"):
+        with pytest.raises(Refused):
+            Salvage(layout, str(target)).run()
+    with pytest.raises(UnreadableStore, match="no commit log"):
+        Salvage(StoreLayout(str(golden("commitlog-deleted"))), str(tmp_path / "new")).run()
