@@ -9,16 +9,15 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator
-from itertools import takewhile
 
 import numpy as np
 
 from formats import checkpoint
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1
-from formats.message import HEADS, End
+from formats.message import HEADS, End, Record, read
 from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
+from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, is_bulk, recovery_batches, reput_batches
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, is_path_name
@@ -26,7 +25,8 @@ from rmqtool.store.lock import StoreLock
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery_report import LogStop, Loss, QueueChange, QueueRange, RecoveryReport, StoreState
 from rmqtool.store.segments import Segment
-from rmqtool.store.transaction import Transaction, has_bytes, sweep, unfinished
+from rmqtool.store.sparse import has_bytes
+from rmqtool.store.transaction import Transaction, sweep, unfinished
 
 Stage = Callable[[], str]
 Say = Callable[[str, str], None]
@@ -82,8 +82,11 @@ class Recovery:
         """The broker's load and start, up to the moment at which it would take messages."""
         self._check_files()
         if self.refusals:
-            loaded = list(takewhile(lambda file: file.size == self.file_size, self.files))
-            self.end = loaded[-1].end if loaded else 0
+            # files count in the order of their names, up to the first that the broker does not take
+            wrong = [file.path for file in self.files if file.size != self.file_size] + self.log.segments.foreign
+            first = min(map(os.path.basename, wrong), default=None)
+            self.files = [f for f in self.files if first is None or os.path.basename(f.path) < first]
+            self.end = self.files[-1].end if self.files else 0
             self.after_load = self._state(refused=True)
             return
         self.index = IndexBuilder(self.layout.index_paths(), geometry_of(self.layout), self._stage)
@@ -199,11 +202,7 @@ class Recovery:
 
     def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
         self.dispatched += len(batch)
-        queued = np.flatnonzero(batch.queued)
-        topics, ids = batch.topic[queued], batch.queue_id[queued]
-        order = np.lexsort((queued, ids, topics))
-        cuts = np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1
-        for rows in np.split(queued[order], cuts) if len(queued) else ():
+        for rows in batch.by_queue():
             queue = self._queue(batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]), len(rows))
             if queue is not None:
                 added = queue.added
@@ -266,6 +265,21 @@ class Recovery:
             self.warnings.append(
                 f"messages before offset {self.start_file.base} are not indexed anew, as a broker does not either"
             )
+        self._warn_of_next_start()
+
+    def _warn_of_next_start(self) -> None:
+        """The next start checks the last three files again, and one of them may not have been checked now."""
+        crc = self.layout.conf.flag("checkCRCOnRecover", True)
+        for file in self.files[-_SCANNED_FILES:]:
+            if self.start_file is None or file.base >= self.start_file.base:
+                break
+            end = _first_end(file, crc=crc)
+            if end.ending is not Ending.FILLER:
+                self.warnings.append(
+                    f"{file.path}: damaged at byte {end.at} ({end.reason}), which is not checked now: the next start "
+                    "of a 4.9 broker checks this file too, and cuts the log there"
+                )
+                break
 
     # -- plan ---------------------------------------------------------------------------------------------------------
 
@@ -282,9 +296,9 @@ class Recovery:
 
     def _tail(self) -> list[tuple[str, int, int]]:
         """What is not zero behind the end, in the file that holds it. An end-of-file blank there belongs to the log."""
-        if self.stop_file is None or self.stop is None or self.stop.ending is Ending.FILLER:
+        if self.stop_file is None or self.stop is None:
             return []
-        file, at = self.stop_file, self.stop.at
+        file, at = self.stop_file, self.stop.at + (8 if self.stop.ending is Ending.FILLER else 0)
         return [(file.path, at, file.size)] if has_bytes(file.path, at, file.size) > at else []
 
     def prepare(self, transaction: Transaction) -> list[str]:
@@ -302,19 +316,23 @@ class Recovery:
             transaction.remove(file.path)
             say("remove", file.path)
         for queue in self.queues.values():
+            queue.drop_unwritten()
             for segment in queue.removed:
                 if not any(queue.target(f) == segment.path for f in queue.files):
                     transaction.remove(segment.path)
                     say("remove", segment.path)
             for part in queue.files:
                 if part.staged is not None:
+                    part.finish()
                     target = queue.target(part)
                     transaction.put(target, part.staged, part.last_store_timestamp * 1_000_000 or None)
                     say("replace" if part.source is not None else "create", target)
             if (stale := queue.stale()) is not None:
                 transaction.zero(*stale)
                 say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
-        self._prepare_index(transaction, say)
+        if words or self.aborted or not self.index.unchanged:
+            # else a broker would put the last message's keys into the index once more, and so at every start
+            self._prepare_index(transaction, say)
         if self.aborted:
             transaction.remove(self.layout.path("abort"))
             say("remove", self.layout.path("abort"))
@@ -386,7 +404,7 @@ class Recovery:
             messagesRedispatched=self.dispatched,
             queues=sorted(changed, key=lambda q: (q.topic, q.queueId)),
             indexFilesRemoved=len(self.index.removed),
-            indexEntriesAdded=self.index.added,
+            indexEntriesAdded=self.index.added if actions else 0,
             warnings=self.warnings,
             actions=actions,
             afterLoad=self.after_load,
@@ -407,6 +425,26 @@ def _first_store_timestamp(file: Segment) -> int | None:
         return int.from_bytes(view[at : at + 8], "big", signed=True) or None
     finally:
         file.release()
+
+
+def _first_end(file: Segment, *, crc: bool) -> End:
+    """The first place of a file that holds no record."""
+    view = file.view()
+    if is_bulk(view, 0, file.size):
+        from rmqtool.store.scan import scan_file
+
+        scanned = scan_file(file, crc=crc)
+        while True:
+            try:
+                next(scanned)
+            except StopIteration as stop:
+                end: End = stop.value
+                return end
+    at = 0
+    while isinstance(record := read(view, at, file.size, crc=crc), Record):
+        at += record.total_size
+    file.release()
+    return record
 
 
 def plan(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str | None = None) -> RecoveryReport:
@@ -437,7 +475,8 @@ def recover(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str |
     Raises:
         Refused: the store is in use, or there is no place for the backup.
     """
-    if unfinished(layout.root, backup) is None:
+    if not os.access(layout.path("lock"), os.W_OK) and unfinished(layout.root, backup) is None:
+        # taking the lock would make its file, or fail on a read-only medium; a healthy store needs neither
         report = plan(layout, fix_delay_times=fix_delay_times)
         if report.clean or not report.loadOk:
             return report
@@ -455,10 +494,6 @@ def recover(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str |
             report = recovery.report(actions=actions, applied=bool(actions), backup=kept)
             if actions:
                 transaction.commit()
-            else:
-                transaction.discard()
-        except BaseException:
-            if not os.path.exists(os.path.join(transaction.path, "manifest.json")):
-                transaction.discard()
-            raise
+        finally:
+            transaction.discard()
     return report

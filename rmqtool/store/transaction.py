@@ -22,9 +22,10 @@ from typing import Any
 
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.segments import list_dir, read_small
+from rmqtool.store.sparse import has_bytes as has_bytes
+from rmqtool.store.sparse import written
 
 SUFFIX = ".rmqtool"
-_CHUNK = 1 << 20
 _NAME = re.compile(r"\d{8}T\d{6}Z-[a-z-]+(-\d+)?")
 
 
@@ -40,18 +41,26 @@ class Transaction:
     def __init__(self, root: str, command: str, home: str | None = None) -> None:
         self.root = root
         self.home = home or root.rstrip("/") + SUFFIX
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        self.path = _fresh_dir(self.home, f"{stamp}-{command}")
         self.actions: list[dict[str, Any]] = []
+        self._command = command
+        self._path: str | None = None
         self._staged = 0
-        os.makedirs(self.inside("after"))
 
     @classmethod
     def at(cls, root: str, path: str, actions: list[dict[str, Any]]) -> "Transaction":
         """A transaction that an earlier run has written down."""
-        made = cls.__new__(cls)
-        made.root, made.home, made.path, made.actions = root, os.path.dirname(path), path, actions
+        made = cls(root, "", os.path.dirname(path))
+        made._path, made.actions = path, actions
         return made
+
+    @property
+    def path(self) -> str:
+        """The transaction's own directory, made when it is first needed: most runs find nothing to change."""
+        if self._path is None:
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            self._path = _fresh_dir(self.home, f"{stamp}-{self._command}")
+            os.makedirs(os.path.join(self._path, "after"))
+        return self._path
 
     def inside(self, *parts: str) -> str:
         """A path in the transaction's own directory."""
@@ -115,8 +124,9 @@ class Transaction:
 
     def discard(self) -> None:
         """Forget a transaction that was not committed."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        _remove_if_empty(self.home)
+        if self._path is not None and not os.path.exists(self.inside("manifest.json")):
+            shutil.rmtree(self._path, ignore_errors=True)
+            _remove_if_empty(self.home)
 
     def _put(self, action: dict[str, Any]) -> None:
         staged, path = self.inside(action["staged"]), action["path"]
@@ -266,33 +276,6 @@ def copy_aside(source: str, target: str) -> None:
     if os.path.lexists(temporary):
         os.unlink(temporary)  # rename does nothing when both names are one file already
     sync(os.path.dirname(target))
-
-
-def written(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of the parts of a range that are not holes."""
-    at = start
-    while at < stop:
-        try:
-            at = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError:
-            return  # no data after here
-        end = min(os.lseek(fd, at, os.SEEK_HOLE), stop)
-        while at < end:
-            data = os.pread(fd, min(_CHUNK, end - at), at)
-            if not data:
-                return
-            yield at, data
-            at += len(data)
-
-
-def has_bytes(path: str, start: int, stop: int) -> int:
-    """Offset after the last byte of a range that is not zero; ``start`` when all are zero."""
-    last = start
-    with open(path, "rb") as file:
-        for at, data in written(file.fileno(), start, stop):
-            if kept := data.rstrip(b"\0"):
-                last = at + len(kept)
-    return last
 
 
 def _save_range(path: str, start: int, stop: int, target: str) -> None:

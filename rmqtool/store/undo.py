@@ -11,7 +11,8 @@ from typing import Any
 
 from rmqtool.errors import Refused
 from rmqtool.store.lock import StoreLock
-from rmqtool.store.transaction import Transaction, copy_aside, has_bytes, move, sync, transactions, written
+from rmqtool.store.sparse import has_bytes, written
+from rmqtool.store.transaction import Transaction, copy_aside, move, sync, transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
