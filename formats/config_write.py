@@ -203,7 +203,7 @@ def _real(value: float) -> str:
         raise ValueError(f"{value} has no JSON form")
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     assert isinstance(exponent, int)  # only infinities and NaN have letters there
-    figures = "".join(map(str, digits)).rstrip("0") or "0"
+    figures = "".join(map(str, digits)).rstrip("0")
     magnitude = len(digits) + exponent - 1  # power of ten of the first figure
     minus = "-" if sign else ""
     if value == 0:

@@ -71,7 +71,7 @@ def raw_config(layout: StoreLayout, name: str) -> Any:
     if data is None:
         raise UnreadableStore(f"{path}: no such file")
     try:
-        return loads(data)
+        return loads(data, cycles=False)
     except FormatError as err:
         raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
 

@@ -1,0 +1,37 @@
+"""What became of a dump, for people and for scripts."""
+
+from rmqtool.analytics.report import DumpReport
+from rmqtool.cli.output import Column, note, write_all, write_object, writer
+
+FIELDS = (
+    "out",
+    "rows",
+    "files",
+    "partitions",
+    "bytesRead",
+    "bytesWritten",
+    "damaged",
+    "damagedBytes",
+    "notDecompressed",
+)
+
+
+def write_report(report: DumpReport, form: str) -> None:
+    """Print a report; damage is named on stderr too."""
+    row = report.to_dict()
+    if form in ("json", "ndjson"):
+        write_object(form, row)
+    else:
+        columns = [Column(name, right=name != "out") for name in FIELDS]
+        write_all(writer(form, FIELDS, columns), [row])
+    for item in report.damage:
+        note(
+            f"damage: {item.path}: byte {item.at}: {item.reason}; physical offset {item.physical_offset}, "
+            f"{item.length} bytes passed over"
+        )
+    if report.damaged > len(report.damage):
+        note(f"damage: {report.damaged - len(report.damage)} more damaged ranges")
+    if report.not_decompressed:
+        note(f"{report.not_decompressed} bodies do not decompress and are given as stored; see column bodyError")
+    where = report.spark or "this process"
+    note(f"{report.rows} messages by {where} in {report.seconds:.1f} s, {report.startup_seconds:.1f} s of it to start")
