@@ -12,6 +12,8 @@ from formats.primitives import COMPRESSED, COMPRESSION_MASK
 
 MAX_BODY = 256 * 1024 * 1024  # a body inflates to at most this; the broker's own limit is 4 MiB before compression
 
+_ZSTD_STEP = 1 << 10  # stored bytes at a time; four can make 128 KiB, so a step overshoots by 32 MiB at most
+
 _TYPES = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}
 
 
@@ -71,33 +73,19 @@ def _lz4(body: bytes, limit: int) -> bytes:
 
 
 def _zstd(body: bytes, limit: int) -> bytes:
-    import io
-
-    import zstandard
-
-    parts, size = [], 0
-    try:
-        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(io.BytesIO(body)) as reader:
-            while size <= limit and (part := reader.read(min(1 << 20, limit + 1 - size))):
-                parts.append(part)
-                size += len(part)
-    except (zstandard.ZstdError, MemoryError) as err:
-        raise FormatError(0, f"zstd body: {err}") from err
-    out = b"".join(parts)
-    whole = size > limit or _zstd_ended(body)
-    return _checked(out, whole=whole, limit=limit, kind="zstd")
-
-
-def _zstd_ended(body: bytes) -> bool:
-    """Whether the frame in ``body`` is complete: the stream reader does not tell."""
     import zstandard
 
     stream = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-    for at in range(0, len(body), 1 << 14):
-        stream.decompress(body[at : at + (1 << 14)])
-        if stream.eof:
-            return True
-    return False
+    parts, size = [], 0
+    try:
+        for at in range(0, len(body), _ZSTD_STEP):
+            parts.append(stream.decompress(body[at : at + _ZSTD_STEP]))
+            size += len(parts[-1])
+            if size > limit or stream.eof:
+                break
+    except (zstandard.ZstdError, MemoryError) as err:
+        raise FormatError(0, f"zstd body: {err}") from err
+    return _checked(b"".join(parts), whole=stream.eof, limit=limit, kind="zstd")
 
 
 class BatchItem(NamedTuple):
@@ -133,9 +121,15 @@ def batch_items(body: bytes) -> Iterator[BatchItem]:
 
 
 def build_batch(items: list[BatchItem]) -> bytes:
-    """The wire form of a batch."""
+    """The wire form of a batch.
+
+    Raises:
+        BadLength: properties of more than the 32,767 bytes that their length field can say.
+    """
     parts = []
     for item in items:
+        if len(item.properties) > 0x7FFF:
+            raise BadLength(0, f"properties of {len(item.properties)} bytes, at most 32767 fit")
         size = derived.BATCH_ITEM_HEAD.size + len(item.body) + 2 + len(item.properties)
         parts.append(derived.BATCH_ITEM_HEAD.pack(size, 0, 0, item.flag, len(item.body)))
         parts += [item.body, len(item.properties).to_bytes(2, "big"), item.properties]

@@ -29,7 +29,6 @@ class Entry(NamedTuple):
     tags_code: int  # tag hash, or deliver time (ms) in the delay topic, or an extension address
 
 
-UNWRITTEN = Entry(0, 0, 0)
 FILLER = Entry(0, FILLER_SIZE, 0)  # stands before the first entry of a queue that begins inside a file
 
 

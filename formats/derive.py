@@ -49,7 +49,7 @@ def flat_fields(layout: Struct) -> tuple[tuple[str, str], ...]:
     fields = []
     for named in layout.subcons:
         leaf = named.subcon if isinstance(named, Renamed) else named
-        if named.name and isinstance(leaf, FormatField) and leaf.fmtstr[0] == ">":
+        if named.name and isinstance(leaf, FormatField) and leaf.fmtstr in (">b", ">h", ">l", ">q"):
             # by width, not by letter: construct's ">l" has 4 bytes
             fields.append((named.name, {8: "q", 4: "i", 2: "h", 1: "b"}[leaf.length]))
         elif named.name and isinstance(leaf, Bytes) and isinstance(leaf.length, int):

@@ -68,8 +68,8 @@ def batch_queue_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
 
 def ext_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
     """Spans of an extension file from its beginning; ``base`` is the file's offset in the extension."""
-    at, limit = 0, len(buf)
-    for number, (at, unit) in enumerate(consume_queue_ext.units(buf)):  # noqa: B007
+    limit = len(buf)
+    for number, (at, unit) in enumerate(consume_queue_ext.units(buf)):
         path = f"unit[{number}]"
         if isinstance(unit, consume_queue_ext.Unit):
             address = consume_queue.ext_address(base + at)
@@ -80,8 +80,9 @@ def ext_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
             yield Span(at, end, "end_mark", -1, "the next file goes on")
             yield from rest(buf, end, limit, "after_end_mark", "not used")
         elif unit.ending is Ending.DAMAGED:
-            at = yield from _first_noted(walk(queues.EXT_HEAD, buf, at, limit, path), f"damaged: {unit.reason}")
-            yield from rest(buf, at, limit, "damaged", "behind a damaged unit")
+            spans = walk(queues.EXT_HEAD, buf, at, limit, path)
+            behind = yield from _first_noted(spans, f"damaged: {unit.reason}")
+            yield from rest(buf, behind, limit, "damaged", "behind a damaged unit")
         else:
             name = "cut" if unit.ending is Ending.CUT else "damaged"
             yield from rest(buf, at, limit, name, unit.reason)
@@ -149,7 +150,7 @@ def index_spans(buf: bytes | memoryview, _base: int = 0, slots: int | None = Non
         zeros = (zero_end(buf, at, limit) - at) // index.ENTRY_SIZE
         if zeros and (number == 0 or number >= header.next_number):
             run = 1 if number == 0 else zeros
-            yield Span(at, at + run * index.ENTRY_SIZE, "unwritten", None, f"{run} entries from number {number}")
+            yield Span(at, at + run * index.ENTRY_SIZE, "unwritten", None, f"entries {number} to {number + run - 1}")
             at, number = at + run * index.ENTRY_SIZE, number + run
             continue
         spans = walk(index_layouts.ENTRY, buf, at, limit, f"entry[{number}]", _entry_notes(header, slots))
@@ -164,7 +165,7 @@ def _index_slots(buf: bytes | memoryview, at: int, end: int, count: int) -> Iter
         slot = (at - index.HEADER_SIZE) // index.SLOT_SIZE
         empty = (zero_end(buf, at, end) - at) // index.SLOT_SIZE
         if empty:
-            yield Span(at, at + empty * index.SLOT_SIZE, "empty_slots", None, f"{empty} slots from number {slot}")
+            yield Span(at, at + empty * index.SLOT_SIZE, "empty_slots", None, f"slots {slot} to {slot + empty - 1}")
             at += empty * index.SLOT_SIZE
         else:
             at = yield from walk(index_layouts.SLOT, buf, at, end, f"slot[{slot}]", notes)

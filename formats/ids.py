@@ -14,6 +14,7 @@ from formats.primitives import address_text
 _HOST_AND_OFFSET = struct.Struct(">iq")
 _EPOCH_2021 = 1_609_459_200
 _HOUR = 3_600_000
+_YEAR_9000 = 221_845_392_000_000  # what lies behind it, or before 1970, is damage and no calendar's business
 
 
 class OffsetId(NamedTuple):
@@ -72,7 +73,7 @@ def parse_unique_id(text: str, near: int | None = None) -> UniqueId:
     raw = _unhex(text)
     if raw is not None and len(raw) in (16, 28):
         pid, loader, millis, counter = struct.unpack_from(">HIIH", raw, len(raw) - 12)
-        timestamp = None if near is None else _classic_time(millis, near)
+        timestamp = None if near is None or not 0 <= near < _YEAR_9000 else _classic_time(millis, near)
         return UniqueId("classic", address_text(raw[:-12]), pid, loader, millis, timestamp, counter)
     if raw is not None and len(raw) == 17 and raw[0] == 1:
         pid, seconds, counter = struct.unpack_from(">HII", raw, 7)

@@ -133,7 +133,7 @@ def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> tuple[int
 
     It reads fields one by one, into an array as long as the record claims to be, and compares the sum at the end.
     """
-    if at + 40 > limit or size < 0:
+    if at + 40 > limit or size <= 0:
         return -1, 0
     (sys_flag,) = derived.INDEX_SLOT.unpack_from(buf, at + _AT_SYS_FLAG)
     layout = HEADS[sys_flag & 0x30]
@@ -152,7 +152,8 @@ def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> tuple[int
         return -1, 0
     properties_length = max(int.from_bytes(buf[end - 2 : end], "big", signed=True), 0)
     end += properties_length
-    if end > limit or size < max(topic_length, properties_length):
+    host = 20 if sys_flag & 0x30 else 8
+    if end > limit or size < max(topic_length, properties_length, host):
         return -1, 0
     return size, end - at
 

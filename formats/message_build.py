@@ -12,7 +12,6 @@ from formats.message import HEADS, End, Record, read
 from formats.primitives import crc31
 
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024  # the broker's default for a stored body
-RECORD_MARGIN = 64 * 1024  # what a whole record may have beyond it
 BLANK_SIZE = derived.BLANK.size
 MAX_TOPIC = {1: 127, 2: 255}  # bytes; version 2 could say more, brokers accept no more
 MAX_PROPERTIES = 2**15 - 1
@@ -62,11 +61,9 @@ def compose(
     sys_flag |= BORN_V6 if len(born_address) == 16 else 0
     sys_flag |= STORE_V6 if len(store_address) == 16 else 0
     head = HEADS[sys_flag & (BORN_V6 | STORE_V6)].size
-    total = head + version + 2 + len(body) + len(topic) + len(properties)
-    if total > max_message_size + RECORD_MARGIN:
-        raise BadLength(0, f"record of {total} bytes, the broker takes {max_message_size + RECORD_MARGIN}")
+    # the broker also refuses records 64 KiB longer than the largest body: with the limits above there are none
     return Record(
-        total_size=total,
+        total_size=head + version + 2 + len(body) + len(topic) + len(properties),
         magic=MAGIC_V1 if version == 1 else MAGIC_V2,
         body_crc=crc31(body),
         queue_id=queue_id,

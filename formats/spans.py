@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from construct import Bytes, Computed, Container, Renamed, Struct
 
 _NOT_ZERO = re.compile(rb"[^\0]")
+_HOLE_SIZE = 16
 _HOLE = re.compile(rb"\0{16,}")
 _SHOWN = 4096  # bytes of a field that a span carries as its value
 
@@ -88,7 +89,11 @@ def zero_end(buf: bytes | memoryview, at: int, limit: int) -> int:
 
 
 def rest(buf: bytes | memoryview, at: int, limit: int, name: str, note: str) -> Iterator[Span]:
-    """The bytes that no unit covers: one span, and another for the zero bytes at their end if there are 16 or more."""
+    """The bytes that no unit covers: one span, and its own for zero bytes before and behind if there are 16 or more."""
+    lead = zero_end(buf, at, limit)
+    if at < lead < limit and lead - at >= _HOLE_SIZE:
+        yield Span(at, lead, "unwritten", None, "zero bytes")
+        at = lead
     tail = at
     while (used := zero_end(buf, tail, limit)) < limit:
         hole = _HOLE.search(buf, used, limit)

@@ -1,0 +1,297 @@
+"""What dispatch needs to know of records, compiled: tag hash, deliver time, index keys, topics by number.
+
+Equal to what :mod:`formats.properties`, :func:`formats.primitives.java_hash` and :func:`formats.index.key_hash` give.
+Text that is no well-formed UTF-8 and light queues are left to them: both are rare, and their rules long.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from formats import properties
+from formats.jit import address_of, byte_at, i32_at, inlined, kernel, part, word_at
+from formats.kernel import (
+    PHYSICAL_OFFSET,
+    PROPERTIES_AT,
+    PROPERTIES_LENGTH,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    TOPIC_AT,
+    TOPIC_LENGTH,
+    TOTAL_SIZE,
+    Column,
+    Table,
+    begins,
+    find_byte,
+    is_schedule,
+    java_int,
+)
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+
+FIELDS = ("physical_offset", "size", "queue_id", "queue_offset", "store_timestamp", "tags_code", "queued", "topic")
+DONE, FULL, ODD = range(3)
+_PHYSICAL, _SIZE, _QUEUE, _ORDINAL, _STORED, _TAGS_CODE, _QUEUED, _TOPIC = range(len(FIELDS))
+_TOPIC_FIELDS = 5
+_T_AT, _T_LENGTH, _T_MIX, _T_HASH, _T_GOOD = range(_TOPIC_FIELDS)  # _T_HASH: Java's, of the topic and a '#'
+_KEYS_PER_ROW = 4
+_MIX = 0x2545F4914F6CDD1D
+_HIGHS = 0x8080808080808080
+_P2, _P3, _P4, _P5, _P6, _P7, _P8 = (31**n & 0xFFFFFFFF for n in range(2, 9))
+
+
+def _named(name: str) -> "tuple[np.ndarray[Any, np.dtype[np.uint8]], int]":
+    """The bytes that an item of this name begins with, and the first four as :func:`i32_at` reads them."""
+    text = name.encode() + b"\x01"
+    return np.frombuffer(text, np.uint8), int.from_bytes(text[:4], "big", signed=True)
+
+
+_TAGS, _TAGS_WORD = _named(properties.TAGS)
+_KEYS, _KEYS_WORD = _named(properties.KEYS)
+_UNIQ_KEY, _UNIQ_KEY_WORD = _named(properties.UNIQ_KEY)
+_DELAY, _DELAY_WORD = _named(properties.DELAY)
+_MULTI, _MULTI_WORD = _named(properties.MULTI_DISPATCH)
+
+
+@part
+def _character(at: Any, stop: Any) -> Any:
+    """(bytes, code point) of the character at an address; 0 bytes where UTF-8 is malformed."""
+    first = byte_at(at)
+    if first < 0x80:
+        return 1, first
+    if first < 0xC2 or first > 0xF4:
+        return 0, 0
+    size = 2 if first < 0xE0 else (3 if first < 0xF0 else 4)
+    if at + size > stop:
+        return 0, 0
+    code = first & (0x7F >> size)
+    for i in range(1, size):
+        following = byte_at(at + i)
+        if following & 0xC0 != 0x80:
+            return 0, 0
+        code = code << 6 | (following & 0x3F)
+    if size == 3 and (code < 0x800 or 0xD800 <= code <= 0xDFFF):
+        return 0, 0
+    if size == 4 and (code < 0x10000 or code > 0x10FFFF):
+        return 0, 0
+    return size, code
+
+
+@part
+def _hash_on(before: Any, at: Any, stop: Any) -> Any:
+    """(whether well-formed, Java's hash in its low 32 bits) of a text whose beginning has the hash ``before``."""
+    value = before
+    while at < stop:
+        if stop - at >= 8:
+            word = word_at(at)
+            if word & np.uint64(_HIGHS) == 0:
+                # eight characters in one step instead of eight multiplications that wait for each other
+                w = np.int64(word)
+                early = (w & 255) * _P7 + (w >> 8 & 255) * _P6 + (w >> 16 & 255) * _P5 + (w >> 24 & 255) * _P4
+                late = (w >> 32 & 255) * _P3 + (w >> 40 & 255) * _P2 + (w >> 48 & 255) * 31 + (w >> 56)
+                value = value * _P8 + early + late
+                at += 8
+                continue
+        size, code = _character(at, stop)
+        if size == 0:
+            return False, value
+        at += size
+        if code >= 0x10000:  # two UTF-16 units
+            value = value * 31 + 0xD7C0 + (code >> 10)
+            code = 0xDC00 + (code & 0x3FF)
+        value = value * 31 + code
+    return True, value
+
+
+@part
+def _signed(value: Any) -> Any:
+    return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+
+
+@part
+def _key_hash(value: Any) -> Any:
+    """As the index stores it: no hash is negative, and the one without a positive counterpart is 0."""
+    return abs(_signed(value)) & 0x7FFFFFFF
+
+
+@part
+def _same(a: Any, b: Any, length: Any) -> Any:
+    for i in range(length):  # noqa: SIM110 (compiled: no generators)
+        if byte_at(a + i) != byte_at(b + i):
+            return False
+    return True
+
+
+@inlined
+def _topic_number(base: Any, at: Any, length: Any, topics: Any, slots: Any, state: Any) -> Any:
+    """Number of a topic in this batch, given at its first appearance."""
+    mixed = np.int64(length)
+    start, stop = base + at, base + at + length
+    while stop - start >= 8:
+        mixed = (mixed ^ np.int64(word_at(start))) * _MIX
+        mixed ^= mixed >> 29
+        start += 8
+    while start < stop:
+        mixed = (mixed ^ byte_at(start)) * _MIX
+        mixed ^= mixed >> 29
+        start += 1
+    mask = len(slots) - 1
+    slot = (mixed ^ mixed >> 32) & mask
+    while slots[slot]:
+        number = slots[slot] - 1
+        if (
+            topics[_T_MIX, number] == mixed
+            and topics[_T_LENGTH, number] == length
+            and _same(base + at, base + topics[_T_AT, number], length)
+        ):
+            return number
+        slot = (slot + 1) & mask
+    number = state[2]
+    state[2] += 1
+    slots[slot] = number + 1
+    good, value = _hash_on(0, base + at, base + at + length)
+    topics[_T_AT, number], topics[_T_LENGTH, number], topics[_T_MIX, number] = at, length, mixed
+    topics[_T_HASH, number], topics[_T_GOOD, number] = value * 31 + ord("#"), good
+    return number
+
+
+@kernel
+def _dispatch(
+    base: Any,
+    rows: Any,
+    first: Any,
+    count: Any,
+    delays: Any,
+    light: Any,
+    table: Any,
+    keys: Any,
+    topics: Any,
+    slots: Any,
+    state: Any,
+) -> Any:
+    for i in range(first, count):
+        row, key = state[0], state[1]
+        # a key has at least one byte, so no record has more keys than bytes of properties
+        if row >= table.shape[1] or keys.shape[1] - key < rows[PROPERTIES_LENGTH, i]:
+            return i, FULL
+        topic_at, topic_length = rows[TOPIC_AT, i], rows[TOPIC_LENGTH, i]
+        topic = _topic_number(base, topic_at, topic_length, topics, slots, state)
+        transaction = rows[SYS_FLAG, i] & TRANSACTION_MASK
+        table[_PHYSICAL, row] = rows[PHYSICAL_OFFSET, i]
+        table[_SIZE, row] = rows[TOTAL_SIZE, i]
+        table[_QUEUE, row] = rows[QUEUE_ID, i]
+        table[_ORDINAL, row] = rows[QUEUE_OFFSET, i]
+        table[_STORED, row] = rows[STORE_TIMESTAMP, i]
+        table[_QUEUED, row] = transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT)
+        table[_TOPIC, row] = topic
+        state[0] += 1
+
+        tags_at = tags_end = keys_at = keys_end = unique_at = unique_end = delay_at = delay_end = 0
+        multi = False
+        at = base + rows[PROPERTIES_AT, i]
+        stop = at + rows[PROPERTIES_LENGTH, i]
+        while at < stop:
+            end = find_byte(at, stop, 2)
+            word = i32_at(at) if end - at > 4 else 0
+            if word == _TAGS_WORD and begins(at, end, _TAGS):
+                tags_at, tags_end = at + len(_TAGS), end
+            elif word == _KEYS_WORD and begins(at, end, _KEYS):
+                keys_at, keys_end = at + len(_KEYS), end
+            elif word == _UNIQ_KEY_WORD and begins(at, end, _UNIQ_KEY):
+                unique_at, unique_end = at + len(_UNIQ_KEY), end
+            elif word == _DELAY_WORD and begins(at, end, _DELAY):
+                delay_at, delay_end = at + len(_DELAY), end
+            elif word == _MULTI_WORD and begins(at, end, _MULTI):
+                multi = True
+            at = end + 1
+
+        good, tags_code = _hash_on(0, tags_at, tags_end)
+        tags_code = _signed(tags_code)
+        if delay_at and is_schedule(base + topic_at, topic_length):
+            level = min(java_int(delay_at, delay_end)[1], len(delays))
+            if level > 0:
+                tags_code = rows[STORE_TIMESTAMP, i] + delays[level - 1]
+        table[_TAGS_CODE, row] = tags_code
+        if transaction != TRANSACTION_ROLLBACK and (unique_at or keys_at):
+            start = topics[_T_HASH, topic]
+            good &= topics[_T_GOOD, topic] != 0
+            if unique_at:
+                fine, value = _hash_on(start, unique_at, unique_end)
+                good &= fine
+                keys[0, key], keys[1, key] = row, _key_hash(value)
+                key += 1
+            while keys_at < keys_end:
+                end = find_byte(keys_at, keys_end, ord(" "))
+                if end > keys_at:
+                    fine, value = _hash_on(start, keys_at, end)
+                    good &= fine
+                    keys[0, key], keys[1, key] = row, _key_hash(value)
+                    key += 1
+                keys_at = end + 1
+        if not good or (light and multi):
+            return i, ODD
+        state[1] = key
+    return count, DONE
+
+
+class Columns:
+    """What dispatch needs to know of records, collected in columns.
+
+    Args:
+        capacity: records at most.
+        delays: milliseconds of delay levels 1, 2, ...; empty where deliver times are not to be worked out.
+        light: leave records with further queues to the caller.
+
+    Attributes:
+        table: int64 of shape (:data:`FIELDS`, capacity).
+        keys: int64 of shape (2, room): row and hash of each index key.
+    """
+
+    def __init__(self, capacity: int, delays: list[int], *, light: bool) -> None:
+        self._delays = np.array(delays, np.int64)
+        self._light = light
+        self.table: Table = np.empty((len(FIELDS), capacity), np.int64)
+        self.keys: Table = np.empty((2, _KEYS_PER_ROW * capacity + 0x8000), np.int64)
+        self._topics: Table = np.empty((_TOPIC_FIELDS, capacity), np.int64)
+        self._slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
+        self._state = np.zeros(3, np.int64)
+
+    @property
+    def records(self) -> int:
+        """How many are collected."""
+        return int(self._state[0])
+
+    @property
+    def topics(self) -> list[tuple[int, int]]:
+        """(position, length) in the buffer of each topic, by number."""
+        return [(int(at), int(length)) for at, length in self._topics[:2, : self._state[2]].T]
+
+    def add(self, buffer: Any, rows: Table, first: int, count: int) -> tuple[int, int]:
+        """Take rows ``first`` to ``count`` of a walker's table; returns (next row, why it stopped there).
+
+        ``DONE``: all are taken. ``FULL``: clear, and go on with that row. ``ODD``: the row is taken as the last one
+        but has neither its tags code nor keys; complete it, and go on with the row after it.
+        """
+        address, _keep = address_of(buffer)
+        mine = (self.table, self.keys, self._topics, self._slots, self._state)
+        row, why = _dispatch(address, rows, first, count, self._delays, self._light, *mine)
+        return int(row), int(why)
+
+    def complete(self, tags_code: int, key_hashes: list[int]) -> None:
+        """Give the last row what :meth:`add` left out."""
+        row, key = int(self._state[0]) - 1, int(self._state[1])
+        self.table[FIELDS.index("tags_code"), row] = tags_code
+        self.keys[0, key : key + len(key_hashes)] = row
+        self.keys[1, key : key + len(key_hashes)] = key_hashes
+        self._state[1] += len(key_hashes)
+
+    def taken(self) -> tuple[Table, Column, Column]:
+        """Copies of (table, key rows, key hashes) so far."""
+        count, keys = int(self._state[0]), int(self._state[1])
+        return self.table[:, :count].copy(), self.keys[0, :keys].copy(), self.keys[1, :keys].copy()
+
+    def clear(self) -> None:
+        """Forget all that is collected."""
+        self._state[:] = 0
+        self._slots[:] = 0

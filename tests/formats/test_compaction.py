@@ -1,0 +1,56 @@
+"""Compaction log and queue."""
+
+import pytest
+
+from formats import batch_consume_queue as batch
+from formats import compaction
+from formats.endings import Ending
+from formats.errors import Truncated
+from formats.message import End, Record
+from formats.message_build import append_crc, pack, verify_crc
+from tests.formats.strategies import a_record
+
+
+def test_file_sizes_are_those_of_the_defaults() -> None:
+    assert compaction.queue_file_size() == 10_485_746
+    assert compaction.log_file_size() == 104_857_460
+
+
+def test_a_queue_size_below_one_entry_does_not_divide() -> None:
+    assert compaction.log_file_size(1000, 45) == 1000
+
+
+@pytest.mark.parametrize("address", [bytes(4), bytes(16)])
+def test_a_record_moves_with_its_body_checksum_but_not_with_the_whole_records(address: bytes) -> None:
+    record = a_record(born_address=address)
+    raw = compaction.moved(append_crc(pack(record)), 12345)
+    found = compaction.read_record(raw, 0, len(raw))
+
+    assert isinstance(found, Record)
+    assert found.physical_offset == 12345
+    assert compaction.moved(pack(record), record.physical_offset) == pack(record)
+    assert verify_crc(raw) is False
+    assert compaction.entry_for(found, 12345, 7) == (12345, found.total_size, 7, 1700000000123, 41, 1, -1, 0)
+
+
+def test_what_is_shorter_than_a_head_does_not_move() -> None:
+    with pytest.raises(Truncated):
+        compaction.moved(bytes(35), 0)
+
+
+def test_a_log_that_was_closed_without_a_blank_ends_unwritten() -> None:
+    raw = pack(a_record()) + bytes(100)
+    end = compaction.read_record(raw, 176, len(raw))
+
+    assert isinstance(end, End)
+    assert end.ending is Ending.UNWRITTEN
+
+
+def test_a_queue_that_was_rolled_early_ends_with_an_end_unit() -> None:
+    entry = compaction.entry_for(a_record(), 0, 0)
+    raw = batch.build([entry, batch.END_UNIT]) + bytes(92)
+
+    assert compaction.read_entry(raw, 0, len(raw)) == entry
+    end = compaction.read_entry(raw, 46, len(raw))
+    assert not isinstance(end, batch.Entry)
+    assert end.ending is Ending.FILLER

@@ -1,0 +1,71 @@
+"""epochFileCheckpoint."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.epoch import Epoch, build, is_increasing, parse
+from formats.errors import BadChecksum, BadLength, BadText, FormatError
+from tests.formats.strategies import examples
+
+EPOCHS = [Epoch(1, 0), Epoch(2, 4096), Epoch(3, 81920)]
+
+
+@pytest.mark.parametrize(("line_end", "crc"), [("\n", 1898809171), ("\r\n", 1635389323)])
+def test_the_example_of_the_reference(line_end: str, crc: int) -> None:
+    text = line_end.join(["3", str(crc), "1-0", "2-4096", "3-81920", ""]).encode()
+
+    assert parse(text) == EPOCHS
+    assert build(EPOCHS, line_end) == text
+
+
+def test_a_crc_of_zero_is_not_checked() -> None:
+    assert parse(b"1\n0\n7-8\n") == [Epoch(7, 8)]
+
+
+def test_the_last_line_may_lack_its_end() -> None:
+    assert parse(build(EPOCHS)[:-1]) == EPOCHS
+
+
+@pytest.mark.parametrize("line", [b"", b"x", b"1-2-3", b"-"])
+def test_lines_of_another_form_are_passed_over(line: bytes) -> None:
+    assert parse(b"1\n0\n" + line + b"\n7-8\n") == [Epoch(7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", BadText),
+        (b"0", BadText),
+        (b"x\n0\n", BadText),
+        (b"0\nx\n", BadText),
+        (b"1\n0\nx-8\n", BadText),
+        (b"1\n0\n7-9223372036854775808\n", BadText),
+        (b"1\n0\n2147483648-1\n", BadText),
+        (b"1\n0\n-8\n", BadText),
+        (b"1\n\xff\n", BadText),
+        (b"9" * 5000 + b"\n0\n", BadText),
+        (b"2\n0\n7-8\n", BadLength),
+        (b"0\n0\n7-8\n", BadLength),
+        (b"1\n5\n7-8\n", BadChecksum),
+    ],
+)
+def test_bad_files(data: bytes, error: type[FormatError]) -> None:
+    with pytest.raises(error):
+        parse(data)
+
+
+@examples
+@given(
+    epochs=st.lists(st.builds(Epoch, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=6),
+    line_end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_epochs_read_as_they_were_built(epochs: list[Epoch], line_end: str) -> None:
+    assert parse(build(epochs, line_end)) == epochs
+
+
+def test_what_increases() -> None:
+    assert is_increasing(EPOCHS)
+    assert is_increasing([])
+    assert not is_increasing([Epoch(1, 0), Epoch(1, 5)])
+    assert not is_increasing([Epoch(1, 5), Epoch(2, 5)])

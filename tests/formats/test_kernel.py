@@ -1,0 +1,181 @@
+"""Compiled kernels against the plain code that says the rules: same records, fields and checksums."""
+
+import sys
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.kernel import Rows, Walker
+from formats.kernel_crc import crc32, fast_function
+from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.message import HEADS, SCHEDULE_TOPIC, Record, read
+from formats.message_build import build_blank, pack
+from tests import goldens
+from tests.conftest import Unpacked
+from tests.formats.strategies import a_record, examples, many_examples, records
+
+HOSTS = [(4, 4), (16, 4), (4, 16), (16, 16)]
+SAME_NAMES = [name for name in Rows._fields if name in Record._fields and name != "body_length"]
+LEVELS = [b"3", b"-1", b"+18", b"0", b"2147483647", b"2147483648", b"-2147483648", b"-2147483649", b"", b"x", b"1 "]
+LEVELS += [b"-", b"+", b"1" * 63, b"0" * 62 + b"5", b"0" * 63 + b"5", b"\x015"]
+
+
+def plain(raw: bytes, limit: int, *, crc: bool, at: int = 0) -> tuple[list[tuple[int, Record]], int]:
+    """What the reference reader finds: (position, record) of each, and where it stops."""
+    found = []
+    while isinstance(record := read(raw, at, limit, crc=crc), Record):
+        found.append((at, record))
+        at += record.total_size
+    return found, at
+
+
+def agree(raw: bytes, limit: int, *, crc: bool, capacity: int = 64, tables: bool = False) -> int:
+    """Compare both readers from byte 0 on; returns the number of records."""
+    expected, stop = plain(raw, limit, crc=crc)
+    walker = Walker(raw, capacity, crc=crc, tables=tables)
+    at, count = 0, 0
+    while True:
+        rows, following = walker.walk(at, limit)
+        for i in range(rows.records):
+            where, record = expected[count]
+            assert rows.at[i] == where
+            for name in SAME_NAMES:
+                assert getattr(rows, name)[i] == getattr(record, name), name
+            for name in ("body", "topic", "properties"):
+                start = getattr(rows, f"{name}_at")[i]
+                assert raw[start : start + getattr(rows, f"{name}_length")[i]] == getattr(record, name), name
+            count += 1
+        if not rows.records:
+            assert following == at == stop
+            assert count == len(expected)
+            return count
+        at = following
+
+
+def variants() -> list[bytes]:
+    """Packed records of every layout, and with the lengths that are special."""
+    made = []
+    for version in (1, 2):
+        for born, store in HOSTS:
+            made.append(pack(a_record(version=version, born_address=bytes(born), store_address=bytes(store))))
+        made.append(pack(a_record(version=version, body=b"", properties=b"")))
+        made.append(pack(a_record(version=version, topic=b"t" * 127, body=b"b")))
+    made.append(pack(a_record(version=2, topic=b"t" * 255)))
+    for level in LEVELS:
+        made.append(pack(a_record(topic=SCHEDULE_TOPIC, properties=b"A\x01b\x02DELAY\x01" + level)))
+        made.append(pack(a_record(topic=SCHEDULE_TOPIC, properties=b"DELAY\x01" + level + b"\x02DELAY\x017\x02")))
+    made.append(odd_lengths(a_record(), body_length=-5))
+    made.append(odd_lengths(a_record(version=2), body_length=-5, properties_length=-1))
+    made.append(odd_lengths(a_record(topic=b"t"), topic=b""))
+    return made
+
+
+def odd_lengths(
+    record: Record, *, body_length: int = 0, topic: bytes | None = None, properties_length: int = 0
+) -> bytes:
+    """A record without body and properties, whose lengths say so in an unusual way."""
+    topic = record.topic if topic is None else topic
+    size = HEADS[record.sys_flag & 0x30].size + record.version + len(topic) + 2
+    changed = record._replace(total_size=size, body_length=body_length, body=b"", topic=topic, properties=b"")
+    return pack(changed)[:-2] + properties_length.to_bytes(2, "big", signed=True)
+
+
+@pytest.mark.parametrize("case", goldens.cases())
+def test_golden_logs_read_the_same(golden: Unpacked, case: str) -> None:
+    folder = golden(case) / "commitlog"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        raw = path.read_bytes()
+        agree(raw, len(raw), crc=True, capacity=1000)
+
+
+@pytest.mark.parametrize("crc", [True, False])
+@pytest.mark.parametrize("raw", variants())
+def test_each_layout_reads_the_same_whole_and_cut_at_every_byte(raw: bytes, crc: bool) -> None:
+    agree(raw, len(raw), crc=crc)
+    for limit in range(len(raw)):
+        agree(raw, limit, crc=crc)
+    twice = raw + raw
+    for limit in range(len(raw), len(twice) + 1, 7):
+        agree(twice, limit, crc=crc, capacity=1)
+
+
+@pytest.mark.parametrize("raw", [pack(a_record(version=v, born_address=bytes(n))) for v in (1, 2) for n in (4, 16)])
+def test_each_byte_damaged_reads_the_same(raw: bytes) -> None:
+    behind = pack(a_record())  # what damaged lengths may reach into
+    for at in range(len(raw)):
+        for value in {0, 0x7F, 0x80, 0xFF, raw[at] ^ 1, raw[at] ^ 0x10, raw[at] ^ 0x20}:
+            damaged = raw[:at] + bytes([value]) + raw[at + 1 :] + behind
+            for crc in (True, False):
+                agree(damaged, len(damaged), crc=crc, capacity=2)
+
+
+@many_examples
+@given(
+    st.lists(st.one_of(records().map(pack), st.sampled_from(variants()), st.just(build_blank(9) + b"\0")), max_size=6),
+    st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=3),
+    st.integers(0, 2**16),
+    st.booleans(),
+    st.integers(1, 4),
+)
+def test_damaged_and_cut_logs_read_the_same(
+    parts: list[bytes], damage: list[tuple[int, int]], cut: int, crc: bool, capacity: int
+) -> None:
+    raw = bytearray(b"".join(parts))
+    for at, value in damage:
+        if raw:
+            raw[at % len(raw)] = value
+    limit = len(raw) - cut % (len(raw) + 1) if cut % 2 else len(raw)
+    agree(bytes(raw), limit, crc=crc, capacity=capacity)
+
+
+@examples
+@given(st.binary(max_size=200), st.sampled_from([MAGIC_V1, MAGIC_V2]), st.integers(-1, 300), st.booleans())
+def test_arbitrary_bytes_behind_a_magic_read_the_same(raw: bytes, magic: int, size: int, crc: bool) -> None:
+    forged = size.to_bytes(4, "big", signed=True) + magic.to_bytes(4, "big", signed=True) + raw
+    agree(forged, len(forged), crc=crc)
+
+
+def test_a_walk_stops_where_it_is_told() -> None:
+    raw = pack(a_record())
+    walker = Walker(raw * 5, 10)
+    rows, at = walker.walk(0, len(raw) * 5, len(raw) * 2 + 1)
+    assert (rows.records, at) == (3, 3 * len(raw))
+    assert walker.walk(at, len(raw) * 4)[1] == 4 * len(raw)
+
+
+def test_positions_outside_the_buffer_are_refused() -> None:
+    walker = Walker(bytes(100), 4)
+    for at, limit in ((-1, 100), (0, 101)):
+        with pytest.raises(ValueError, match="of a buffer of 100"):
+            walker.walk(at, limit)
+    assert Walker(b"", 4).walk(0, 0)[1] == 0
+
+
+# --- checksums ---
+
+
+@examples
+@given(st.binary(max_size=300), st.integers(0, 16))
+def test_checksums_agree(data: bytes, skip: int) -> None:
+    part = memoryview(data)[skip:]
+    assert crc32(part) == crc32(part, tables=True) == zlib.crc32(part)
+
+
+def test_checksums_of_every_short_length_agree() -> None:
+    data = bytes(range(256)) * 20
+    for length in [*range(130), 4095, 4096, 5120]:
+        assert crc32(data[:length]) == crc32(data[:length], tables=True) == zlib.crc32(data[:length])
+
+
+def test_records_read_the_same_by_tables() -> None:
+    raw = b"".join(pack(a_record(body=bytes(range(n)))) for n in range(40))
+    assert agree(raw, len(raw), crc=True, tables=True) == 40
+    damaged = raw.replace(bytes(range(20)), bytes(range(19)) + b"\xff", 1)
+    assert agree(damaged, len(raw), crc=True, tables=True) < 40
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="where the library exports it is known for Linux only")
+def test_vector_code_is_found() -> None:
+    assert fast_function()

@@ -1,0 +1,84 @@
+"""Keys put into an index file by compiled code, against one by one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats import index
+from formats.kernel_index import put_keys
+from rmqtool.store.index_builder import IndexFile
+from tests.formats.strategies import many_examples
+
+
+@many_examples
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(-3, 2**40), st.integers(-1, 2**42), st.integers(0, 3)), max_size=40
+    ),
+    st.sampled_from([1, 2, 5, 13]),
+    st.sampled_from([2, 3, 7, 100]),
+    st.integers(0, 2**32 - 1),
+)
+def test_index_files_get_the_same_bytes(
+    messages: list[tuple[int, int, int, int]], slots: int, entries: int, seed: int
+) -> None:
+    """Each message: keys, physical offset, store time, and which of few hashes its keys begin with."""
+    random = np.random.default_rng(seed)
+    garbage = random.integers(0, 256, index.file_size(slots, entries), np.uint8) * (seed % 2)
+    rows, hashes = [], []
+    for row, (keys, _offset, _time, first) in enumerate(messages):
+        for i in range(keys):
+            rows.append(row)
+            hashes.append((first + i) * (2**31 - 1) // 7)
+    offsets = [offset for _keys, offset, _time, _first in messages]
+    times = [time for _keys, _offset, time, _first in messages]
+    start = index.Header(times[0] if times and seed % 3 else 0, 5, 0, offsets[0] if offsets and seed % 5 else 0, 1, 1)
+
+    plain_file, at, skip, before, added = a_file(slots, entries, start, garbage), 0, False, -1, 0
+    while at < len(rows):
+        row = rows[at]
+        if row != before:
+            if plain_file.full:
+                break
+            skip, before = offsets[row] < plain_file.end_physical_offset, row
+        if not skip:
+            if plain_file.full:
+                break
+            plain_file.put(hashes[at], offsets[row], times[row])
+            added += 1
+        at += 1
+    plain_file.write_header()
+
+    other = a_file(slots, entries, start, garbage)
+    columns = [np.array(column, np.int64) for column in (rows, hashes, offsets, times)]
+    following, put, header = put_keys(other.map, slots, entries, start, *columns, 0)
+    assert (following, put) == (at, added)
+    other.begin_timestamp, other.end_timestamp = header.begin_timestamp, header.end_timestamp
+    other.begin_physical_offset, other.end_physical_offset = header.begin_physical_offset, header.end_physical_offset
+    other.hash_slot_count, other.index_count = header.hash_slot_count, header.index_count
+    other.write_header()
+    assert other.map == plain_file.map
+
+
+def a_file(slots: int, entries: int, header: index.Header, content: Any) -> IndexFile:
+    """An index file in memory."""
+    file = IndexFile(None, slots, entries)
+    file.map = bytearray(content.tobytes())  # type: ignore[assignment]
+    file.begin_timestamp, file.end_timestamp = header.begin_timestamp, header.end_timestamp
+    file.begin_physical_offset, file.end_physical_offset = header.begin_physical_offset, header.end_physical_offset
+    file.hash_slot_count, file.index_count = header.hash_slot_count, header.index_count
+    return file
+
+
+def test_keys_are_not_put_where_they_have_no_room() -> None:
+    none = [np.zeros(0, np.int64)] * 4
+    header = index.Header(0, 0, 0, 0, 0, 1)
+    with pytest.raises(ValueError, match="no index file"):
+        put_keys(bytearray(index.file_size(5, 5) - 1), 5, 5, header, *none, 0)
+    with pytest.raises(ValueError, match="read-only"):
+        put_keys(bytes(index.file_size(5, 5)), 5, 5, header, *none, 0)
+    with pytest.raises(ValueError, match="no index file"):
+        put_keys(bytearray(index.file_size(5, 5)), 5, 5, header._replace(index_count=0), *none, 0)

@@ -1,0 +1,55 @@
+"""Recognising RocksDB directories by their file names."""
+
+import pytest
+
+from formats.rocksdb import describe, is_rocksdb, is_rocksdb_file
+from tests import goldens
+from tests.conftest import Unpacked
+
+FILES = ["CURRENT", "IDENTITY", "LOCK", "LOG", "LOG.old.1700000000", "MANIFEST-000005", "OPTIONS-000007", "000012.sst"]
+
+
+def test_a_database_has_a_current_file_and_a_manifest() -> None:
+    assert is_rocksdb(FILES)
+    assert is_rocksdb([*FILES, "TopicTest", "000004.log"])  # newer brokers keep topic folders beside it
+    assert not is_rocksdb(["CURRENT"])
+    assert not is_rocksdb(["MANIFEST-000005"])
+    assert not is_rocksdb(["CURRENT", "MANIFEST-x"])
+    assert not is_rocksdb([])
+
+
+@pytest.mark.parametrize("name", [*FILES, "000004.log"])
+def test_its_own_file_names(name: str) -> None:
+    assert is_rocksdb_file(name)
+
+
+@pytest.mark.parametrize("name", ["TopicTest", "00000000000000000000", "%RETRY%g", "LOCKS", "x.sst", "checkpoint"])
+def test_other_names(name: str) -> None:
+    assert not is_rocksdb_file(name)
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("consumequeue", "consume queues"),
+        ("config/topics", "topics"),
+        ("config/subscriptionGroups/", "subscription groups"),
+        ("config/consumerOffsets", "consumer offsets"),
+        ("config/rdb", "config v2"),
+        ("kvStore", "pop records"),
+        ("elsewhere", "unknown"),
+    ],
+)
+def test_the_place_says_what_it_holds(place: str, name: str) -> None:
+    form = describe(FILES, place)
+
+    assert form is not None
+    assert form.name == name
+    assert describe(["TopicTest"], place) is None
+
+
+def test_real_stores_of_4_9_have_none(golden: Unpacked) -> None:
+    for case in goldens.cases():
+        for folder in [golden(case), *golden(case).rglob("*")]:
+            if folder.is_dir():
+                assert not is_rocksdb(path.name for path in folder.iterdir())

@@ -1,0 +1,117 @@
+"""Timer wheel and timer log."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats import timer
+from formats.derived import TIMER_LOG_UNIT, TIMER_SLOT
+from formats.endings import End, Ending
+from formats.errors import BadLength, Truncated
+from formats.layouts import timer as layouts
+from formats.layouts.codes import MAGIC_BLANK
+from tests.formats.strategies import examples, signed, values_of
+
+UNIT = timer.LogUnit(52, -1, 1, 1700000000000, 30000, 0x40001000, 176, 99)
+RAW = timer.build_unit(UNIT)
+
+
+@examples
+@given(rows=st.lists(values_of(TIMER_SLOT), min_size=1, max_size=8), tail=st.binary(max_size=31))
+def test_slots_read_as_they_were_written(rows: list[tuple[int, ...]], tail: bytes) -> None:
+    slots = [timer.Slot._make(row) for row in rows]
+    raw = b"".join(map(timer.build_slot, slots)) + tail
+
+    assert [timer.read_slot(raw, i) for i in range(len(slots))] == slots
+    assert list(timer.slots(raw)) == [(i, slot) for i, slot in enumerate(slots) if any(slot)]
+    parsed = layouts.SLOT[len(slots)].parse(raw)
+    assert [tuple(row[name] for name in timer.Slot._fields) for row in parsed] == slots
+
+
+def test_a_slot_belongs_to_one_round_of_the_wheel() -> None:
+    time = 1_700_000_000_000
+    wheel = bytearray(timer.WHEEL_SIZE)
+    at = timer.slot_index(time) * 32
+    wheel[at : at + 32] = timer.build_slot(timer.Slot(time // 1000, 52, 104, 2))
+
+    assert len(wheel) == 38_707_200
+    assert timer.slot_for(bytes(wheel), time + 999) == (time // 1000, 52, 104, 2, 0)
+    assert timer.slot_for(bytes(wheel), time + timer.SLOTS * 1000) is None
+    assert timer.slot_for(bytes(wheel), time + 1000) is None
+    assert timer.slot_for(bytes(wheel), 0) is None  # an unused slot says time 0 as well
+
+
+def test_a_wheel_that_ends_early() -> None:
+    with pytest.raises(Truncated):
+        timer.read_slot(bytes(63), 1)
+    with pytest.raises(Truncated):
+        timer.read_slot(bytes(64), -1)
+
+
+@examples
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.just(52),
+            signed(64),
+            st.integers(0, 15),
+            signed(64),
+            signed(32),
+            signed(64),
+            signed(32),
+            signed(32),
+            signed(64),
+        ),
+        max_size=6,
+    ),
+    spare=st.integers(16, 67),
+)
+def test_units_read_as_they_were_written_up_to_the_blank(rows: list[tuple[int, ...]], spare: int) -> None:
+    units = [timer.LogUnit._make(row) for row in rows]
+    raw = b"".join(map(timer.build_unit, units)) + timer.build_blank(spare) + bytes(spare - 16)
+    *found, (at, end) = timer.units(raw)
+
+    assert [unit for _, unit in found] == units
+    assert isinstance(end, End)
+    assert (end.ending, end.at, at) == (Ending.FILLER, len(raw) - spare, len(raw) - spare)
+    parsed = layouts.LOG_UNIT[len(units)].parse(raw)
+    assert [tuple(row[name] for name in timer.LogUnit._fields) for row in parsed] == units
+    assert layouts.LOG_BLANK.parse(raw[at:]).magic == MAGIC_BLANK
+
+
+@pytest.mark.parametrize(
+    ("raw", "ending"),
+    [
+        (b"", Ending.CLEAN),
+        (bytes(15), Ending.UNWRITTEN),
+        (bytes(52), Ending.UNWRITTEN),
+        (RAW[:15], Ending.CUT),
+        (RAW[:51], Ending.CUT),
+        (b"\x00\x00\x00\x33" + RAW[4:], Ending.DAMAGED),
+        (RAW[:12] + b"\x00\x00\x00\x10" + RAW[16:], Ending.DAMAGED),
+        (RAW[:12] + b"\xff\xff\xff\xff" + RAW[16:], Ending.DAMAGED),
+        (RAW[:12] + MAGIC_BLANK.to_bytes(4, "big", signed=True) + RAW[16:], Ending.FILLER),
+        (bytes(15) + b"\x01" + bytes(36), Ending.DAMAGED),
+    ],
+)
+def test_what_is_no_unit_is_named(raw: bytes, ending: Ending) -> None:
+    end = timer.read_unit(raw, 0, len(raw))
+
+    assert isinstance(end, End)
+    assert end.ending is ending
+
+
+def test_the_blank_and_the_kinds_of_units_have_the_values_of_the_reference() -> None:
+    assert timer.build_blank(20) == bytes.fromhex("00000014 0000000000000000 cbd43194")
+    assert (timer.MAGIC_DEFAULT, timer.MAGIC_ROLL, timer.MAGIC_DELETE) == (1, 2, 4)
+
+
+@pytest.mark.parametrize("room", [15, 68])
+def test_a_blank_stands_only_where_no_unit_fits(room: int) -> None:
+    with pytest.raises(BadLength):
+        timer.build_blank(room)
+
+
+def test_the_default_log_file_holds_whole_units_and_one_blank() -> None:
+    assert timer.LOG_FILE_SIZE - 2_016_492 * timer.UNIT_SIZE == timer.BLANK_SIZE
+    assert TIMER_LOG_UNIT.size == timer.UNIT_SIZE == 52
