@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from functools import cache
 
 
@@ -15,15 +16,26 @@ def cache_dir(*parts: str) -> str:
     home, it is a temporary directory that goes when the process does.
     """
     for root in _roots():
-        path = os.path.join(root, "rmqtool", *parts)
         try:
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            os.makedirs(root, exist_ok=True)
+            path = _descend(root, ("rmqtool", *parts))
         except OSError:
             continue
-        if all(_is_ours(os.path.join(root, "rmqtool", *parts[:depth])) for depth in range(len(parts) + 1)):
+        if path is not None:
             return path
-    path = os.path.join(_temporary(), *parts)
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    path = _descend(_temporary(), parts)
+    assert path is not None, "our own temporary directory"
+    return path
+
+
+def _descend(path: str, parts: tuple[str, ...]) -> str | None:
+    """A directory below ``path``, made where missing; None when a level of it is not ours alone."""
+    for part in parts:
+        path = os.path.join(path, part)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        if not _is_ours(path):
+            return None
     return path
 
 
@@ -46,7 +58,7 @@ def _is_ours(path: str) -> bool:
 
 @cache
 def _temporary() -> str:
-    path = tempfile.mkdtemp(prefix="rmqtool-")
+    path = tempfile.mkdtemp(prefix="rmqtool-cache-")
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
 

@@ -1,0 +1,229 @@
+"""Parquet files of one task: row groups of a useful size, one file for each partition, few files open at a time.
+
+Partition directories are ``topicDir=<topic>`` and ``day=<YYYY-MM-DD>`` (UTC day of the store time). They are labels
+to skip files by; the truth stays in the columns. A directory ``topic=...`` would be worse: readers take a directory's
+value for the column and guess its type, so a topic ``007`` comes back as the number 7 (Spark), or the read fails
+because file and directory disagree (Arrow). Under a name that is no column nothing can clash, whatever the topic is.
+"""
+
+import hashlib
+import os
+import re
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rmqtool.analytics.schema import MESSAGE_SCHEMA
+
+CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
+PARTITIONS = {"topic": "topicDir", "day": "day"}  # what to part by, and the name in the path
+ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
+ROW_GROUP_ROWS = 1_000_000
+MAX_OPEN = 64
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_LABEL_BYTES = 200
+# what Hive escapes; everything else, CJK included, stays as it is: Spark unescapes bytes, not UTF-8
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^<>|]")
+
+_DICTIONARY = ["topic", "queueId", "sysFlag", "flag", "bornHost", "storeHost", "reconsumeTimes", "tags", "sourceFile"]
+_DELTA = ["queueOffset", "physicalOffset", "storeSize", "bornTimestamp", "storeTimestamp", "bodyLength", "fileOffset"]
+
+Key = tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One finished file."""
+
+    path: str  # relative to the output directory
+    rows: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Rows of one partition that are not written yet."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Open:
+    writer: Any
+    temporary: str
+    path: str
+    rows: int = 0
+
+
+class PartWriter:
+    """Writes the files of one task below a directory.
+
+    Files have names that readers pass over until they are complete. Names are the same each time the task runs, so a
+    task that runs twice leaves one result.
+
+    Args:
+        folder: output directory, which exists.
+        name: beginning of every file's name.
+        suffix: end of every file's name, before ``.parquet``.
+        partition_by: of :data:`PARTITIONS`.
+        codec: of :data:`CODECS`.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        name: str,
+        suffix: str,
+        partition_by: tuple[str, ...] = (),
+        codec: str = "zstd",
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        max_open: int = MAX_OPEN,
+    ) -> None:
+        self._folder, self._name, self._suffix = folder, name, suffix
+        self._partition_by, self._codec = partition_by, codec
+        self._limit, self._max_open = row_group_bytes, max_open
+        self._waiting: dict[Key, _Waiting] = {}
+        self._waiting_bytes = 0
+        self._open: OrderedDict[Key, _Open] = OrderedDict()
+        self._begun = 0
+        self._parts: list[Part] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows of :data:`MESSAGE_SCHEMA`."""
+        for key, rows in by_partition(batch, self._partition_by):
+            waiting = self._waiting.setdefault(key, _Waiting())
+            size = rows.nbytes
+            waiting.batches.append(rows)
+            waiting.rows += rows.num_rows
+            waiting.bytes += size
+            self._waiting_bytes += size
+            if waiting.rows >= ROW_GROUP_ROWS:
+                self._flush(key)
+        if self._waiting_bytes >= self._limit:
+            # the largest first: many small partitions may wait until their rows are worth a row group
+            for key in sorted(self._waiting, key=lambda key: -self._waiting[key].bytes):
+                self._flush(key)
+                if self._waiting_bytes <= self._limit // 2:
+                    break
+
+    def close(self) -> list[Part]:
+        """Write what waits and finish all files."""
+        for key in list(self._open):
+            if key not in self._waiting:
+                self._finish(key)
+        for key in list(self._waiting):
+            self._flush(key)
+            self._finish(key)
+        return self._parts
+
+    def discard(self) -> None:
+        """Drop unfinished files after a failure."""
+        for opened in self._open.values():
+            with suppress(Exception):
+                opened.writer.close()
+            with suppress(OSError):
+                os.unlink(opened.temporary)
+        self._open.clear()
+        self._waiting.clear()
+
+    def empty_file(self) -> None:
+        """One file without rows at the top, so that a reader learns the schema."""
+        self._finish(self._begin((None,) * len(self._partition_by), at_top=True))
+
+    def _flush(self, key: Key) -> None:
+        waiting = self._waiting.pop(key)
+        self._waiting_bytes -= waiting.bytes
+        if key not in self._open:
+            self._begin(key)
+        self._open.move_to_end(key)
+        opened = self._open[key]
+        opened.writer.write_table(pa.Table.from_batches(waiting.batches), row_group_size=ROW_GROUP_ROWS)
+        opened.rows += waiting.rows
+
+    def _begin(self, key: Key, *, at_top: bool = False) -> Key:
+        if len(self._open) >= self._max_open:
+            self._finish(next(iter(self._open)))
+        names = [PARTITIONS[by] for by in self._partition_by]
+        folder = "" if at_top else os.path.join(*(map(segment, names, key)), "")
+        os.makedirs(os.path.join(self._folder, folder), exist_ok=True)
+        # counted over all partitions: two topics may have one directory, as where names differ by case only
+        piece = f"-{self._begun:04d}" if self._begun else ""
+        self._begun += 1
+        path = f"{folder}{self._name}{piece}-{self._suffix}.parquet"
+        temporary = os.path.join(self._folder, folder, f"_{uuid.uuid4().hex}.parquet")
+        self._open[key] = _Open(_writer(temporary, self._codec), temporary, path)
+        return key
+
+    def _finish(self, key: Key) -> None:
+        opened = self._open[key]
+        opened.writer.close()
+        final = os.path.join(self._folder, opened.path)
+        os.replace(opened.temporary, final)
+        del self._open[key]
+        self._parts.append(Part(opened.path, opened.rows, os.path.getsize(final)))
+
+
+def _writer(path: str, codec: str) -> Any:
+    encodings = dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED")
+    searchable = [name for name in MESSAGE_SCHEMA.names if name not in ("body", "properties", "keys", "bodyError")]
+    return pq.ParquetWriter(
+        path,
+        MESSAGE_SCHEMA,
+        compression=codec,
+        compression_level=CODECS[codec],
+        use_dictionary=[*_DICTIONARY, "properties.key_value.key"],
+        column_encoding=encodings,
+        write_statistics=searchable,
+        write_page_index=True,
+    )
+
+
+def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterator[tuple[Key, pa.RecordBatch]]:
+    """A batch's rows by their partition values (text, or None for null), in order within each."""
+    if not partition_by or not batch.num_rows:
+        if batch.num_rows:
+            yield (), batch
+        return
+    values: list[list[Any]] = []
+    code = np.zeros(batch.num_rows, dtype=np.int64)
+    for by in partition_by:
+        column = batch.column("topic") if by == "topic" else pc.cast(batch.column("storeTimestamp"), pa.date32())
+        encoded = pc.dictionary_encode(column, null_encoding="encode")
+        values.append(encoded.dictionary.to_pylist())
+        code = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+    found, inverse, counts = np.unique(code, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse, kind="stable")
+    ends = np.cumsum(counts)
+    for number, end, count in zip(found.tolist(), ends.tolist(), counts.tolist(), strict=True):
+        key: list[str | None] = []
+        for choices in reversed(values):
+            number, index = divmod(number, len(choices))
+            value = choices[index]
+            key.append(None if value is None else str(value))
+        rows = batch if len(found) == 1 else batch.take(pa.array(order[end - count : end]))
+        yield tuple(reversed(key)), rows
+
+
+def segment(name: str, value: str | None) -> str:
+    """One level of a partitioned path, as Hive writes it. A label too long for a file name is cut, and hashed."""
+    if not value:
+        return f"{name}={_NULL}"
+    label = _escape(value)
+    if len(label.encode()) > _LABEL_BYTES:
+        digest = hashlib.sha256(value.encode()).hexdigest()[:16]
+        label = f"{_escape(value.encode()[: _LABEL_BYTES // 4].decode('utf-8', 'ignore'))}~{digest}"
+    return f"{name}={label}"
+
+
+def _escape(value: str) -> str:
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", value)

@@ -1,0 +1,122 @@
+"""What a dump is asked to do, and what it tells when it is done."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rmqtool.errors import BadValue
+from rmqtool.store.commit_log import Damage
+
+ENGINES = ("spark", "local")
+
+
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    """What to dump, and how.
+
+    Attributes:
+        partition_by: directories by ``topic``, ``day`` (UTC day of the store time), or both, in this order.
+        topics: exact names, or patterns with ``*``, ``?`` and ``[...]``; empty for all.
+        since: store time in ms from which on; None for all.
+        until: store time in ms, exclusive.
+        start_offset: physical offset from which on, in whole messages.
+        stop_offset: physical offset, exclusive.
+        codec: ``zstd``, ``snappy``, ``gzip`` or ``none``.
+        split_bytes: bytes of log for each task.
+        overwrite: replace an older output.
+        engine: ``spark``, or ``local`` to read in this process alone, without Java.
+        master: Spark master URL; all cores of this machine when None.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    start_offset: int | None = None
+    stop_offset: int | None = None
+    codec: str = "zstd"
+    split_bytes: int = 128 << 20
+    overwrite: bool = False
+    engine: str = "spark"
+    master: str | None = None
+
+    def check(self) -> None:
+        """Refuse values that an option cannot have.
+
+        Raises:
+            BadValue: names the option and what it may be.
+        """
+        from rmqtool.analytics.parquet import CODECS, PARTITIONS
+
+        for what, value, known in (("codec", self.codec, CODECS), ("engine", self.engine, ENGINES)):
+            if value not in known:
+                raise BadValue(f"{what} {value!r} is none of {', '.join(known)}")
+        for by in self.partition_by:
+            if by not in PARTITIONS:
+                raise BadValue(f"cannot partition by {by!r}, only by {' and '.join(PARTITIONS)}")
+        if len(set(self.partition_by)) != len(self.partition_by):
+            raise BadValue("a partition is named twice")
+        if self.split_bytes < 1:
+            raise BadValue(f"split size {self.split_bytes} is not positive")
+
+
+@dataclass(frozen=True, slots=True)
+class DumpReport:
+    """What became of a dump. Times in seconds, sizes in bytes.
+
+    Attributes:
+        out: the output directory.
+        rows: messages written.
+        records: messages read, also those that the options exclude.
+        bytes_read: of these messages and the damaged ranges; blanks and unwritten space do not count.
+        files: Parquet files written.
+        partitions: directories with files in them; 1 when not partitioned.
+        splits: tasks.
+        damaged: damaged ranges of the log.
+        damaged_bytes: their length.
+        damage: the first thousand of them.
+        not_decompressed: rows whose body is as stored, with the reason in ``bodyError``.
+        times_out_of_range: timestamps that are null because no reader could show them.
+        spark: what Spark ran as; None when it was not needed.
+    """
+
+    out: str
+    rows: int = 0
+    records: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    files: int = 0
+    partitions: int = 0
+    splits: int = 0
+    damaged: int = 0
+    damaged_bytes: int = 0
+    damage: tuple[Damage, ...] = ()
+    not_decompressed: int = 0
+    times_out_of_range: int = 0
+    spark: str | None = None
+    startup_seconds: float = 0.0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, in camel case."""
+        row: dict[str, Any] = {}
+        for name in (f.name for f in fields(self) if f.name != "damage"):
+            value = getattr(self, name)
+            row[camel(name)] = round(value, 3) if isinstance(value, float) else value
+        row["damage"] = [
+            {
+                "file": item.path,
+                "fileOffset": item.at,
+                "physicalOffset": item.physical_offset,
+                "length": item.length,
+                "ending": item.ending.value,
+                "reason": item.reason,
+            }
+            for item in self.damage
+        ]
+        return row
+
+
+def camel(name: str) -> str:
+    """``bytes_read`` as ``bytesRead``."""
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,58 @@
+"""The one schema of messages as a table: :mod:`rmqtool.contract`'s fields with Arrow types.
+
+Integer widths come from the record layout. ``body`` is binary and after decompression, so there is no
+``bodyEncoding``. Added are ``sourceFile`` and ``fileOffset`` (where the record lies) and ``bodyError`` (why a body is
+given as stored, else null).
+
+Timestamps are UTC instants with microseconds, which every reader of Parquet knows. What is written in a record may be
+any 64-bit number; outside of the years 1900 to 9998 it becomes null, for readers fail on such values, each on others.
+"""
+
+import pyarrow as pa
+
+from formats.derived import HEAD_V4_V4
+from rmqtool.contract import MESSAGE_FIELDS
+
+MIN_TIME = -2_208_988_800_000  # ms: 1900-01-01; older ones Spark 3 refuses to read without a calendar setting
+MAX_TIME = 253_370_764_800_000  # ms, exclusive: 9999-01-01; in some time zone a later one is in the year 10000
+
+_INTEGERS = {"i": pa.int32(), "q": pa.int64()}
+_TIME = pa.timestamp("us", tz="UTC")
+_TEXT = pa.string()
+_IN_HEAD = {
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "physicalOffset": "physical_offset",
+    "storeSize": "total_size",
+    "sysFlag": "sys_flag",
+    "flag": "flag",
+    "bodyCrc": "body_crc",
+    "reconsumeTimes": "reconsume_times",
+    "preparedTransactionOffset": "prepared_transaction_offset",
+    "bodyLength": "body_length",
+}
+_OTHERS = {
+    "bornTimestamp": _TIME,
+    "storeTimestamp": _TIME,
+    "keys": pa.list_(pa.field("element", _TEXT, nullable=False)),
+    "properties": pa.map_(_TEXT, pa.field("value", _TEXT, nullable=False)),
+    "body": pa.binary(),
+}
+_MAY_BE_NULL = {"bornTimestamp", "storeTimestamp", "tags", "bodyError"}
+
+
+def _field(name: str) -> pa.Field:
+    codes = dict(HEAD_V4_V4.fields)
+    kind = _INTEGERS[codes[_IN_HEAD[name]]] if name in _IN_HEAD else _OTHERS.get(name, _TEXT)
+    return pa.field(name, kind, nullable=name in _MAY_BE_NULL)
+
+
+MESSAGE_SCHEMA = pa.schema(
+    [_field(name) for name in MESSAGE_FIELDS if name != "bodyEncoding"]
+    + [_field("sourceFile"), pa.field("fileOffset", pa.int64(), nullable=False), _field("bodyError")]
+)
+
+
+def micros(millis: int) -> int | None:
+    """A record's time as the columns hold it; None outside of what readers can show."""
+    return millis * 1000 if MIN_TIME <= millis < MAX_TIME else None

@@ -1,0 +1,308 @@
+"""A Spark to run on: the one that is there, else one of our own that is quiet, local and gone afterwards."""
+
+import hashlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.analytics.cache import cache_dir
+from rmqtool.analytics.java import Java, find_java, need_bash
+from rmqtool.analytics.jvm import Jvm, environment
+from rmqtool.errors import BadValue, MissingRuntime
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+_LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+# A user's own settings for other programs must not turn our classic session into a Connect client.
+_NOT_CONNECT = {"SPARK_REMOTE": None, "SPARK_CONNECT_MODE_ENABLED": None, "SPARK_API_MODE": None}
+
+
+@contextmanager
+def spark_context(
+    master: str | None = None, *, settings: Mapping[str, str] | None = None, brief: bool = True
+) -> Iterator["SparkContext"]:
+    """A SparkContext for the duration of a ``with`` block.
+
+    One that runs in this process already, or that spark-submit has prepared, is used as it is. Else one is started,
+    and its Java process is gone when the block is left, however it is left. A context takes half the time of a
+    session to start, and is all that a job of our own tasks needs.
+
+    Args:
+        master: Spark master URL; this machine when None.
+        settings: Spark settings over our own.
+        brief: tune the JVM for a fast start; for work that the JVM itself does, say False.
+
+    Raises:
+        BadValue: a Spark Connect URL as master.
+        MissingRuntime: no fit Java, no bash, or Spark did not start.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    if master is not None and master.startswith("sc://"):
+        raise BadValue(
+            f"master {master}: Spark Connect has no tasks of our own; give a spark://, yarn, k8s:// or local"
+        )
+    if SparkContext._active_spark_context is not None:
+        yield SparkContext._active_spark_context
+        return
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM and says where to run
+        conf = SparkConf().setAll(list(_settings(None, settings or {}).items()))
+        if master:
+            conf.setMaster(master)
+        context = SparkContext(conf=conf)
+        try:
+            yield context
+        finally:
+            context.stop()
+        return
+    started = _Started(master or LOCAL, settings or {}, brief=brief)
+    try:
+        yield started.running
+    finally:
+        started.stop()
+
+
+@contextmanager
+def spark_session(master: str | None = None, *, settings: Mapping[str, str] | None = None) -> Iterator["SparkSession"]:
+    """As :func:`spark_context`, a SparkSession; for SQL and data frames."""
+    with spark_context(master, settings=settings, brief=False) as context, environment(_NOT_CONNECT):
+        from pyspark.sql import SparkSession
+
+        active = SparkSession.getActiveSession()
+        session = active or SparkSession.builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            if active is None and context is session.sparkContext:
+                session.stop()
+
+
+class _Started:
+    """A context with a JVM of its own, and how to undo both."""
+
+    def __init__(self, master: str, settings: Mapping[str, str], *, brief: bool) -> None:
+        from pyspark import SparkConf, SparkContext
+
+        interrupt = signal.getsignal(signal.SIGINT)
+        java = find_java()
+        need_bash()
+        local = master.startswith("local")
+        work_dir = tempfile.mkdtemp(prefix="rmqtool-spark-", dir=_scratch())
+        try:
+            changes = _environment(java, work_dir, local=local)
+            options = {"spark.master": master, **_settings(work_dir, settings, local=local, brief=brief)}
+            arguments = [part for name, value in options.items() for part in ("--conf", f"{name}={value}")]
+            self.jvm = Jvm(_applied(changes), arguments, work_dir)
+        except BaseException:
+            shutil.rmtree(work_dir, ignore_errors=True)
+            raise
+        self._orderly = not local
+        self._context: Any = None
+        logging.getLogger().addFilter(_not_py4j)
+        try:
+            with environment(changes):
+                conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+                self._context = SparkContext(conf=conf, gateway=self.jvm.gateway)
+            if interrupt is not None and threading.current_thread() is threading.main_thread():
+                # SparkContext's own handler calls the JVM in the middle of another call
+                signal.signal(signal.SIGINT, interrupt)
+            self._same_version()
+        except _spark_errors() as err:
+            reason = failure(err)  # asks the JVM
+            self.stop()
+            raise MissingRuntime(f"Spark did not start: {reason}") from err
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def running(self) -> "SparkContext":
+        """The context, until :meth:`stop`."""
+        context: SparkContext = self._context
+        return context
+
+    def _same_version(self) -> None:
+        import pyspark
+
+        if self._context.version != pyspark.__version__:
+            raise MissingRuntime(
+                f"SPARK_HOME={os.environ.get('SPARK_HOME')} is Spark {self._context.version}, "
+                f"the installed PySpark is {pyspark.__version__}; they must be the same"
+            )
+
+    def stop(self) -> None:
+        """Stop the context, end the JVM, and forget both, so that another can be started."""
+        from pyspark import SparkContext
+
+        context, self._context = self._context, None
+        if context is not None and self._orderly:
+            with suppress(Exception):
+                context.stop()  # a cluster must be told
+        context = context or SparkContext._active_spark_context  # one that failed half-way is registered
+        server = getattr(context, "_accumulatorServer", None)
+        if server is not None:
+            server.handle_error = lambda *_: None  # it prints a stack trace when the JVM is gone
+        self.jvm.stop()
+        if context is not None:
+            context._jsc = context._accumulatorServer = None  # there is nothing left to be told
+            with suppress(Exception):
+                context.stop()
+        if server is not None:
+            threading.Thread(target=server.shutdown, daemon=True).start()  # waits for its own poll, half a second
+        SparkContext._gateway = SparkContext._jvm = None
+        logging.getLogger().removeFilter(_not_py4j)
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """py4j logs a stack trace to the root logger when a call is interrupted; that it was is ours to tell."""
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+def _settings(
+    work_dir: str | None, own: Mapping[str, str], *, local: bool = True, brief: bool = True
+) -> dict[str, str]:
+    java = [f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}", "-XX:+UseSerialGC"]
+    java += ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false"]
+    if brief:
+        java += ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    if work_dir is not None:
+        java.append(f'"-Djava.io.tmpdir={work_dir}"')
+    settings = {
+        "spark.app.name": "rmqtool",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.python.filterPushdown.enabled": "true",
+    }
+    if work_dir is not None:
+        settings["spark.driver.extraJavaOptions"] = " ".join(java)
+        settings["spark.jars.ivy"] = os.path.join(work_dir, "ivy")  # its default fails for a user without a home
+    if local:
+        settings |= {
+            "spark.driver.memory": "1g" if brief else "2g",
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+        }
+    return settings | dict(own)
+
+
+def _environment(java: Java, work_dir: str, *, local: bool) -> dict[str, str | None]:
+    """What differs from our own environment in Spark's, and here while the context is made."""
+    changes: dict[str, str | None] = {**_NOT_CONNECT, "JAVA_HOME": java.home}
+    # spark-class starts a small JVM first that only puts a command line together
+    changes["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    if local:
+        changes |= {
+            "SPARK_HOME": _lean_home(),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": work_dir,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": _python_path(),
+        }
+        if not _has_name():
+            changes |= {"HADOOP_USER_NAME": "rmqtool", "SPARK_USER": "rmqtool"}
+    elif "SPARK_HOME" not in os.environ:
+        changes["SPARK_HOME"] = _installed_home()
+    return changes
+
+
+def _has_name() -> bool:
+    """Whether the system knows who we are. Containers run under any user id; without a name Hadoop refuses to start."""
+    try:
+        import pwd
+
+        return bool(pwd.getpwuid(os.geteuid()).pw_name)
+    except (ImportError, KeyError):
+        return False
+
+
+def _applied(changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged: dict[str, str | None] = {**os.environ, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _scratch() -> str | None:
+    """Where the user wants Spark's temporary files; None for the system's usual place."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return first if first and os.path.isdir(first) else None
+
+
+def _installed_home() -> str:
+    import pyspark
+
+    return str(Path(pyspark.__file__).parent)
+
+
+def _lean_home() -> str:
+    """A SPARK_HOME without ``python/lib/pyspark.zip``.
+
+    Spark puts that archive first on the workers' path, and importing from it takes several times as long as from the
+    installed package, which is the same.
+    """
+    import pyspark
+
+    full = _installed_home()
+    try:
+        key = hashlib.sha256(f"{full}\0{pyspark.__version__}".encode()).hexdigest()[:16]
+        lean = cache_dir("spark", key)
+        for name in ("bin", "jars", "sbin"):
+            link, target = os.path.join(lean, name), os.path.join(full, name)
+            if not os.path.islink(link) or os.readlink(link) != target:
+                temporary = os.path.join(lean, f".{name}-{os.getpid()}")
+                os.symlink(target, temporary)
+                os.replace(temporary, link)
+    except OSError:
+        return full
+    return lean
+
+
+def _python_path() -> str:
+    """PYTHONPATH for the workers: what they could not find by themselves, and what it was."""
+    import py4j
+    import pyspark
+
+    import formats
+    import rmqtool
+
+    modules: tuple[Any, ...] = (rmqtool, formats, pyspark, py4j)
+    roots = dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(m.__file__))) for m in modules)
+    # a site-packages directory given twice would come before the standard library
+    usual = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    parts = [root for root in roots if os.path.realpath(root) not in usual]
+    return os.pathsep.join(parts + [part for part in [os.environ.get("PYTHONPATH", "")] if part])
+
+
+def _spark_errors() -> tuple[type[BaseException], ...]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException, OSError, ValueError
+
+
+def failure(err: BaseException) -> str:
+    """What failed inside Spark, in one line: py4j's own messages are whole stack traces."""
+    text = str(err)
+    java = getattr(err, "java_exception", None)
+    if java is not None:
+        with suppress(Exception):
+            text = str(java.toString())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = [number for number, line in enumerate(lines) if line.startswith("Traceback (")]
+    if python:  # a task's own exception: the line after its last frame
+        for number in range(python[-1] + 1, len(lines)):
+            if not lines[number].startswith(("File ", "^", "~")) and ": " in lines[number]:
+                return lines[number]
+    return lines[0] if lines else type(err).__name__
