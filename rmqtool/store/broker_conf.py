@@ -3,10 +3,10 @@
 Source: store.config.MessageStoreConfig and its defaults at 4.9.8; the format is java.util.Properties.
 """
 
-import os
 import re
 
 from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.store.segments import read_small
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -100,9 +100,7 @@ def load(path: str) -> BrokerConf:
         UnreadableStore: cannot be read.
         CorruptFile: a size in it is not a number.
     """
-    try:
-        with open(path, "rb") as file:
-            data = file.read(1 << 20)
-    except OSError as err:
-        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    data = read_small(path, 1 << 20)
+    if data is None:
+        raise UnreadableStore(f"{path}: no such file")
     return BrokerConf(parse_properties(data.decode("utf-8", "replace")), path)

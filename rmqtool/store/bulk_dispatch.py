@@ -7,7 +7,7 @@ from formats.message import End, Record, read
 from rmqtool.store.dispatch import Batch, BatchBuilder, LightQueuePut
 from rmqtool.store.scan import Scanned, scan
 
-BATCH_RECORDS = 1 << 17  # more than the plain way has: a queue's share of a batch is written at once
+BATCH_RECORDS = 1 << 16  # more than the plain way has: a queue's share of a batch is written at once
 
 
 class BulkBuilder:

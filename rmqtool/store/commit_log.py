@@ -12,14 +12,14 @@ from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message import End, Record, read
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import Segment
+from rmqtool.store.segments import Segment, forget
+from rmqtool.store.sparse import extents_of, is_zero
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 _MAGIC_V1, _MAGIC_V2 = (magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_PREFIX = _MAGIC_V1[:3]  # both versions begin so: one search finds either
 _MAGIC_ENDS = (_MAGIC_V1[3], _MAGIC_V2[3])
 _AT_PHYSICAL_OFFSET = 28
-_ZEROS = bytes(1 << 16)
 
 
 class Found(NamedTuple):
@@ -145,8 +145,8 @@ def walk_file(
         elif record.ending is Ending.FILLER:
             return size
         else:
-            found = next_record(view, file.base, at + 1, size)
-            quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(view, at, size))
+            found = _next_in_file(file, at + 1)
+            quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(file.path, at, size))
             if not quiet:
                 end = min(found, size)
                 yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
@@ -169,20 +169,33 @@ def says_position(view: memoryview, base: int, at: int) -> bool:
 
 
 def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
-    """Where the next record begins in [at, stop) by :func:`says_position`; else ``stop``."""
+    """Where the next record begins in [at, stop) by :func:`says_position`; else ``stop``.
+
+    Pages that were searched are given back, so that a long range of anything does not count as this process's memory.
+    """
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
     until = min(stop + 6, len(view))  # a magic's first three bytes end here at the latest
-    while (magic_at := mapped.find(_MAGIC_PREFIX, at + 4, until)) >= 0:
-        if says_position(view, base, magic_at - 4):
-            return magic_at - 4
-        at = magic_at - 3
+    at, forgotten = at + 4, at
+    while at < until:
+        edge = min(at + _WINDOW, until)
+        magic_at = mapped.find(_MAGIC_PREFIX, at, edge)
+        if magic_at >= 0:
+            if says_position(view, base, magic_at - 4):
+                return magic_at - 4
+            at = magic_at + 1
+        else:
+            at = edge if edge == until else edge - 2  # the magic may lie across the edge
+        if at - forgotten >= _WINDOW:
+            forget(view, forgotten, at)
+            forgotten = at
     return stop
 
 
-def is_zero(view: memoryview, start: int, stop: int) -> bool:
-    """Whether a range holds nothing but zero bytes."""
-    for at in range(start, stop, len(_ZEROS)):
-        part = view[at : min(at + len(_ZEROS), stop)]
-        if part != _ZEROS[: len(part)]:
-            return False
-    return True
+def _next_in_file(file: Segment, at: int) -> int:
+    """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
+    for start, stop in extents_of(file.path, at, file.size):
+        # of the eight bytes that a record begins with, the fifth is the first that is never zero
+        found = next_record(file.view(), file.base, max(at, start - 4), stop)
+        if found < stop:
+            return found
+    return file.size

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.consume_queue import as_array, valid_prefix
 from formats.derived import CQ_ENTRY
-from rmqtool.errors import UnreadableStore
-from rmqtool.store.layout import UNIT, StoreLayout
+from rmqtool.store.layout import UNIT, StoreLayout, is_path_name
 from rmqtool.store.segments import Segment, Segments
 
 if TYPE_CHECKING:
@@ -145,10 +144,7 @@ def queues_of(layout: StoreLayout) -> list[ConsumeQueue]:
 
 def open_queue(layout: StoreLayout, topic: str, queue_id: int) -> ConsumeQueue | None:
     """One queue, or None when the store has none of that name."""
-    try:
-        queue = ConsumeQueue(layout, topic, queue_id)
-    except UnreadableStore:
-        if "/" in topic or "\0" in topic or not topic or topic in (".", ".."):
-            return None
-        raise
+    if not is_path_name(topic):
+        return None
+    queue = ConsumeQueue(layout, topic, queue_id)
     return queue if queue.segments.files else None

@@ -57,6 +57,23 @@ class Batch(NamedTuple):
     def __len__(self) -> int:
         return len(self.size)
 
+    def by_queue(self) -> list[Column]:
+        """Rows that get a consume-queue entry, apart by topic and queue id, ascending in each."""
+        rows = np.flatnonzero(self.queued)
+        if not len(rows):
+            return []
+        topics, ids = self.topic[rows], self.queue_id[rows]
+        low, span = int(ids.min()), int(ids.max()) - int(ids.min()) + 1
+        if span * len(self.topics) <= 1 << 16:
+            # two bytes are sorted in linear time
+            queues = (topics * span + (ids - low)).astype(np.uint16)
+            order = np.argsort(queues, kind="stable")
+            cuts = np.flatnonzero(np.diff(queues[order])) + 1
+        else:
+            order = np.lexsort((ids, topics))
+            cuts = np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1
+        return np.split(rows[order], cuts)
+
 
 class DelayLevels:
     """Delay of each level; empty while a 4.9 broker recovers from a crash, because it loads the table afterwards.
@@ -167,7 +184,7 @@ def _light_puts(row: int, properties: dict[str, str]) -> list[LightQueuePut]:
 def is_bulk(view: memoryview, at: int, limit: int) -> bool:
     """Whether so much is there that compiled code earns its start. Most of a commit-log file may be unwritten."""
     probe = at + BULK_BYTES
-    return probe <= limit and any(view[probe - _PROBE : probe])
+    return probe <= limit and any(view[max(probe - _PROBE, at) : probe])
 
 
 def _records(view: memoryview, at: int, limit: int, builder: BatchBuilder, *, crc: bool) -> Generator[Batch, None, End]:
@@ -202,16 +219,19 @@ def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) 
     Dispatch checks no CRC. A record whose lengths disagree is passed over by the size that it claims; at any other
     damage the rest of the file is given up (a master does so; store-engine 3.1).
     """
-    position = at  # of the buffer; ``at`` is what dispatch believes, and both part after a record with a wrong size
-    while position < limit:
+    # position is the buffer's, ``at`` what dispatch believes it is; a record with a wrong size makes both part, and
+    # does not count as read
+    position = read_to = at
+    while read_to < limit:
         end = yield from _records(view, position, limit, builder, crc=False)
         at += end.at - position
+        read_to += end.at - position
         position = end.at
         if end.ending is Ending.FILLER:
-            at = len(view)
+            at += len(view) - at % len(view)
             break
         if end.size <= 0:
-            at += limit - position
+            at += limit - read_to
             break
         at += end.size
         position += end.consumed

@@ -5,10 +5,13 @@ import os
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from formats.derived import INDEX_ENTRY, INDEX_HEADER
 from formats.index import Header
 from rmqtool.store.dispatch import Batch
 from rmqtool.store.segments import map_file
+from rmqtool.store.sparse import copy_written
 
 INT_MAX = 2**31 - 1
 BULK_KEYS = 1 << 16  # compiled code takes half a second to load, which plain code needs for some such batches
@@ -38,6 +41,11 @@ class IndexFile:
             self.index_count = count if count > 0 else 1
 
     @property
+    def short(self) -> bool:
+        """Whether the file on disk ends too early: the broker's mapping makes it as long as all others."""
+        return self.path is not None and self.staged is None and os.path.getsize(self.path) < self.length
+
+    @property
     def full(self) -> bool:
         """Whether another entry would not fit."""
         return self.index_count >= self.entries
@@ -48,19 +56,19 @@ class IndexFile:
         return _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.entries
 
     def stage(self, path: str) -> mmap.mmap:
-        """A writable copy of the used part, or an empty file."""
+        """A writable copy of the file on disk, or an empty file."""
         if self.map is None:
+            length = max(self.length, os.path.getsize(self.path)) if self.path is not None else self.length
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
-                os.ftruncate(fd, self.length)
-                self.map = mmap.mmap(fd, self.length)
+                os.ftruncate(fd, length)
+                if self.path is not None:
+                    # a damaged header may hide entries that slots still point to, and that the next puts bring back
+                    copy_written(self.path, fd)
+                self.map = mmap.mmap(fd, length)
             finally:
                 os.close(fd)
             self.staged = path
-            if self.path is not None:
-                used = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * min(self.index_count, self.entries)
-                source = memoryview(map_file(self.path))[:used]
-                self.map[: len(source)] = source
         return self.map
 
     def put(self, key_hash: int, physical_offset: int, timestamp: int) -> None:
@@ -123,7 +131,7 @@ class IndexFile:
                 self.end_timestamp,
                 self.begin_physical_offset,
                 self.end_physical_offset,
-                self.hash_slot_count,
+                (self.hash_slot_count + 2**31) % 2**32 - 2**31,  # a damaged one may be about to overflow
                 self.index_count,
             )
 
@@ -137,6 +145,9 @@ class IndexBuilder:
         stage: gives a path for a new staging file.
 
     Attributes:
+        added: entries put.
+        repeated: how many of them are of the message that the last file on disk ends with: the broker indexes it again
+            whenever it dispatches it again.
         checkpoint_timestamp: end time of the newest full file, which the checkpoint keeps; None when none became full.
     """
 
@@ -145,9 +156,9 @@ class IndexBuilder:
         self._stage = stage
         self.files = [IndexFile(path, self.slots, self.entries) for path in paths]
         self.removed: list[IndexFile] = []
-        self.added = 0
+        self.added = self.repeated = 0
         self.checkpoint_timestamp: int | None = None
-        self._bulk = False
+        self._bulk = self._lengthened = False
 
     def prune(self, checkpoint_timestamp: int) -> None:
         """After a crash: files younger than the checkpoint's index time go (IndexService.load)."""
@@ -161,8 +172,9 @@ class IndexBuilder:
             return last
         file = IndexFile(None, self.slots, self.entries)
         if last is not None:
-            file.begin_physical_offset = file.end_physical_offset = last.end_physical_offset
-            file.begin_timestamp = file.end_timestamp = last.end_timestamp
+            # a damaged header's negative values are not passed on
+            file.begin_physical_offset = file.end_physical_offset = max(last.end_physical_offset, 0)
+            file.begin_timestamp = file.end_timestamp = max(last.end_timestamp, 0)
             self.checkpoint_timestamp = last.end_timestamp
             last.write_header()
             last.map = None
@@ -180,11 +192,12 @@ class IndexBuilder:
             return
         physical, timestamps = batch.physical_offset.tolist(), batch.store_timestamp.tolist()
         row_before = -1
-        skip = False
+        skip = again = False
         for row, key_hash in zip(batch.key_row.tolist(), batch.key_hash.tolist(), strict=True):
             if row != row_before:
                 file = self._writable()
                 skip = physical[row] < file.end_physical_offset
+                again = file.staged is None and physical[row] == file.end_physical_offset
                 row_before = row
             if skip:
                 continue
@@ -194,28 +207,43 @@ class IndexBuilder:
                 file.stage(self._stage())
             file.put(key_hash, physical[row], timestamps[row])
             self.added += 1
+            self.repeated += again
         if row_before < len(batch) - 1:
             self._writable()
 
     def _put_bulk(self, batch: Batch) -> None:
+        """What :meth:`put` does, by compiled code."""
         self._bulk = True
         first = 0
         while first < len(batch.key_row):
             file = self._writable()
             if file.map is None:
                 # a file that gets nothing must stay as it is on disk
-                offsets = batch.physical_offset[batch.key_row[first:]]
-                if not (offsets >= file.end_physical_offset).any():
+                rows = batch.key_row[first:]
+                fresh = np.flatnonzero(batch.physical_offset[rows] >= file.end_physical_offset)
+                if not len(fresh):
                     break
+                row = rows[fresh[0]]
+                if batch.physical_offset[row] == file.end_physical_offset:
+                    self.repeated += int((rows == row).sum())
                 file.stage(self._stage())
             first, added = file.put_bulk(batch, first)
             self.added += added
         if not len(batch.key_row) or int(batch.key_row[-1]) < len(batch) - 1:
             self._writable()
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether nothing but repeated entries was put, which tell nothing new."""
+        same_files = not self.removed and not self._lengthened and all(file.path for file in self.files)
+        return same_files and self.added == self.repeated
+
     def finish(self) -> None:
-        """Write the headers of staged files."""
+        """Write the headers of staged files, and give short ones their length."""
         for file in self.files:
+            if file.short:
+                file.stage(self._stage())
+                self._lengthened = True
             file.write_header()
 
     def new_name(self, previous: str) -> str:

@@ -150,4 +150,8 @@ def _queue_id(name: str) -> int | None:
 
 def is_path_name(name: str) -> bool:
     """Whether a name taken from a record may become one directory level. Hostile topics must not leave the store."""
-    return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name and len(name.encode()) <= 255
+    try:
+        length = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return False
+    return 0 < length <= 255 and name not in (".", "..") and "/" not in name and "\0" not in name

@@ -16,7 +16,7 @@ from formats.derived import CQ_ENTRY
 from rmqtool.store.consume_queue import NO_OFFSET, SCANNED_FILES
 from rmqtool.store.layout import UNIT
 from rmqtool.store.segments import Segment, Segments, map_file, name_of
-from rmqtool.store.transaction import has_bytes
+from rmqtool.store.sparse import has_bytes
 
 MAX_OFFSET = 2**63 - 2**32
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -30,6 +30,7 @@ class QueueFile:
     def __init__(self, base: int, size: int, source: Segment | None) -> None:
         self.base, self.size, self.source = base, size, source
         self.wrote = 0
+        self._used = 0  # bytes of a staged file that may not be zero
         self.staged: str | None = None
         self.last_store_timestamp = 0
         self._map: mmap.mmap | None = None
@@ -45,28 +46,45 @@ class QueueFile:
 
     def write(self, units: Units, stage: Stage) -> None:
         """Append entries; the caller has made sure that they fit."""
-        if self._map is None:
-            self._stage(stage())
+        self._open(stage)
         target = np.frombuffer(self._map, CQ_ENTRY.dtype, count=self.size // UNIT)  # type: ignore[arg-type]
         first = self.wrote // UNIT
         target[first : first + len(units)] = units
+        # whole pages are seldom looked at again: they stay the kernel's to write, and leave this process's memory
+        start = self.wrote // mmap.PAGESIZE * mmap.PAGESIZE
         self.wrote += len(units) * UNIT
+        if self._map is not None and (whole := self.wrote // mmap.PAGESIZE * mmap.PAGESIZE) > start:
+            self._map.madvise(mmap.MADV_DONTNEED, start, whole - start)
+        self._used = max(self._used, self.wrote)
 
-    def _stage(self, path: str) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    def _open(self, stage: Stage) -> None:
+        if self._map is not None:
+            return
+        fresh = self.staged is None
+        path = stage() if self.staged is None else self.staged
+        fd = os.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if fresh else 0) | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, self.size)
             self._map = mmap.mmap(fd, self.size)
         finally:
             os.close(fd)
         self.staged = path
-        if self.source is not None:
-            self._map[: self.wrote] = self.source.view()[: self.wrote]
+        if fresh and self.source is not None:
+            # what lies behind the end too: a cut of the broker's goes over it again and may find it valid
+            self._used = max(has_bytes(self.source.path, self.wrote, self.size), self.wrote)
+            self._map[: self._used] = self.source.view()[: self._used]
             self.source.release()
 
     def close(self) -> None:
         """Give up the mapping of a file that is full: a store may have more files than a process may map."""
         self._map = None
+
+    def finish(self) -> None:
+        """Make zero what lies behind the end of a staged file."""
+        if self.staged is not None and self._used > self.wrote:
+            with open(self.staged, "r+b") as file:
+                file.seek(self.wrote)
+                file.write(bytes(self._used - self.wrote))
 
 
 class QueueBuilder:
@@ -199,16 +217,17 @@ class QueueBuilder:
     def _put_one(self, physical: int, size: int, tags: int, queue_offset: int, timestamp: int) -> None:
         if physical + size <= self.max_physical_offset:
             return
-        expected = queue_offset * UNIT
-        file = self.files[-1] if self.files else None
-        if not 0 <= expected < MAX_OFFSET:
-            return  # no file can have such a name; only a forged record says so
-        if file is None:
+        expected = (queue_offset * UNIT + 2**63) % 2**64 - 2**63  # Java's long wraps
+        if not self.files:
+            if not 0 <= expected < MAX_OFFSET:
+                return  # no file can have such a name; only a damaged record says so
             file = QueueFile(expected - expected % self.file_size, self.file_size, None)
             self.files.append(file)
             if queue_offset:
                 self.min_logic_offset = expected
                 self._fill(file, expected)
+        elif self.files[-1].wrote >= self.file_size:
+            self._add_file()  # the broker does so before it looks whether it has seen this message
         # below the write position: seen before; above it: appended all the same, as the broker does (and logs a bug)
         if queue_offset and expected < self.end:
             return
@@ -220,6 +239,13 @@ class QueueBuilder:
         filler["size"] = FILLER_SIZE
         file.write(filler, self._stage)
 
+    def _add_file(self) -> None:
+        if self.files:
+            self.files[-1].close()
+        base = self.files[-1].base + self.file_size if self.files else 0
+        self.files.append(QueueFile(base, self.file_size, None))
+        self.files[-1].write(np.zeros(0, CQ_ENTRY.dtype), self._stage)
+
     def _append(self, physical: Column, size: Column, tags: Column, timestamp: Column) -> None:
         units = np.empty(len(physical), CQ_ENTRY.dtype)
         units["physical_offset"], units["size"], units["tags_code"] = physical, size, tags
@@ -228,16 +254,22 @@ class QueueBuilder:
         at = 0
         while at < len(units):
             if not self.files or self.files[-1].wrote >= self.file_size:
-                if self.files:
-                    self.files[-1].close()
-                base = self.files[-1].base + self.file_size if self.files else 0
-                self.files.append(QueueFile(base, self.file_size, None))
+                self._add_file()
             file = self.files[-1]
             room = (self.file_size - file.wrote) // UNIT
             part = units[at : at + room]
             file.write(part, self._stage)
             file.last_store_timestamp = int(timestamp[min(at + room, len(units)) - 1])
             at += len(part)
+
+    def drop_unwritten(self) -> None:
+        """Drop a last file without entries, which the broker would leave.
+
+        Its next start may take the zeros in it for an entry, 5.3 does not load such a queue at all, and the file comes
+        back with the next message.
+        """
+        if len(self.files) > 1 and not self.files[-1].wrote:
+            self._drop(self.files[-1])
 
     def stale(self) -> tuple[str, int, int] | None:
         """(path, start, stop) of bytes behind the end in the last file on disk, if any is not zero."""

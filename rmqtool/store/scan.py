@@ -8,7 +8,7 @@ from formats.message import End, read
 from rmqtool.store.segments import Segment, forget
 
 ROWS = 2048  # at once: their columns and bytes stay in the processor's cache for whoever looks at them next
-_WINDOW = 16 << 20  # bytes after which pages are given back
+_WINDOW = 8 << 20  # bytes after which pages are given back
 
 
 class Scanned(NamedTuple):

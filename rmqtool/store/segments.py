@@ -8,6 +8,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
 
@@ -171,6 +172,8 @@ def read_small(path: str, limit: int = 64 << 20) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
+            if not S_ISREG(os.fstat(fd).st_mode):
+                raise UnreadableStore(f"{path}: not a regular file")
             data = file.read(limit + 1)
     except FileNotFoundError:
         return None

@@ -181,13 +181,18 @@ final class Open {
         List<Map<String, Object>> rows = new ArrayList<>();
         for (Request.Key key : keys) {
             List<Long> offsets = new ArrayList<>();
-            QueryMessageResult found = store.queryMessage(key.topic, key.key, MAX_QUERY_RESULTS, 0, Long.MAX_VALUE);
-            for (ByteBuffer record : found.getMessageBufferList()) {
-                if (record.limit() >= PHYSICAL_OFFSET_AT + Long.BYTES) { // as long as a damaged size field says
-                    offsets.add(record.getLong(PHYSICAL_OFFSET_AT));
+            try {
+                QueryMessageResult found =
+                    store.queryMessage(key.topic, key.key, MAX_QUERY_RESULTS, 0, Long.MAX_VALUE);
+                for (ByteBuffer record : found.getMessageBufferList()) {
+                    if (record.limit() >= PHYSICAL_OFFSET_AT + Long.BYTES) { // as long as a damaged size field says
+                        offsets.add(record.getLong(PHYSICAL_OFFSET_AT));
+                    }
                 }
+                found.release();
+            } catch (OutOfMemoryError e) {
+                offsets = null; // the decoder believed a length that is none
             }
-            found.release();
             Map<String, Object> row = new LinkedHashMap<>();
             row.put("topic", key.topic);
             row.put("key", key.key);

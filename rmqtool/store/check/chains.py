@@ -1,0 +1,96 @@
+"""One index file by itself: its count, its slots, and that every chain leads from newest to oldest."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from formats.index import entry_at, slot_at, slots_array
+from rmqtool.store.check.codes import INFO, WARNING
+from rmqtool.store.check.context import Context
+from rmqtool.store.index_files import IndexView
+
+Column = np.ndarray[Any, np.dtype[Any]]
+BLOCK = 1 << 16
+_AT_COUNT, _AT_SLOT_COUNT, _AT_PREVIOUS = 36, 32, 16
+
+
+def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moot: bool) -> Iterator[None]:
+    """Check counts and chains; memory is four bytes a slot.
+
+    Args:
+        table: entries that are in use, from number 0.
+        moot: the next start builds the file anew, whatever its header says.
+    """
+    found, header, count = ctx.found, view.header, max(len(table), 1)
+    if count != header.next_number:
+        # after a crash the header may lag
+        severity = INFO if moot else WARNING
+        found.add("index-count", name, severity=severity, offset=_AT_COUNT, expected=count, actual=header.index_count)
+    newest = np.zeros(view.slots, np.int32)
+    for start in range(1, count, BLOCK):
+        part = table[start : min(start + BLOCK, count)]
+        hashes = part["key_hash"].astype(np.int64)
+        slots = hashes % view.slots
+        numbers = np.arange(start, start + len(part))
+        order = np.argsort(slots, kind="stable")
+        ranked, sorted_slots = numbers[order], slots[order]
+        expected = np.empty(len(part), np.int64)
+        first = np.ones(len(part), bool)
+        first[1:] = sorted_slots[1:] != sorted_slots[:-1]
+        before = np.empty(len(part), np.int64)
+        before[1:] = ranked[:-1]
+        before[first] = newest[sorted_slots[first]]
+        expected[order] = before
+        last = np.ones(len(part), bool)
+        last[:-1] = first[1:]
+        newest[sorted_slots[last]] = ranked[last]
+        _tell_previous(ctx, view, name, start, part["previous_entry"].astype(np.int64), expected)
+        yield
+    slots_now = slots_array(view.view, view.slots).astype(np.int64)
+    wrong = np.flatnonzero(slots_now != newest)
+    if len(wrong):
+        found.many(
+            "index-chain",
+            name,
+            len(wrong),
+            lambda i: {
+                "offset": slot_at(int(wrong[i])),
+                "expected": f"slot {wrong[i]}: newest entry {newest[wrong[i]]}",
+                "actual": str(slots_now[wrong[i]]),
+            },
+        )
+    in_use = int((newest > 0).sum())
+    if in_use != header.hash_slot_count:
+        expected_slots = f"{in_use} slots in use"
+        found.add("index-slots", name, offset=_AT_SLOT_COUNT, expected=expected_slots, actual=header.hash_slot_count)
+
+
+def _tell_previous(ctx: Context, view: IndexView, name: str, start: int, actual: Column, expected: Column) -> None:
+    wrong = np.flatnonzero(actual != expected)
+    if len(wrong):
+        ctx.found.many(
+            "index-chain",
+            name,
+            len(wrong),
+            lambda i: {
+                "offset": entry_at(view.slots, start + int(wrong[i])) + _AT_PREVIOUS,
+                "expected": f"entry {start + wrong[i]}: the one before it is {expected[wrong[i]]}",
+                "actual": str(actual[wrong[i]]),
+            },
+        )
+
+
+def used_entries(table: Column) -> int:
+    """Number after the last entry that is not zero; at least 1.
+
+    Args:
+        table: all entries that the file has room for, from number 0.
+    """
+    for stop in range(len(table), 0, -BLOCK):
+        start = max(stop - BLOCK, 0)
+        part = table[start:stop]
+        rows = np.flatnonzero((part["key_hash"] != 0) | (part["physical_offset"] != 0) | (part["previous_entry"] != 0))
+        if len(rows):
+            return max(start + int(rows[-1]) + 1, 1)
+    return 1

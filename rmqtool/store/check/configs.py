@@ -1,0 +1,170 @@
+"""Config files: readable, and in agreement with each other and with the queues."""
+
+import os
+
+from formats.config_files import (
+    KINDS,
+    ConfigFile,
+    ConsumerOffsets,
+    DelayOffsets,
+    QueueOffset,
+    SubscriptionGroups,
+    Topics,
+    kind_of,
+)
+from formats.errors import FormatError
+from formats.message import SCHEDULE_TOPIC
+from rmqtool.errors import RmqError
+from rmqtool.store.check.context import LIGHT_PREFIX, Context
+from rmqtool.store.segments import list_dir, read_small
+
+_LATE = 60_000  # ms: a message that was due so long ago was delivered, and its offset written
+_SYSTEM_TOPIC, _SYSTEM_GROUP = "rmq_sys_", "CID_RMQ_SYS_"  # a broker needs no configuration for them
+_DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+
+
+def check_configs(ctx: Context, *, queues: bool) -> None:
+    """Check every file below ``config/``.
+
+    Args:
+        queues: whether ``ctx.queue_ends`` tells all queues.
+    """
+    tables = {name: table for name in KINDS if (table := _check_file(ctx, name)) is not None}
+    for file in list_dir(ctx.layout.path("config")):
+        if file.name.endswith(".tmp") and kind_of(file.name) is not None:
+            ctx.found.add("config-tmp", _path(file.name))
+    topics, groups = tables.get("topics.json"), tables.get("subscriptionGroup.json")
+    offsets = [table for table in tables.values() if isinstance(table, ConsumerOffsets)]
+    if isinstance(groups, SubscriptionGroups):
+        _groups(ctx, groups, offsets)
+    if not queues:
+        return
+    if isinstance(topics, Topics):
+        _topics(ctx, topics)
+    for name, table in tables.items():
+        if isinstance(table, ConsumerOffsets):
+            for entry in table.entries():
+                _offset(ctx, name, entry)
+    delays = tables.get("delayOffset.json")
+    if isinstance(delays, DelayOffsets):
+        _delays(ctx, delays)
+    elif delays is None and not os.path.exists(ctx.layout.path("config", "delayOffset.json")):
+        _delays(ctx, DelayOffsets())
+
+
+def _path(name: str) -> str:
+    return os.path.join("config", name)
+
+
+def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int | None]:
+    """(table, why it cannot be read, byte); all None where the file does not exist."""
+    model = kind_of(name)
+    assert model is not None
+    try:
+        data = read_small(ctx.layout.path("config", name))
+    except RmqError as err:
+        return None, str(err), None
+    if data is None:
+        return None, None, None
+    if not data.strip():
+        return None, "empty", 0
+    try:
+        return model.parse(data), None, None
+    except FormatError as err:
+        return None, err.reason, err.at
+
+
+def _check_file(ctx: Context, name: str) -> ConfigFile | None:
+    """The table that a broker would start with."""
+    found = ctx.found
+    table, why, at = _read(ctx, name)
+    before, bak_why, bak_at = _read(ctx, name + ".bak")
+    if table is not None:
+        if bak_why:
+            found.add("config-bak-broken", _path(name + ".bak"), offset=bak_at, actual=bak_why)
+        return table
+    if why is None:
+        if before is not None or bak_why:
+            bak = "the .bak is good" if before is not None else f"the .bak is broken too: {bak_why}"
+            found.add("config-missing", _path(name), actual=bak)
+        return before
+    if before is not None:
+        bak, fix = "the broker starts with the .bak, the generation before", f"copy {name}.bak over {name}"
+    elif bak_why:
+        bak, fix = f"the broker does not start: the .bak is broken too ({bak_why})", "correct one of both by hand"
+    else:
+        bak, fix = "the broker starts with an empty table: there is no .bak", "correct the file by hand"
+    found.add("config-broken", _path(name), offset=at, actual=why, consequence=bak, fix=fix)
+    return before
+
+
+def _topics(ctx: Context, topics: Topics) -> None:
+    for (topic, queue_id), end in sorted(ctx.queue_ends.items()):
+        if not end or topic.startswith(LIGHT_PREFIX) or topic.lower().startswith(_SYSTEM_TOPIC):
+            continue
+        config = topics.topics.get(topic)
+        if config is None:
+            ctx.found.add("topic-unknown", _path("topics.json"), topic=topic, queueId=queue_id, expected=topic)
+        elif queue_id >= config.read_queue_nums and topic != _DELAY_TOPIC:
+            actual = f"readQueueNums {config.read_queue_nums}"
+            ctx.found.add("queue-unread", _path("topics.json"), topic=topic, queueId=queue_id, actual=actual)
+
+
+def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffsets]) -> None:
+    named = {entry.group for table in offsets for entry in table.entries()}
+    for group in sorted(named - set(groups.groups)):
+        if group and not group.startswith((LIGHT_PREFIX, _SYSTEM_GROUP)):
+            ctx.found.add("group-unknown", _path("subscriptionGroup.json"), expected=group)
+
+
+def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
+    end = ctx.queue_ends.get((entry.topic, entry.queue_id), 0)
+    about = {"topic": entry.topic, "queueId": entry.queue_id, "queueOffset": entry.offset}
+    if entry.offset > end:
+        ctx.found.add(
+            "offset-ahead",
+            _path(name),
+            expected=f"at most {end}",
+            actual=f"group {entry.group}: {entry.offset}",
+            consequence=f"group {entry.group} is {entry.offset - end} messages ahead of the queue",
+            **about,
+        )
+        return
+    begin = ctx.queue_begins.get((entry.topic, entry.queue_id), 0)
+    if 0 <= entry.offset < begin:
+        ctx.found.add(
+            "offset-expired",
+            _path(name),
+            expected=f"at least {begin}",
+            actual=f"group {entry.group}: {entry.offset}",
+            count=1,
+            **about,
+        )
+
+
+def _delays(ctx: Context, delays: DelayOffsets) -> None:
+    name = _path("delayOffset.json")
+    for level, offset in delays.offsets.items():
+        end = ctx.queue_ends.get((_DELAY_TOPIC, level - 1), 0)
+        if offset > end:
+            ctx.found.add(
+                "delay-offset-ahead",
+                name,
+                topic=_DELAY_TOPIC,
+                queueId=level - 1,
+                queueOffset=offset,
+                expected=f"level {level}: at most {end}",
+                actual=offset,
+            )
+    # an offset is written when the first message is delivered; a hash in place of a time is small
+    latest = (ctx.last_timestamp or 0) - _LATE
+    for level, due in sorted(ctx.first_due.items()):
+        if 2**31 <= due < latest and level not in delays.offsets:
+            ctx.found.add(
+                "delay-offset-lost",
+                name,
+                topic=_DELAY_TOPIC,
+                queueId=level - 1,
+                expected=f"an offset of level {level}, whose first message was due at {due}",
+                actual="none",
+            )

@@ -1,0 +1,254 @@
+"""The end of a queue's check: messages without entry, and entries that no message asked for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from formats.message import Record
+from formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
+from rmqtool.store.check.codes import INFO, RECOVER, WARNING
+from rmqtool.store.check.context import Context
+from rmqtool.store.check.queue_state import (
+    BEFORE,
+    CHUNK,
+    EMPTY,
+    FILLER,
+    LAG,
+    OTHER,
+    QueueFile,
+    QueueState,
+    Run,
+    masks,
+)
+from rmqtool.store.commit_log import Damage
+from rmqtool.store.layout import UNIT
+
+Column = np.ndarray[Any, np.dtype[Any]]
+
+
+def finish_queue(ctx: Context, queue: QueueState, furthest: int) -> Iterator[None]:
+    """Tell what is wrong with one queue, once the whole log was compared with it.
+
+    Args:
+        furthest: end of the message that any queue's last entry points to: a clean start dispatches from there on.
+    """
+    bad: set[int] = set()
+    bound = max(queue.end, queue.last_matched + 1)
+    for file in queue.files:
+        yield from _entries(ctx, queue, file, bound, bad)
+        file.segment.release()
+    if queue.last_matched >= queue.end:
+        yield from _holes(ctx, queue)
+    _missing(ctx, queue, furthest, bad)
+    last = queue.files[-1] if queue.files else None
+    if last is not None and not last.used and last.capacity:
+        ctx.found.add("cq-empty-file", ctx.name(last.segment.path), offset=0, **queue.about)
+
+
+# -- entries ----------------------------------------------------------------------------------------------------------
+
+
+def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: set[int]) -> Iterator[None]:
+    """Entries below ``bound`` that are not their message's, and what lies behind it."""
+    inside = max(min(file.used, bound - file.first), 0)
+    live = file.live
+    units = None
+    if inside < file.used:
+        units = _units(file)
+        kind = masks(units[inside : file.used])
+        behind = int(kind.nonzero.sum())
+        first = inside + int(np.flatnonzero(kind.nonzero)[0])
+        ctx.found.add(
+            "cq-stale",
+            ctx.name(file.segment.path),
+            offset=first * UNIT,
+            queueOffset=file.first + first,
+            count=behind,
+            expected="zeros",
+            actual=f"{behind} entries behind the queue's end at {bound}",
+            **queue.about,
+        )
+        physical = units["physical_offset"][inside : file.used]
+        live -= int((kind.valid & ~kind.filler & (physical >= ctx.log.min_offset)).sum())
+    if live == file.matched:
+        return
+    units = _units(file) if units is None else units
+    for start in range(0, inside, CHUNK):
+        part = units[start : min(start + CHUNK, inside)]
+        kind = masks(part)
+        physical = part["physical_offset"].astype(np.int64)
+        rows = np.flatnonzero(kind.valid & ~kind.filler & (physical >= ctx.log.min_offset))
+        behind_end = rows[physical[rows] >= ctx.log_end]
+        if len(behind_end):
+            _behind_end(ctx, queue, file, start + behind_end, physical[behind_end], bad)
+        for row in rows[physical[rows] < ctx.log_end].tolist():
+            _one(ctx, queue, file, start + row, int(physical[row]), bad)
+        yield
+
+
+def _units(file: QueueFile) -> Any:
+    from formats.consume_queue import as_array
+
+    return as_array(file.segment.view())
+
+
+def _behind_end(
+    ctx: Context, queue: QueueState, file: QueueFile, numbers: Column, physical: Column, bad: set[int]
+) -> None:
+    bad.update((file.first + numbers).tolist())
+    ctx.found.many(
+        "cq-no-message",
+        ctx.name(file.segment.path),
+        len(numbers),
+        lambda i: {
+            "offset": int(numbers[i]) * UNIT,
+            "queueOffset": file.first + int(numbers[i]),
+            "expected": f"a message before the log's end at {ctx.log_end}",
+            "actual": str(int(physical[i])),
+        },
+        **queue.about,
+    )
+
+
+def _one(ctx: Context, queue: QueueState, file: QueueFile, number: int, physical: int, bad: set[int]) -> None:
+    """An entry that may not be its message's."""
+    ordinal = file.first + number
+    item = ctx.log.look(physical, crc=False)
+    if isinstance(item, Damage):
+        code, expected, actual = "cq-no-message", "a message", f"{physical}: {item.reason}"
+    else:
+        judged = _judge(queue, item.record, ordinal)
+        if judged is None:
+            return
+        code, expected, actual = judged
+    bad.add(ordinal)
+    ctx.found.add(
+        code,
+        ctx.name(file.segment.path),
+        offset=number * UNIT,
+        queueOffset=ordinal,
+        expected=expected,
+        actual=actual,
+        **queue.about,
+    )
+
+
+def _judge(queue: QueueState, record: Record, ordinal: int) -> tuple[str, str, str] | None:
+    """(code, expected, actual) where a record is not the one that the queue has at this ordinal."""
+    topic, place = record.topic.decode("utf-8", "replace"), f"{queue.topic} queue {queue.queue_id}"
+    says = record.queue_offset
+    if (topic, record.queue_id) != (queue.topic, queue.queue_id):
+        properties = parse(record.properties)
+        names = properties.get(MULTI_DISPATCH, "").split(",")
+        offsets = properties.get(MULTI_QUEUE_OFFSET, "").split(",")
+        own = [offset for name, offset in zip(names, offsets, strict=False) if name == queue.topic]
+        if not own or not own[0].isdecimal() or len(own[0]) > 18:
+            return "cq-other-message", place, f"{topic} queue {record.queue_id}"
+        says = int(own[0])
+    if says != ordinal:
+        return "cq-order", f"message {ordinal}", f"message {says}"
+    return None
+
+
+def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
+    """Runs of invalid units, and of fillers, with entries behind them that are in order."""
+    last, matched = queue.last_matched, sum(file.matched for file in queue.files)
+    for file in queue.files:
+        stop = min(file.capacity, last + 1 - file.first)
+        if stop <= 0:
+            continue
+        units = _units(file)
+        for start in range(0, stop, CHUNK):
+            bad = np.flatnonzero(~masks(units[start : min(start + CHUNK, stop)]).valid)
+            for run in np.split(bad, np.flatnonzero(np.diff(bad) != 1) + 1) if len(bad) else ():
+                first = start + int(run[0])
+                count = len(run)
+                unit = units[first]
+                ctx.found.add(
+                    "cq-hole",
+                    ctx.name(file.segment.path),
+                    offset=first * UNIT,
+                    queueOffset=file.first + first,
+                    count=count,
+                    expected="entries",
+                    actual=f"{count} units that are none, the first ({unit['physical_offset']}, {unit['size']})",
+                    consequence=f"{count} messages of topic {queue.topic} unreachable, and where a start looks at this "
+                    f"file all behind them: the queue ends at {queue.end}, of {matched} messages in it",
+                    **queue.about,
+                )
+            yield
+        del units
+        file.segment.release()
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _missing(ctx: Context, queue: QueueState, furthest: int, bad: set[int]) -> None:
+    """Messages that no entry points to."""
+    runs = queue.runs
+    tail = queue.last_matched
+    # what is dispatched again is appended where the queue ends: right only where nothing older is missing there
+    torn = bool(queue.files) and any(
+        not run.soon and run.first > tail and run.reason not in (BEFORE, FILLER) for run in runs
+    )
+    for run in runs:
+        if run.reason == EMPTY and run.first <= tail:
+            continue  # told as a hole
+        if run.reason == OTHER:
+            # an entry that was told as wrong tells of its message too
+            lost = [o for o in range(run.first, run.first + run.messages) if o not in bad]
+            if not lost:
+                continue
+            run = run._replace(first=lost[0], messages=len(lost))
+        if run.reason == FILLER and run.first >= queue.leading_end:
+            _filler_inside(ctx, queue, run)
+        elif run.reason in (BEFORE, FILLER):
+            _tell(ctx, queue, "cq-starts-late", run)
+        elif run.soon and not torn:
+            _tell(ctx, queue, "cq-behind", run, severity=INFO if run.soon == LAG else WARNING)
+        elif not ctx.aborted and run.physical >= furthest:
+            _tell(ctx, queue, "cq-missing", run, fix=RECOVER)
+        else:
+            _tell(ctx, queue, "cq-missing", run)
+    for (reason, soon), count in queue.overflow.items():
+        code = "cq-starts-late" if reason in (BEFORE, FILLER) else "cq-behind" if soon else "cq-missing"
+        ctx.found.add(code, ctx.name(queue.path), count=count, actual="in many places", **queue.about)
+
+
+def _filler_inside(ctx: Context, queue: QueueState, run: Run) -> None:
+    path, at = queue.place(run.first)
+    ctx.found.add(
+        "cq-hole",
+        ctx.name(path),
+        offset=at,
+        queueOffset=run.first,
+        count=run.messages,
+        expected="entries",
+        actual=f"{run.messages} fillers",
+        consequence=f"{run.messages} messages of topic {queue.topic} unreachable; readers skip to the next log file",
+        **queue.about,
+    )
+
+
+def _tell(ctx: Context, queue: QueueState, code: str, run: Run, **about: Any) -> None:
+    path, at = queue.place(run.first)
+    end = run.first + run.messages - 1
+    words = {
+        "cq-missing": f"{run.messages} messages of topic {queue.topic} unreachable",
+        "cq-starts-late": f"{run.messages} messages of topic {queue.topic} unreachable although the log has them",
+        "cq-behind": f"{run.messages} messages of topic {queue.topic} appear at the next start",
+    }
+    ctx.found.add(
+        code,
+        ctx.name(path),
+        offset=at,
+        queueOffset=run.first,
+        count=run.messages,
+        expected=f"entries {run.first} to {end}, the first for physical offset {run.physical}",
+        actual={BEFORE: "the queue begins later", FILLER: "fillers", EMPTY: "zeros"}.get(run.reason, "no entry"),
+        consequence=words[code],
+        **about,
+        **queue.about,
+    )

@@ -1,0 +1,29 @@
+"""Consume-queue extensions by themselves: every unit whole."""
+
+import os
+
+from formats.consume_queue_ext import Unit, units
+from formats.endings import Ending
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.check.context import Context
+from rmqtool.store.check.files import check_files
+from rmqtool.store.segments import Segments, common_size
+
+
+def check_extension(ctx: Context) -> None:
+    """Check every file below ``consumequeue_ext``."""
+    for topic, queue_id, path in ctx.layout.queue_dirs("consumequeue_ext"):
+        about = {"topic": topic, "queueId": queue_id}
+        try:
+            segments = Segments.of([path])
+            size = ctx.layout.conf.sizes.get("mappedFileSizeConsumeQueueExt") or common_size(segments)
+            if size:
+                check_files(ctx, segments, size, topic, queue_id)
+            for segment in segments:
+                for at, unit in units(segment.view()):
+                    if not isinstance(unit, Unit) and unit.ending in (Ending.DAMAGED, Ending.CUT):
+                        name = ctx.name(segment.path)
+                        ctx.found.add("ext-damage", name, offset=at, expected="a unit", actual=unit.reason, **about)
+                segment.release()
+        except UnreadableStore as err:
+            ctx.found.add("file-unreadable", ctx.name(os.path.join(path)), actual=str(err), **about)

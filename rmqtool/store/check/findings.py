@@ -1,0 +1,113 @@
+"""What ``check`` reports, and the collector that keeps floods of one kind apart from the rest."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rmqtool.store.check.codes import CODES
+
+DETAILS = 20  # findings of one code, file and queue that are told one by one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be, or that stands for ``count`` alike.
+
+    Attributes:
+        code: key of :data:`rmqtool.store.check.codes.CODES`.
+        severity: ``error``, ``warning`` or ``info``.
+        file: relative to the store, or absolute where it lies outside.
+        offset: byte in the file; None where the file as a whole is meant, or several places.
+        count: how many places, messages or entries this stands for; the sum over all findings of a code is exact.
+        consequence: what it does to messages and the broker.
+        fix: the command that mends it, or words.
+    """
+
+    code: str
+    severity: str
+    file: str
+    offset: int | None = None
+    topic: str | None = None
+    queueId: int | None = None
+    queueOffset: int | None = None
+    count: int = 1
+    expected: str | None = None
+    actual: str | None = None
+    consequence: str = ""
+    fix: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+FINDING_FIELDS = tuple(Finding.__dataclass_fields__)
+_Group = tuple[str, str, str, str | None, int | None]
+
+
+class Collector:
+    """Takes findings from the checks; hands them on in order, at most :data:`DETAILS` of a group one by one.
+
+    A group is a code, severity, file, topic and queue. What comes beyond is counted, and told in one finding last.
+
+    Args:
+        details: findings of a group that are told one by one.
+    """
+
+    def __init__(self, details: int = DETAILS) -> None:
+        self._details = details
+        self._told: Counter[_Group] = Counter()
+        self._more: Counter[_Group] = Counter()
+        self._waiting: list[Finding] = []
+
+    def add(self, code: str, file: str, **about: Any) -> None:
+        """One finding; what ``about`` leaves out comes from the code."""
+        kind = CODES[code]
+        about.setdefault("severity", kind.severity)
+        about.setdefault("consequence", kind.broker)
+        about.setdefault("fix", kind.fix)
+        for name in ("expected", "actual"):
+            if about.get(name) is not None:
+                about[name] = str(about[name])
+        finding = Finding(code=code, file=file, **about)
+        group = (code, finding.severity, file, finding.topic, finding.queueId)
+        if self._told[group] < self._details:
+            self._told[group] += 1
+            self._waiting.append(finding)
+        else:
+            self._more[group] += finding.count
+
+    def many(self, code: str, file: str, places: int, detail: Callable[[int], dict[str, Any]], **about: Any) -> None:
+        """``places`` findings of one group; ``detail(i)`` says what is particular to one, and is asked for few only."""
+        kind = CODES[code]
+        severity = about.setdefault("severity", kind.severity)
+        group = (code, severity, file, about.get("topic"), about.get("queueId"))
+        told = min(places, max(self._details - self._told[group], 0))
+        for i in range(told):
+            self.add(code, file, **about, **detail(i))
+        if places > told:
+            self._more[group] += places - told
+
+    def drain(self) -> Iterator[Finding]:
+        """What has come since the last call."""
+        waiting, self._waiting = self._waiting, []
+        yield from waiting
+
+    def rest(self) -> Iterator[Finding]:
+        """One finding for each group that was too large to be told one by one."""
+        yield from self.drain()
+        for (code, severity, file, topic, queue_id), count in self._more.items():
+            kind = CODES[code]
+            yield Finding(
+                code=code,
+                severity=severity,
+                file=file,
+                topic=topic,
+                queueId=queue_id,
+                count=count,
+                actual=f"{count} more like those before",
+                consequence=kind.broker,
+                fix=kind.fix,
+            )
+        self._more.clear()

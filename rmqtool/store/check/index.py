@@ -1,0 +1,230 @@
+"""The index against the commit log, and every index file by itself.
+
+Entries lie in the order of the log, in blocks whose lowest and highest physical offset are kept: so each stretch of the
+log finds its entries without reading the others, also where a damaged one points far away.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_header, slot_at
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.check.chains import check_chains, used_entries
+from rmqtool.store.check.code import RECOVER
+from rmqtool.store.check.context import Context
+from rmqtool.store.check.log import Stretch
+from rmqtool.store.index_files import BadIndex, IndexView, geometry_of, open_index
+from rmqtool.store.segments import list_dir, map_file
+
+Column = np.ndarray[Any, np.dtype[Any]]
+BLOCK = 4096
+_AT_SECONDS = 12
+_INT_MAX = 2**31 - 1
+
+
+class _File:
+    """One index file: its entries, and the reach of each block of them.
+
+    The header's count may be wrong; what is not zero counts, and a wrong header is told once.
+
+    Attributes:
+        moot: the next start removes the file and builds it anew.
+    """
+
+    def __init__(self, ctx: Context, view: IndexView, name: str) -> None:
+        self.view, self.name = view, name
+        self.header, self.slots = view.header, view.slots
+        self.moot = ctx.aborted and view.header.end_timestamp > ctx.checkpoint.index_msg_timestamp
+        table = entries_array(view.view, view.slots)[: view.entries]
+        self.table = table[: used_entries(table)]
+        blocks = range(1, len(self.table), BLOCK)
+        self.low = np.empty(len(blocks), np.int64)
+        self.high = np.empty(len(blocks), np.int64)
+        for number, start in enumerate(blocks):
+            offsets = self.table["physical_offset"][start : start + BLOCK]
+            self.low[number], self.high[number] = offsets.min(), offsets.max()
+
+    def between(self, first: int, stop: int) -> Iterator[tuple[Column, Column]]:
+        """(numbers, entries) of entries that point into [first, stop), a block at a time."""
+        for block in np.flatnonzero((self.low < stop) & (self.high >= first)).tolist():
+            start = 1 + block * BLOCK
+            part = self.table[start : start + BLOCK]
+            offsets = part["physical_offset"]
+            rows = np.flatnonzero((offsets >= first) & (offsets < stop))
+            if len(rows):
+                yield start + rows, part[rows]
+
+
+class IndexCheck:
+    """All index files. :meth:`load`, then :meth:`take` for every stretch of the log, then :meth:`finish`."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.enabled = ctx.layout.conf.flag("messageIndexEnable", True)
+        self.files: list[_File] = []
+        self._all_read = True
+        self._next = 0  # physical offset up to which the log was compared
+        self._missing = 0  # keys of the run of messages without entries that is being met
+        self._missing_from = self._missing_to = 0
+        self._keys_seen = False
+
+    def load(self) -> Iterator[None]:
+        """Open every file and check it by itself."""
+        ctx = self.ctx
+        for entry in list_dir(ctx.layout.path("index")):
+            if not (entry.name.isdecimal() and entry.is_file()):
+                ctx.found.add("file-ignored", ctx.name(entry.path))
+        try:
+            views = list(open_index(ctx.layout))
+        except UnreadableStore as err:
+            ctx.found.add("file-unreadable", "index", actual=str(err))
+            self._all_read = False
+            return
+        for view in reversed(views):
+            name = ctx.name(view.path)
+            if isinstance(view, BadIndex):
+                view = self._by_the_others(view)
+            if isinstance(view, BadIndex):
+                ctx.found.add("index-unreadable", name, actual=view.reason)
+                self._all_read = False
+                continue
+            size = slot_at(view.slots) + ENTRY_SIZE * view.entries
+            if view.slots > 1 and len(view.view) != size:
+                actual = f"{len(view.view)} bytes"
+                ctx.found.add("file-size", name, severity="warning", expected=f"{size} bytes", actual=actual)
+                if slot_at(view.slots) > len(view.view):
+                    self._all_read = False
+                    continue
+            file = _File(ctx, view, name)
+            yield from check_chains(ctx, view, name, file.table, moot=file.moot)
+            if len(file.table) > 1:
+                self.files.append(file)
+            yield
+        self._next = max(ctx.log.min_offset, 0)
+
+    def _by_the_others(self, bad: BadIndex) -> IndexView | BadIndex:
+        """A file too damaged to tell its numbers of slots and entries has those of the other files."""
+        slots, entries = geometry_of(self.ctx.layout)
+        view = memoryview(map_file(bad.path))
+        if len(view) != file_size(slots, entries):
+            return bad
+        return IndexView(bad.path, view, read_header(view), slots, entries)
+
+    def take(self, stretch: Stretch) -> None:
+        """Compare the keys of consecutive records with the entries that point to them, and before them."""
+        if not self.enabled:
+            return
+        batch, position = stretch.batch, stretch.position
+        stop = int(position[-1] + batch.size[-1])
+        keys = position[batch.key_row], batch.key_hash
+        self._keys_seen = self._keys_seen or len(batch.key_row) > 0
+        seen = np.zeros(len(batch.key_row), bool)
+        wanted = _combined(*keys)
+        order = np.argsort(wanted, kind="stable")
+        ordered = wanted[order]
+        for file in self.files:
+            for numbers, entries in file.between(self._next, stop):
+                offsets = entries["physical_offset"].astype(np.int64)
+                has = _combined(offsets, entries["key_hash"].astype(np.int64))
+                at = np.searchsorted(ordered, has)
+                at[at >= len(ordered)] = 0
+                good = ordered[at] == has if len(ordered) else np.zeros(len(has), bool)
+                seen |= np.isin(wanted, has[good])
+                rows = np.searchsorted(position, offsets)
+                rows[rows >= len(position)] = 0
+                record = position[rows] == offsets
+                self._times(file, numbers[good], entries[good], batch.store_timestamp[rows[good]])
+                self._strangers(file, numbers[~good], entries[~good], record[~good])
+        self._next = stop
+        if self._all_read and self.files:
+            self._note_missing(keys[0], seen)
+
+    def _times(self, file: _File, numbers: Column, entries: Column, times: Column) -> None:
+        # the first entry of a file is reckoned from the end of the file before it
+        rest = numbers > 1
+        begin = file.header.begin_timestamp
+        expected = np.clip((times[rest] - begin) // 1000, 0, _INT_MAX) if begin > 0 else np.zeros(rest.sum(), np.int64)
+        actual = entries["seconds"][rest].astype(np.int64)
+        wrong = np.flatnonzero(actual != expected)
+        if len(wrong):
+            places = numbers[rest][wrong]
+            self.ctx.found.many(
+                "index-time",
+                file.name,
+                len(wrong),
+                lambda i: {
+                    "offset": entry_at(file.slots, int(places[i])) + _AT_SECONDS,
+                    "expected": f"{expected[wrong[i]]} s",
+                    "actual": f"{actual[wrong[i]]} s",
+                },
+            )
+
+    def _strangers(self, file: _File, numbers: Column, entries: Column, record: Column) -> None:
+        """Entries that are no key of a message here: of a message with other keys, or of none."""
+        for code, chosen, expected in (
+            ("index-entry", record, "the hash of a key of its message"),
+            ("index-ghost", ~record, "the position of a message"),
+        ):
+            self._tell(code, file, numbers[chosen], entries[chosen], expected)
+
+    def _tell(self, code: str, file: _File, numbers: Column, entries: Column, expected: str) -> None:
+        if not len(numbers):
+            return
+        self.ctx.found.many(
+            code,
+            file.name,
+            len(numbers),
+            lambda i: {
+                "offset": entry_at(file.slots, int(numbers[i])),
+                "expected": expected,
+                "actual": f"hash {entries['key_hash'][i]}, physical offset {entries['physical_offset'][i]}",
+            },
+            **({"fix": RECOVER} if file.moot else {}),
+        )
+
+    def _note_missing(self, offsets: Column, seen: Column) -> None:
+        cuts = np.flatnonzero(np.diff(seen)) + 1
+        for part in np.split(np.arange(len(seen)), cuts) if len(seen) else ():
+            if seen[part[0]]:
+                self._end_run()
+                continue
+            if not self._missing:
+                self._missing_from = int(offsets[part[0]])
+            self._missing += len(part)
+            self._missing_to = int(offsets[part[-1]])
+
+    def _end_run(self) -> None:
+        if not self._missing:
+            return
+        start, ctx = self.ctx.redispatch_from, self.ctx
+        count, self._missing = self._missing, 0
+        code = "index-behind" if start is not None and self._missing_from >= start else "index-missing"
+        ctx.found.add(
+            code,
+            "index",
+            count=count,
+            actual=f"no entries for the messages at physical offsets {self._missing_from} to {self._missing_to}",
+            consequence=f"{count} keys are not found" + (" until the next start" if code == "index-behind" else ""),
+        )
+
+    def finish(self) -> Iterator[None]:
+        """What the log cannot tell: entries behind its end, and that there is no index at all."""
+        self._end_run()
+        if not self.enabled:
+            return
+        for file in self.files if not self.ctx.log_absent else ():
+            for numbers, entries in file.between(self._next, 2**63 - 1):
+                self._tell("index-ghost", file, numbers, entries, f"an offset before the log's end at {self._next}")
+                yield
+        if not self.files and self._all_read and self._keys_seen:
+            self.ctx.found.add("index-absent", "index")
+
+
+def _combined(offsets: Column, hashes: Column) -> Column:
+    """Offset and hash in one number, which sorts fast.
+
+    Two pairs share one only where multiples of the constant come within 2**31 of each other: not in practice.
+    """
+    return offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + hashes.astype(np.uint64)

@@ -1,0 +1,254 @@
+"""One pass through the commit log: every record by itself, and batches of records for the checks across files."""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from formats.endings import Ending
+from formats.message import End, Record, read
+from rmqtool.store.check.context import Context
+from rmqtool.store.check.files import check_files
+from rmqtool.store.check.records import Columns, RecordCheck, columns_of
+from rmqtool.store.commit_log import next_record
+from rmqtool.store.dispatch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk
+from rmqtool.store.segments import Segment
+from rmqtool.store.transaction import has_bytes
+
+_WINDOW = 16 << 20  # bytes walked before their pages are given back
+Column = np.ndarray[Any, np.dtype[Any]]
+
+
+class Stretch(NamedTuple):
+    """Consecutive records, and what the checks across files need to know of them.
+
+    Attributes:
+        batch: what dispatch would make of them.
+        position: where each record really lies, whatever it says of itself; int64, ascending.
+        inner: positions of inner batches, which have an entry of another kind.
+        epoch: changes where damage or a gap lies between this stretch and the one before it.
+    """
+
+    batch: Batch
+    position: Column
+    inner: Column
+    epoch: int
+
+
+class _Damage(NamedTuple):
+    code: str
+    path: str
+    at: int
+    number: int  # of the file
+    records_before: int  # of the log, itself included
+    about: dict[str, Any]
+
+
+class LogCheck:
+    """Reads the log once, front to back.
+
+    Args:
+        ctx: shared state; its ``log_end`` and ``last_timestamp`` are set when :meth:`run` is through.
+        take: gets every stretch of records, in order.
+    """
+
+    def __init__(self, ctx: Context, take: Callable[[Stretch], None]) -> None:
+        self.ctx, self._take = ctx, take
+        self._records = 0
+        self._epoch = 0
+        self._damages: list[_Damage] = []
+        self._record_check = RecordCheck(ctx)
+        self._builder = BatchBuilder(ctx.levels, light_queues=ctx.light)
+
+    def run(self) -> Iterator[None]:
+        """Check; yields now and then, so that findings can be handed on."""
+        ctx = self.ctx
+        log = ctx.log
+        files = log.segments.files
+        check_files(ctx, log.segments, log.file_size)
+        last_used = self._last_used(files)
+        for number, file in enumerate(files):
+            if number and file.base != files[number - 1].end:
+                self._epoch += 1
+            if number > last_used:
+                if (stop := has_bytes(file.path, 0, file.size)) > 0:
+                    ctx.found.add("log-stale", ctx.name(file.path), offset=0, actual=f"bytes up to {stop}")
+                continue
+            yield from self._file(file, number, last=number == last_used)
+            file.release()
+        self._tell_damage()
+        ctx.last_timestamp = self._record_check.last_timestamp
+
+    @staticmethod
+    def _last_used(files: list[Segment]) -> int:
+        """Number of the last file that holds a record, or an end-of-file blank; -1 without any."""
+        for number in range(len(files) - 1, -1, -1):
+            file = files[number]
+            view = file.view()
+            try:
+                first = read(view, 0, file.size, crc=False)
+                if isinstance(first, Record) or first.ending is Ending.FILLER:
+                    return number
+                used = has_bytes(file.path, 0, file.size)
+                if used and next_record(view, file.base, 0, used) < used:
+                    return number
+            finally:
+                file.release()
+        return -1
+
+    def _file(self, file: Segment, number: int, *, last: bool) -> Iterator[None]:
+        view, at, name = file.view(), 0, self.ctx.name(file.path)
+        forgotten = 0
+        while at < file.size:
+            end = yield from self._stretch(file, at)
+            at = end.at
+            if at > forgotten + _WINDOW:
+                file.forget(forgotten, at)
+                forgotten = at
+            if end.ending is Ending.CLEAN:
+                break
+            if end.ending is Ending.FILLER:
+                size = int.from_bytes(view[at : at + 4], "big", signed=True)
+                if size not in (0, file.size - at):
+                    self.ctx.found.add("log-blank-size", name, offset=at, expected=file.size - at, actual=size)
+                break
+            again = read(view, at, file.size, crc=False)
+            if isinstance(again, Record):
+                self._crc(file, number, at, again, end)
+                at += again.total_size
+                continue
+            found = next_record(view, file.base, at + 1, file.size)
+            if found >= file.size:
+                self._tail(file, number, end, last=last)
+                break
+            self._damaged("log-damage", file, number, at, found - at, end.reason)
+            at = found
+            yield
+
+    def _crc(self, file: Segment, number: int, at: int, record: Record, end: End) -> None:
+        """A record with a wrong body is one to everyone else: its entries are no damage of their own."""
+        words = end.reason.removeprefix("body CRC is ")
+        actual, _, expected = words.partition(", the record says ")
+        about = {
+            "topic": record.topic.decode("utf-8", "replace"),
+            "queueId": record.queue_id,
+            "queueOffset": record.queue_offset,
+            "expected": expected,
+            "actual": actual,
+        }
+        self._damages.append(_Damage("log-crc", file.path, at, number, self._records + 1, about))
+        self._builder.add(record)
+        self._hand_on(file, at, columns_of([(at, record)]), self._builder.take())
+
+    def _tail(self, file: Segment, number: int, end: End, *, last: bool) -> None:
+        """What follows a file's last record when nothing behind it in the file is one."""
+        at, name, found = end.at, self.ctx.name(file.path), self.ctx.found
+        stop = has_bytes(file.path, at, file.size)
+        if not last:
+            code = "log-damage" if stop > at else "log-blank-missing"
+            self._damaged(code, file, number, at, file.size - at, end.reason)
+        elif stop > at and end.ending is Ending.UNWRITTEN:
+            view = file.view()
+            first = at
+            while not any(view[first : first + 4096]):
+                first += 4096
+            first += next(i for i, byte in enumerate(view[first : first + 4096]) if byte)
+            found.add(
+                "log-stale", name, offset=first, expected=f"zeros from byte {at} on", actual=f"bytes up to {stop}"
+            )
+        elif stop > at:
+            found.add("log-torn", name, offset=at, expected="a whole record, or zeros", actual=end.reason)
+
+    def _damaged(self, code: str, file: Segment, number: int, at: int, length: int, reason: str) -> None:
+        self._epoch += 1
+        about = {
+            "expected": "an end-of-file blank" if code == "log-blank-missing" else "a record",
+            "actual": f"{length} bytes passed over: {reason}",
+        }
+        self._damages.append(_Damage(code, file.path, at, number, self._records, about))
+
+    def _tell_damage(self) -> None:
+        """Damage is told when it is known how much lies behind it."""
+        for damage in self._damages:
+            self.ctx.found.add(
+                damage.code,
+                self.ctx.name(damage.path),
+                offset=damage.at,
+                consequence=self._cut_words(damage, self._records - damage.records_before),
+                **damage.about,
+            )
+        self._damages.clear()
+
+    def _cut_words(self, damage: _Damage, behind: int) -> str:
+        how_many = f"{behind} messages behind it"
+        if damage.number >= self.ctx.start_number:
+            return f"a broker's next start ends the log here and cuts off {how_many}"
+        if damage.code == "log-crc":
+            return "the next start does not look here; consumers get the damaged body"
+        return f"the next start does not look here; what it held is lost, {how_many} stay"
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _stretch(self, file: Segment, at: int) -> Generator[None, None, End]:
+        """Records from ``at`` to the first place that is none, and that place."""
+        if is_bulk(file.view(), at, file.size):
+            return (yield from self._bulk(file, at))
+        return (yield from self._plain(file, at))
+
+    def _plain(self, file: Segment, at: int) -> Generator[None, None, End]:
+        view, size = file.view(), file.size
+        rows: list[tuple[int, Record]] = []
+        start = at
+        while isinstance(item := read(view, at, size), Record):
+            self._builder.add(item)
+            rows.append((at, item))
+            at += item.total_size
+            if len(rows) >= BATCH_RECORDS or at - start >= _WINDOW:
+                self._hand_on(file, start, columns_of(rows), self._builder.take())
+                rows, start = [], at
+                yield
+        if rows:
+            self._hand_on(file, start, columns_of(rows), self._builder.take())
+        return item
+
+    def _bulk(self, file: Segment, at: int) -> Generator[None, None, End]:
+        from rmqtool.store.bulk_dispatch import BulkBuilder
+        from rmqtool.store.scan import scan
+
+        view = file.view()
+        builder = BulkBuilder(view, self._builder)
+        scanned = scan(view, at, file.size)
+        inner: list[Column] = []
+        start = at
+        while True:
+            try:
+                part = next(scanned)
+            except StopIteration as stop:
+                end: End = stop.value
+                break
+            columns = Columns(*(getattr(part.rows, name) for name in Columns._fields))
+            inner.append(self._look_at(file, columns))
+            for batch in builder.add(part):
+                start = self._give(file, start, batch, inner)
+                yield
+        if len(builder):
+            self._give(file, start, builder.take(), inner)
+        return end
+
+    def _give(self, file: Segment, start: int, batch: Batch, inner: list[Column]) -> int:
+        ends = start + np.cumsum(batch.size)
+        position = file.base + ends - batch.size
+        self._take(Stretch(batch, position, np.concatenate(inner) if inner else position[:0], self._epoch))
+        del inner[:-1]  # the last part may lie in the next batch too
+        self._advance(file, int(ends[-1]), len(batch))
+        return int(ends[-1])
+
+    def _hand_on(self, file: Segment, start: int, columns: Columns, batch: Batch) -> None:
+        self._give(file, start, batch, [self._look_at(file, columns)])
+
+    def _look_at(self, file: Segment, columns: Columns) -> Column:
+        return self._record_check.check(file, columns)
+
+    def _advance(self, file: Segment, end: int, records: int) -> None:
+        self.ctx.log_end = file.base + end
+        self._records += records

@@ -1,0 +1,112 @@
+"""abort, lock, checkpoint, interrupted runs, and parts that check does not look into."""
+
+import os
+
+from formats import checkpoint
+from formats.rocksdb import describe
+from rmqtool.errors import RmqError
+from rmqtool.store.check.codes import INFO
+from rmqtool.store.check.context import Context
+from rmqtool.store.lock import holder
+from rmqtool.store.segments import list_dir
+from rmqtool.store.transaction import unfinished
+
+_KNOWN = {
+    "commitlog",
+    "consumequeue",
+    "consumequeue_ext",
+    "batchconsumequeue",
+    "index",
+    "checkpoint",
+    "abort",
+    "abort.bak",
+    "lock",
+    "config",
+    "timerwheel",
+    "timerlog",
+    "compaction",
+    "epochFileCheckpoint",
+    "epochFileCheckpoint.bak",
+    "brokerIdentity",
+    "brokerIdentity-temp",
+    "kvStore",
+    "tiered_index_file",
+    "transaction",
+    "timercheck",
+}
+_UNCHECKED = {
+    "batchconsumequeue": "batch consume queues",
+    "timerwheel": "the timer wheel",
+    "timerlog": "the timer log",
+    "compaction": "compaction logs",
+    "kvStore": "a RocksDB database",
+    "tiered_index_file": "the tiered index",
+}
+
+
+def check_marks(ctx: Context) -> None:
+    """What stands beside the data."""
+    found, layout = ctx.found, ctx.layout
+    if (pid := holder(layout.root)) is not None:
+        who = f"process {pid}" if pid else "a process of another machine"
+        found.add("store-in-use", "lock", actual=f"held by {who}")
+    if unfinished(layout.root) is not None:
+        found.add("recovery-unfinished", ctx.name(layout.root + ".rmqtool"))
+    if layout.aborted:
+        about = {"severity": INFO} if pid is not None else {}
+        found.add("abort-present", "abort", **about)
+    for entry in list_dir(layout.root):
+        if entry.name in _UNCHECKED:
+            found.add("not-checked", entry.name, actual=_UNCHECKED[entry.name])
+        elif entry.name.startswith("dledger-"):
+            found.add("not-checked", entry.name, actual="a DLedger log, and queues and index that point into it")
+        elif entry.name not in _KNOWN and entry.path not in layout.commit_log_paths:
+            found.add("file-ignored", entry.name)
+
+
+def queues_are_files(ctx: Context) -> bool:
+    """Whether queues are plain files over a plain log, and not a database or over a DLedger log; tells if not."""
+    if any(entry.name.startswith("dledger-") for entry in list_dir(ctx.layout.root)):
+        return False
+    entries = list_dir(ctx.layout.path("consumequeue"))
+    names = [entry.name for entry in entries if entry.is_file()]
+    database = describe(names, "consumequeue") is not None
+    if database:
+        ctx.found.add("not-checked", "consumequeue", actual="queues in a RocksDB database")
+    for name in () if database else names:
+        ctx.found.add("file-ignored", os.path.join("consumequeue", name))
+    return not database or bool(ctx.layout.queue_dirs())
+
+
+def check_checkpoint(ctx: Context, index_end: int | None) -> None:
+    """The checkpoint against what the log holds.
+
+    Args:
+        index_end: highest end time of the index files; None without any.
+    """
+    found, name = ctx.found, "checkpoint"
+    try:
+        data = ctx.layout.checkpoint()
+    except RmqError as err:
+        found.add("file-unreadable", name, actual=str(err))
+        return
+    if data is None:
+        found.add("checkpoint-missing", name)
+        return
+    point = checkpoint.parse(data)
+    if len(data) != checkpoint.SIZE:
+        found.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
+    elif ctx.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
+        found.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
+    if ctx.log_absent:
+        return
+    last = ctx.last_timestamp
+    ahead = [
+        (0, "log", point.physic_msg_timestamp, last),
+        (8, "queues", point.logics_msg_timestamp, last),
+        (16, "index", point.index_msg_timestamp, index_end if index_end is not None else last),
+    ]
+    for at, what, says, highest in ahead:
+        if says > (highest or 0) and (highest is not None or what != "index"):
+            expected = f"{what}: at most {highest}" if highest is not None else f"{what}: 0, for there is no message"
+            found.add("checkpoint-ahead", name, offset=at, expected=expected, actual=says)

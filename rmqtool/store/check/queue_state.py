@@ -1,0 +1,198 @@
+"""One consume queue as the check sees it: a summary of each file, and what the log said of it so far."""
+
+from collections import Counter, OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from formats.consume_queue import FILLER_SIZE, as_array, read
+from rmqtool.store.layout import UNIT
+from rmqtool.store.segments import Segment, Segments
+
+Column = np.ndarray[Any, np.dtype[Any]]
+Units = np.ndarray[Any, np.dtype[Any]]
+CHUNK = 1 << 16
+_OPEN_FILES = 1024  # mapped at once: a process may map 65,530
+_RUNS = 2000  # told apart in one queue; what comes beyond is only counted
+
+BEFORE, BEHIND, EMPTY, FILLER, OTHER = "before", "behind", "empty", "filler", "other"
+NEVER, SOON, LAG = range(3)  # what a start does: nothing; makes the entry again; makes it, as after any unclean stop
+
+
+class Masks(NamedTuple):
+    """Which of some units are what; bool arrays."""
+
+    valid: Column  # the broker takes it for an entry; fillers are valid
+    filler: Column
+    nonzero: Column
+
+
+def masks(units: Units) -> Masks:
+    """What each unit is."""
+    physical, size, tags = units["physical_offset"], units["size"], units["tags_code"]
+    return Masks(
+        (physical >= 0) & (size > 0),
+        (physical == 0) & (size == FILLER_SIZE) & (tags == 0),
+        (physical != 0) | (size != 0) | (tags != 0),
+    )
+
+
+class QueueFile:
+    """One file: where its units are, and how many of them messages were found for.
+
+    Attributes:
+        first: ordinal of its first unit.
+        capacity: units that it has room for.
+        prefix: valid units before the first invalid one.
+        used: units up to the last one that is not zero.
+        live: entries, no fillers, whose physical offset is not below the beginning of the log.
+        low, high: their lowest and highest physical offset.
+        leading: fillers that it begins with.
+        matched: entries that a message was found for, at the place that the message says.
+        last_matched: highest ordinal of them; -1 without any.
+        first_live: number in the file of the first live entry; None without any.
+    """
+
+    def __init__(self, segment: Segment, min_physical: int) -> None:
+        self.segment = segment
+        self.first = segment.base // UNIT
+        self.prefix = self.used = self.live = self.leading = self.matched = 0
+        self.low, self.high = 2**63 - 1, -1
+        self.last_matched = -1
+        self.first_live: int | None = None
+        units = as_array(segment.view())
+        self.capacity = len(units)
+        whole = leading = True
+        for start in range(0, len(units), CHUNK):
+            part = units[start : start + CHUNK]
+            kind = masks(part)
+            used = np.flatnonzero(kind.nonzero)
+            if len(used):
+                self.used = start + int(used[-1]) + 1
+            if whole:
+                bad = np.flatnonzero(~kind.valid)
+                whole = not len(bad)
+                self.prefix += len(part) if whole else int(bad[0])
+            if leading:
+                other = np.flatnonzero(~kind.filler)
+                leading = not len(other)
+                self.leading += len(part) if leading else int(other[0])
+            rows = np.flatnonzero(kind.valid & ~kind.filler & (part["physical_offset"] >= min_physical))
+            physical = part["physical_offset"][rows]
+            if len(rows):
+                self.first_live = start + int(rows[0]) if self.first_live is None else self.first_live
+                self.live += len(physical)
+                self.low, self.high = min(self.low, int(physical.min())), max(self.high, int(physical.max()))
+        del units
+        segment.release()
+
+
+class Run(NamedTuple):
+    """Consecutive messages of a queue that no entry points to, for one reason."""
+
+    reason: str
+    soon: int  # NEVER, SOON or LAG
+    first: int  # queue offset
+    physical: int  # of the first one
+    messages: int
+
+
+class OpenFiles:
+    """Keeps the mappings of the files that were used last."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Segment, None] = OrderedDict()
+
+    def units(self, file: QueueFile) -> Units:
+        """All units of a file."""
+        segment = file.segment
+        self._open[segment] = None
+        self._open.move_to_end(segment)
+        if len(self._open) > _OPEN_FILES:
+            self._open.popitem(last=False)[0].release()
+        return as_array(segment.view())
+
+
+class QueueState:
+    """A queue.
+
+    Attributes:
+        next_ordinal: after the last message of it in the log; None before the first one.
+        epoch: of the log when that message was met.
+        runs: messages without an entry.
+        overflow: how many more, by reason and whether they come soon.
+    """
+
+    def __init__(self, topic: str, queue_id: int, path: str, file_size: int) -> None:
+        self.topic, self.queue_id, self.path, self.file_size = topic, queue_id, path, file_size
+        self.files: list[QueueFile] = []
+        self.firsts: Column = np.empty(0, np.int64)
+        self.next_ordinal: int | None = None
+        self.epoch = 0
+        self.runs: list[Run] = []
+        self.overflow: Counter[tuple[str, int]] = Counter()
+
+    def load(self, segments: Segments, min_physical: int) -> None:
+        """Summarise the files; an unreadable one raises UnreadableStore."""
+        files = [QueueFile(segment, min_physical) for segment in segments]
+        self.files = sorted(files, key=lambda file: file.first)
+        self.firsts = np.array([file.first for file in self.files], np.int64)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """As findings say which queue it is."""
+        return {"topic": self.topic, "queueId": self.queue_id}
+
+    @property
+    def end(self) -> int:
+        """Ordinal of the first invalid unit, or after the last file: where readers find the queue's end."""
+        end = 0
+        for file in self.files:
+            end = file.first + file.prefix
+            if file.prefix < file.capacity:
+                break
+        return end
+
+    @property
+    def begin(self) -> int:
+        """Ordinal of the first entry whose message is not below the beginning of the log; the end without any."""
+        live = (file.first + file.first_live for file in self.files if file.first_live is not None)
+        return next(live, self.end)
+
+    @property
+    def first_tags(self) -> int | None:
+        """Tags code of the entry at :attr:`begin`; None without any."""
+        for file in self.files:
+            if file.first_live is not None:
+                entry = read(file.segment.view(), file.first_live * UNIT)
+                file.segment.release()
+                return entry.tags_code
+        return None
+
+    @property
+    def last_matched(self) -> int:
+        """Highest ordinal at which a message's own entry stands; -1 without any."""
+        return max((file.last_matched for file in self.files), default=-1)
+
+    @property
+    def leading_end(self) -> int:
+        """Ordinal after the fillers that the queue begins with."""
+        return self.files[0].first + self.files[0].leading if self.files else 0
+
+    def place(self, ordinal: int) -> tuple[str, int]:
+        """(path, byte) of the entry with an ordinal, whether or not there is such a file."""
+        at = max(ordinal, 0) * UNIT
+        return f"{self.path}/{at - at % self.file_size:020d}", at % self.file_size
+
+    def lose(self, reason: str, soon: int, ordinals: Column, physical: Column) -> None:
+        """Note messages without an entry, in ascending order."""
+        cuts = np.flatnonzero(np.diff(ordinals) != 1) + 1
+        for part, offsets in zip(np.split(ordinals, cuts), np.split(physical, cuts), strict=True):
+            first, count = int(part[0]), len(part)
+            last = self.runs[-1] if self.runs else None
+            if last and (last.reason, last.soon) == (reason, soon) and last.first + last.messages == first:
+                self.runs[-1] = last._replace(messages=last.messages + count)
+            elif len(self.runs) < _RUNS:
+                self.runs.append(Run(reason, soon, first, int(offsets[0]), count))
+            else:
+                self.overflow[reason, soon] += count

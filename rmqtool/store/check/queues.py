@@ -1,0 +1,261 @@
+"""The commit log against the consume queues: every message at its place, as it should be.
+
+Messages are compared by position: message ``q`` of a queue must be what entry ``q`` says. So nothing is remembered of a
+message that is in order, and entries that no message asked for are looked at in a second pass
+(:mod:`rmqtool.store.check.entries`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from formats.consume_queue import read
+from formats.message import SCHEDULE_TOPIC
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.check.context import LIGHT_PREFIX, Context
+from rmqtool.store.check.entries import finish_queue
+from rmqtool.store.check.files import check_files
+from rmqtool.store.check.log import Stretch
+from rmqtool.store.check.queue_state import (
+    BEFORE,
+    BEHIND,
+    EMPTY,
+    FILLER,
+    LAG,
+    NEVER,
+    OTHER,
+    SOON,
+    Masks,
+    OpenFiles,
+    QueueState,
+    masks,
+)
+from rmqtool.store.check.tags import TagCheck
+from rmqtool.store.layout import UNIT, is_path_name
+from rmqtool.store.segments import Segments
+
+_DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+Column = np.ndarray[Any, np.dtype[Any]]
+
+
+class QueueCheck:
+    """All consume queues of the store. :meth:`load`, then :meth:`take` for every stretch, then :meth:`finish`."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.queues: dict[tuple[str, int], QueueState] = {}
+        self._file_size = ctx.layout.queue_size()
+        self._open = OpenFiles()
+        self._tags = TagCheck(ctx)
+        self._unnamed: Counter[str] = Counter()
+
+    def load(self) -> Iterator[None]:
+        """Summarise every file of every queue."""
+        ctx = self.ctx
+        for topic, queue_id, path in ctx.layout.queue_dirs():
+            queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
+            try:
+                segments = Segments.of([path])
+                check_files(ctx, segments, self._file_size, topic, queue_id)
+                queue.load(segments, ctx.log.min_offset)
+            except UnreadableStore as err:
+                ctx.found.add("file-unreadable", ctx.name(path), actual=str(err), **queue.about)
+            yield
+
+    def _queue(self, topic: str, queue_id: int, messages: int) -> QueueState | None:
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            if not is_path_name(topic):
+                self._unnamed[topic] += messages
+                return None
+            path = self.ctx.layout.queue_path(topic, queue_id)
+            queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
+        return queue
+
+    def take(self, stretch: Stretch) -> None:
+        """Compare consecutive records with their entries."""
+        batch, position = stretch.batch, stretch.position
+        for rows in batch.by_queue():
+            if len(stretch.inner):
+                rows = rows[~np.isin(position[rows], stretch.inner)]
+                if not len(rows):
+                    continue
+            first = int(rows[0])
+            queue = self._queue(batch.topics[int(batch.topic[first])], int(batch.queue_id[first]), len(rows))
+            if queue is None:
+                continue
+            self._ordinals(queue, batch.queue_offset[rows], position[rows], stretch.epoch)
+            columns = (batch.queue_offset, batch.size, batch.tags_code, batch.store_timestamp)
+            self._compare(queue, position[rows], *(column[rows] for column in columns))
+        if batch.light:
+            self._light(stretch)
+
+    def _light(self, stretch: Stretch) -> None:
+        batch = stretch.batch
+        puts: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        for row, name, ordinal in batch.light:
+            if batch.queued[row]:
+                puts[name, 0 if name.startswith(LIGHT_PREFIX) else int(batch.queue_id[row])].append((row, ordinal))
+        for (name, queue_id), pairs in puts.items():
+            queue = self._queue(name, queue_id, len(pairs))
+            if queue is None:
+                continue
+            rows, ordinals = np.array(pairs, np.int64).T
+            queue.next_ordinal = max(queue.next_ordinal or 0, int(ordinals.max()) + 1)
+            columns = (batch.size, batch.tags_code, batch.store_timestamp)
+            self._compare(queue, stretch.position[rows], ordinals, *(column[rows] for column in columns))
+
+    def _ordinals(self, queue: QueueState, ordinals: Column, position: Column, epoch: int) -> None:
+        """Queue offsets must count up by one; where damage lies between, only up."""
+        expected = np.empty_like(ordinals)
+        expected[1:] = ordinals[:-1] + 1
+        before = queue.next_ordinal
+        expected[0] = ordinals[0] if before is None else before
+        if epoch != queue.epoch and before is not None and ordinals[0] >= before:
+            expected[0] = ordinals[0]
+        wrong = np.flatnonzero(ordinals != expected)
+        for code, rows in (
+            ("log-ordinal-gap", wrong[ordinals[wrong] > expected[wrong]]),
+            ("log-ordinal-repeat", wrong[ordinals[wrong] < expected[wrong]]),
+        ):
+            if len(rows):
+                self._tell_ordinals(code, queue, rows, ordinals, expected, position)
+        queue.next_ordinal, queue.epoch = int(ordinals[-1]) + 1, epoch
+
+    def _tell_ordinals(
+        self, code: str, queue: QueueState, rows: Column, ordinals: Column, expected: Column, position: Column
+    ) -> None:
+        # a stretch lies in one file
+        file = self.ctx.log.segments.find(int(position[0]))
+        assert file is not None
+        base = file.base
+
+        def detail(i: int) -> dict[str, Any]:
+            row = rows[i]
+            return {
+                "offset": int(position[row]) - base,
+                "queueOffset": int(ordinals[row]),
+                "expected": str(int(expected[row])),
+                "actual": str(int(ordinals[row])),
+            }
+
+        self.ctx.found.many(code, self.ctx.name(file.path), len(rows), detail, **queue.about)
+
+    def _compare(
+        self, queue: QueueState, position: Column, ordinals: Column, size: Column, tags: Column, times: Column
+    ) -> None:
+        """Messages of one queue with the entries at their ordinals."""
+        which = np.searchsorted(queue.firsts, ordinals, side="right") - 1
+        own = np.zeros(len(position), bool)
+        reasons = np.full(len(position), BEHIND, object)
+        if queue.files:
+            reasons[which < 0] = BEFORE
+        for number in np.unique(which[which >= 0]).tolist():
+            file = queue.files[number]
+            rows = np.flatnonzero((which == number) & (ordinals - file.first < file.capacity))
+            if not len(rows):
+                continue
+            at = ordinals[rows] - file.first
+            units = self._open.units(file)[at]
+            kind = masks(units)
+            here = kind.valid & (units["physical_offset"] == position[rows])
+            own[rows] = here
+            file.matched += int(here.sum())
+            if here.any():
+                file.last_matched = max(file.last_matched, int(ordinals[rows[here]].max()))
+            if not here.all():
+                reasons[rows] = _why(kind)
+            name = self.ctx.name(file.segment.path)
+            wrong = np.flatnonzero(here & (units["size"] != size[rows]))
+            if len(wrong):
+                self._sizes(queue, name, at[wrong], units["size"][wrong], size[rows[wrong]], file.first)
+            wrong = np.flatnonzero(here & (units["tags_code"] != tags[rows]))
+            self._tags.count(queue, int(here.sum()) - len(wrong))
+            if len(wrong):
+                found = rows[wrong]
+                self._tags.differ(
+                    queue, file, at[wrong], units["tags_code"][wrong], tags[found], times[found], position[found]
+                )
+        if not own.all():
+            self._without_entry(queue, np.flatnonzero(~own), ordinals, position, times, reasons)
+
+    def _sizes(self, queue: QueueState, name: str, at: Column, actual: Column, expected: Column, first: int) -> None:
+        self.ctx.found.many(
+            "cq-size",
+            name,
+            len(at),
+            lambda i: {
+                "offset": int(at[i]) * UNIT,
+                "queueOffset": first + int(at[i]),
+                "expected": str(int(expected[i])),
+                "actual": str(int(actual[i])),
+            },
+            **queue.about,
+        )
+
+    def _without_entry(
+        self, queue: QueueState, rows: Column, ordinals: Column, position: Column, times: Column, reasons: Column
+    ) -> None:
+        """Messages whose own entry is not theirs: some may stand elsewhere in the queue, which entries will tell."""
+        offsets = position[rows]
+        low, high = int(offsets[0]), int(offsets[-1])
+        elsewhere = np.zeros(len(rows), bool)
+        for file in queue.files:
+            if file.live and file.low <= high and file.high >= low:
+                units = self._open.units(file)
+                kind = masks(units)
+                elsewhere |= np.isin(offsets, units["physical_offset"][kind.valid & ~kind.filler].astype(np.int64))
+        rows = rows[~elsewhere]
+        if not len(rows):
+            return
+        start, flushed = self.ctx.redispatch_from, self.ctx.checkpoint.min_timestamp
+        soon = np.full(len(rows), NEVER)
+        if start is not None:
+            soon[position[rows] >= start] = SOON
+            soon[(position[rows] >= start) & (times[rows] > flushed)] = LAG
+        kinds = reasons[rows]
+        cuts = np.flatnonzero((kinds[1:] != kinds[:-1]) | (soon[1:] != soon[:-1])) + 1
+        for part in np.split(np.arange(len(rows)), cuts):
+            chosen = rows[part]
+            queue.lose(str(kinds[part[0]]), int(soon[part[0]]), ordinals[chosen], position[chosen])
+
+    def finish(self) -> Iterator[None]:
+        """What only shows when the whole log was seen."""
+        ctx = self.ctx
+        for queue in self.queues.values():
+            key = queue.topic, queue.queue_id
+            ctx.queue_ends[key] = max(queue.end, queue.next_ordinal or 0)
+            ctx.queue_begins[key] = queue.begin
+            if queue.topic == _DELAY_TOPIC and (first := queue.first_tags) is not None:
+                ctx.first_due[queue.queue_id + 1] = first
+        if not ctx.log.segments.files:
+            entries = sum(file.live for queue in self.queues.values() for file in queue.files)
+            if entries:
+                ctx.log_absent = True
+                consequence = f"{entries} queue entries point to nothing; a broker's next start deletes all queues"
+                ctx.found.add("log-absent", "commitlog", count=entries, consequence=consequence)
+                return
+        furthest = max((_max_physical(queue) for queue in self.queues.values()), default=-1)
+        for key in sorted(self.queues):
+            queue = self.queues[key]
+            self._tags.finish(queue)
+            yield from finish_queue(ctx, queue, furthest)
+        for topic, messages in sorted(self._unnamed.items()):
+            consequence = f"{messages} messages of this topic have no queue"
+            ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)
+
+
+def _why(kind: Masks) -> Column:
+    return np.where(kind.filler, FILLER, np.where(kind.valid, OTHER, EMPTY)).astype(object)
+
+
+def _max_physical(queue: QueueState) -> int:
+    """End of the message of the last entry, as the broker's recovery takes it."""
+    for file in reversed(queue.files):
+        if file.prefix:
+            entry = read(file.segment.view(), (file.prefix - 1) * UNIT)
+            file.segment.release()
+            return entry.physical_offset + entry.size
+    return -1

@@ -1,0 +1,186 @@
+"""Each record by itself: position, properties, body, transaction, store time."""
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from formats.bodies import decompress
+from formats.errors import FormatError
+from formats.message import HEADS, Record
+from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
+from formats.properties import UNIQ_KEY, parse
+from rmqtool.store.check.context import Context
+from rmqtool.store.segments import Segment
+
+Column = np.ndarray[Any, np.dtype[Any]]
+HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
+# names and separators as Java writes them; an item without a value is passed over by every reader, and harmless
+_PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+\x01[^\x02]*)?)*")
+
+
+class Columns(NamedTuple):
+    """What is looked at, a column of int64 each; ``_at`` are bytes in the file (:class:`formats.kernel.Rows`)."""
+
+    at: Column
+    total_size: Column
+    physical_offset: Column
+    sys_flag: Column
+    store_timestamp: Column
+    prepared_transaction_offset: Column
+    body_at: Column
+    body_length: Column
+    topic_at: Column
+    topic_length: Column
+    properties_at: Column
+    properties_length: Column
+
+
+def columns_of(rows: list[tuple[int, Record]]) -> Columns:
+    """Columns of (byte in the file, record) pairs."""
+    table = []
+    for at, record in rows:
+        body_at = at + HEADS[record.sys_flag & 0x30].size
+        topic_at = body_at + len(record.body) + record.version
+        properties_at = topic_at + len(record.topic) + 2
+        table.append(
+            (
+                at,
+                record.total_size,
+                record.physical_offset,
+                record.sys_flag,
+                record.store_timestamp,
+                record.prepared_transaction_offset,
+                body_at,
+                len(record.body),
+                topic_at,
+                len(record.topic),
+                properties_at,
+                len(record.properties),
+            )
+        )
+    return Columns(*np.array(table, np.int64).reshape(-1, len(Columns._fields)).T)
+
+
+class RecordCheck:
+    """Checks what needs no other file.
+
+    Attributes:
+        last_timestamp: highest store timestamp so far; None before the first record.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.last_timestamp: int | None = None
+        self._before: int | None = None
+
+    def check(self, file: Segment, rows: Columns) -> Column:
+        """Check records of one file; returns the physical positions of inner batches among them."""
+        name, found = self.ctx.name(file.path), self.ctx.found
+        real = file.base + rows.at
+        wrong = np.flatnonzero(rows.physical_offset != real)
+        if len(wrong):
+            found.many(
+                "log-position",
+                name,
+                len(wrong),
+                lambda i: {
+                    "offset": int(rows.at[wrong[i]]),
+                    "expected": int(real[wrong[i]]),
+                    "actual": int(rows.physical_offset[wrong[i]]),
+                },
+            )
+        self._times(name, rows)
+        self._properties(file, name, rows)
+        for i in np.flatnonzero(rows.sys_flag & COMPRESSED):
+            self._body(file, name, rows, int(i))
+        for i in np.flatnonzero(rows.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT):
+            self._transaction(file, name, rows, int(i))
+        inner: Column = real[(rows.sys_flag & INNER_BATCH) != 0]
+        return inner
+
+    def _times(self, name: str, rows: Columns) -> None:
+        times = rows.store_timestamp
+        before = np.empty_like(times)
+        before[1:] = times[:-1]
+        before[0] = times[0] if self._before is None else self._before
+        back = np.flatnonzero(times < before)
+        if len(back):
+            self.ctx.found.many(
+                "log-time-backwards",
+                name,
+                len(back),
+                lambda i: {
+                    "offset": int(rows.at[back[i]]),
+                    "expected": f"{int(before[back[i]])} or later",
+                    "actual": int(times[back[i]]),
+                },
+            )
+        self._before = int(times[-1])
+        highest = int(times.max())
+        self.last_timestamp = highest if self.last_timestamp is None else max(self.last_timestamp, highest)
+
+    def _properties(self, file: Segment, name: str, rows: Columns) -> None:
+        view = file.view()
+        fits = _PROPERTIES.fullmatch
+        for i, (at, length) in enumerate(
+            zip(rows.properties_at.tolist(), rows.properties_length.tolist(), strict=True)
+        ):
+            if not length:
+                continue
+            data = bytes(view[at : at + length])
+            why = None
+            if fits(data) is None:
+                why = "an item without name or separator"
+            elif data[-1] == 0:
+                why = "zero bytes at the end"
+            elif not data.isascii():
+                try:
+                    data.decode()
+                except UnicodeDecodeError as err:
+                    why = f"no UTF-8 at byte {at + err.start}"
+            if why:
+                self.ctx.found.add("log-properties", name, offset=at, actual=why, **self._whose(file, rows, i))
+
+    def _body(self, file: Segment, name: str, rows: Columns, i: int) -> None:
+        at, length = int(rows.body_at[i]), int(rows.body_length[i])
+        try:
+            decompress(bytes(file.view()[at : at + length]), int(rows.sys_flag[i]))
+        except FormatError as err:
+            self.ctx.found.add("log-body", name, offset=at, actual=err.reason, **self._whose(file, rows, i))
+
+    def _transaction(self, file: Segment, name: str, rows: Columns, i: int) -> None:
+        """A half message lies before its commit, so it can be looked up at once; before the log's start it expired."""
+        log, half_at = self.ctx.log, int(rows.prepared_transaction_offset[i])
+        if half_at < log.min_offset:
+            return
+        half = log.read(half_at, crc=False)
+        at, length = int(rows.properties_at[i]), int(rows.properties_length[i])
+        key = parse(bytes(file.view()[at : at + length])).get(UNIQ_KEY)
+        # brokers before 4.3 kept half messages in the topic itself, with the flag
+        if half is None or (
+            half.record.topic != HALF_TOPIC and half.record.sys_flag & TRANSACTION_MASK != TRANSACTION_PREPARED
+        ):
+            actual = "no half message"
+        elif parse(half.record.properties).get(UNIQ_KEY) != key:
+            actual = "a half message with another UNIQ_KEY"
+        else:
+            return
+        self.ctx.found.add(
+            "log-prepared",
+            name,
+            offset=int(rows.at[i]),
+            expected=f"the half message at {half_at}",
+            actual=actual,
+            **self._whose(file, rows, i),
+        )
+
+    @staticmethod
+    def _whose(file: Segment, rows: Columns, i: int) -> dict[str, Any]:
+        view, at = file.view(), int(rows.at[i])
+        topic_at, length = int(rows.topic_at[i]), int(rows.topic_length[i])
+        return {
+            "topic": str(view[topic_at : topic_at + length], "utf-8", "replace"),
+            "queueId": int.from_bytes(view[at + 12 : at + 16], "big", signed=True),
+            "queueOffset": int.from_bytes(view[at + 20 : at + 28], "big", signed=True),
+        }

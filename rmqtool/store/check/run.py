@@ -1,0 +1,61 @@
+"""The whole check: every part in its turn, findings as they come."""
+
+from collections.abc import Iterator
+
+from rmqtool.store.check.codes import ERROR, WARNING
+from rmqtool.store.check.configs import check_configs
+from rmqtool.store.check.context import Context
+from rmqtool.store.check.extension import check_extension
+from rmqtool.store.check.findings import DETAILS, Collector, Finding
+from rmqtool.store.check.index import IndexCheck
+from rmqtool.store.check.log import LogCheck, Stretch
+from rmqtool.store.check.marks import check_checkpoint, check_marks, queues_are_files
+from rmqtool.store.check.queues import QueueCheck
+from rmqtool.store.layout import StoreLayout
+
+
+def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Finding]:
+    """Check a whole store; nothing is written, and a store that no broker would load is checked all the same.
+
+    The log is read once, front to back. Memory holds a summary of each file, a batch of records, and what is wrong.
+
+    Args:
+        details: findings of one code, file and queue that are told one by one; the rest is counted.
+
+    Raises:
+        CorruptFile: the broker's properties file says what cannot be.
+    """
+    found = Collector(details)
+    ctx = Context(layout, found)
+    check_marks(ctx)
+    yield from found.drain()
+    with_queues = queues_are_files(ctx)
+    queues, index = QueueCheck(ctx), IndexCheck(ctx)
+    if with_queues:
+        for _ in queues.load():
+            yield from found.drain()
+        check_extension(ctx)
+        for _ in index.load():
+            yield from found.drain()
+
+    def take(stretch: Stretch) -> None:
+        if with_queues:
+            queues.take(stretch)
+            index.take(stretch)
+
+    for _ in LogCheck(ctx, take).run():
+        yield from found.drain()
+    if with_queues:
+        for _ in queues.finish():
+            yield from found.drain()
+        for _ in index.finish():
+            yield from found.drain()
+    ends = [file.header.end_timestamp for file in index.files]
+    check_checkpoint(ctx, max(ends, default=None))
+    check_configs(ctx, queues=with_queues)
+    yield from found.rest()
+
+
+def is_problem(finding: Finding) -> bool:
+    """Whether a finding makes a store unclean; an info does not."""
+    return finding.severity in (ERROR, WARNING)

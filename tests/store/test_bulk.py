@@ -1,0 +1,275 @@
+"""Bulk work by compiled code against the plain way: same batches, same recovery."""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.endings import Ending
+from formats.message import SCHEDULE_TOPIC, End, Record
+from formats.message_build import build_blank, pack
+from rmqtool.store import bulk_dispatch, dispatch, index_builder, scan
+from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import plan, recover
+from rmqtool.store.segments import Segments
+from tests import goldens
+from tests.conftest import Unpacked
+from tests.formats.strategies import a_record, examples, many_examples, records
+from tests.store.helpers import conf_of, content
+
+LEVELS = [1000, 5000, 10000]
+
+
+def drained(batches: Generator[Batch, None, Any]) -> tuple[list[Batch], Any]:
+    """All batches, and what the generator returns."""
+    found = []
+    while True:
+        try:
+            found.append(next(batches))
+        except StopIteration as stop:
+            return found, stop.value
+
+
+def rows_of(batches: list[Batch]) -> list[tuple[Any, ...]]:
+    """One tuple for each record of all batches, as nobody cares where batches are cut."""
+    rows = []
+    for batch in batches:
+        assert len(batch)
+        assert batch.queued.dtype == bool
+        for column in (*batch[:6], batch.topic, batch.key_row, batch.key_hash):
+            assert column.dtype == np.int64
+        keys: list[list[int]] = [[] for _ in range(len(batch))]
+        for row, value in zip(batch.key_row.tolist(), batch.key_hash.tolist(), strict=True):
+            keys[row].append(value)
+        light: list[list[tuple[str, int]]] = [[] for _ in range(len(batch))]
+        for put in batch.light:
+            light[put.row].append((put.queue, put.queue_offset))
+        columns = [column.tolist() for column in (*batch[:6], batch.queued)]
+        names = [batch.topics[number] for number in batch.topic.tolist()]
+        rows += zip(*columns, names, keys, light, strict=True)
+    return rows
+
+
+def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, crc: bool = True) -> int:
+    """Dispatch both ways; returns the number of records."""
+    view = memoryview(raw)
+    builder = BatchBuilder(DelayLevels(LEVELS if levels is None else levels), light_queues=light)
+    expected, end = drained(recovery_batches(view, 0, len(raw), builder, crc=crc))
+    found, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc))
+    assert rows_of(found) == rows_of(expected)
+    assert found_end == end
+    return sum(map(len, found))
+
+
+@pytest.mark.parametrize("light", [False, True])
+@pytest.mark.parametrize("case", goldens.cases())
+def test_golden_logs_are_dispatched_the_same(golden: Unpacked, case: str, light: bool) -> None:
+    folder = golden(case) / "commitlog"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        agree(path.read_bytes(), light=light, levels=[] if light else None)
+
+
+NAMES = [
+    b"TAGS",
+    b"KEYS",
+    b"UNIQ_KEY",
+    b"DELAY",
+    b"INNER_MULTI_DISPATCH",
+    b"INNER_MULTI_QUEUE_OFFSET",
+    b"TAG",
+    b"KEYSX",
+]
+TEXTS = [
+    b"",
+    b"a",
+    b"TagA",
+    b"k1 k2  k3 ",
+    b" ",
+    b"x\x01y",
+    b"3",
+    b"-3",
+    b"12345678",
+    b"%LMQ%a,b",
+    b"1,2",
+    b"Aa",
+    b"BB",
+]
+TEXTS += ["café".encode(), "订单 退款 付款".encode(), "𝄞x😀 y".encode(), "k\u00fcrzel-\u4e2d\U0001d11e".encode()]
+TEXTS += [
+    b"\xff",
+    b"ab\xc0\xafcd",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\xe0\x80\xaf",
+    b"\xf0\x8f\xbf\xbf",
+    b"abc\xe4\xbd",
+]
+TEXTS += [b"\x80", b"\xc2", b"polygenelubricants", b"long enough for two words of eight", "ÿ߿ࠀ￿\U0010ffff".encode()]
+texts = st.one_of(
+    st.sampled_from(TEXTS), st.binary(max_size=20), st.text(max_size=12).map(lambda t: t.encode("utf-8", "replace"))
+)
+items = st.one_of(
+    st.tuples(st.sampled_from(NAMES), texts).map(b"\x01".join),
+    st.binary(max_size=8),
+    st.sampled_from(NAMES),
+)
+some_properties = st.lists(items, max_size=7).map(b"\x02".join)
+topics = st.one_of(
+    st.sampled_from([b"TopicA", b"TopicB", SCHEDULE_TOPIC, "主题".encode(), b"\xff\xfe", b"%LMQ%q"]),
+    st.binary(min_size=1, max_size=30),
+)
+
+
+@many_examples
+@given(
+    st.lists(
+        st.builds(
+            a_record,
+            topic=topics,
+            properties=some_properties,
+            sys_flag=st.sampled_from([0, 4, 8, 12, 0x400]),
+            queue_id=st.integers(-1, 3),
+            store_timestamp=st.sampled_from([0, 1_700_000_000_123, -5, 2**63 - 1, -(2**63)]),
+        ),
+        max_size=8,
+    ),
+    st.booleans(),
+    st.sampled_from([[], LEVELS]),
+)
+def test_any_properties_are_dispatched_the_same(found: list[Record], light: bool, levels: list[int]) -> None:
+    agree(b"".join(map(pack, found)), light=light, levels=levels)
+
+
+@examples
+@given(st.lists(records(), max_size=6))
+def test_any_records_are_dispatched_the_same(found: list[Record]) -> None:
+    agree(b"".join(map(pack, found)), light=True)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", ["TAGS", "KEYS", "UNIQ_KEY"])
+def test_each_text_is_hashed_the_same(text: bytes, name: str) -> None:
+    for topic in (b"TopicA", "主题".encode(), b"\xff"):
+        raw = pack(a_record(topic=topic, properties=name.encode() + b"\x01" + text))
+        assert agree(raw + raw) == 2
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_batches_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BATCH_RECORDS", rows)
+    monkeypatch.setattr(scan, "ROWS", 2)
+    made = [
+        a_record(topic=b"T%d" % (i % 3), properties=b"KEYS\x01a b%d\x02TAGS\x01" % i + b"\xff" * (i % 2))
+        for i in range(9)
+    ]
+    assert agree(b"".join(map(pack, made))) == 9
+
+
+def test_very_many_keys_end_a_batch_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BATCH_RECORDS", 8)
+    raw = pack(a_record(properties=b"KEYS\x01" + b"k " * 16380)) * 5
+    view = memoryview(raw)
+    found, _end = drained(bulk_dispatch.batches(view, 0, len(raw), BatchBuilder(DelayLevels([]))))
+    assert [len(batch) for batch in found] == [1] * 5
+    assert agree(raw) == 5
+
+
+def test_many_topics_keep_apart() -> None:
+    made = [a_record(topic=b"topic-%d" % (i * 7919 % 997), properties=b"KEYS\x01k") for i in range(2000)]
+    assert agree(b"".join(map(pack, made))) == 2000
+
+
+def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "BULK_BYTES", 1000)
+    good = pack(a_record()) * 10
+    wrong = pack(a_record()._replace(total_size=150, topic=b"OrderEvents"))
+    for raw in (
+        good + build_blank(20) + bytes(12),
+        good + bytes(5000),
+        good + wrong + good + bytes(2000),
+        good + pack(a_record())[:-4],
+    ):
+        results = []
+        for bulk in (True, False):
+            monkeypatch.setattr(dispatch, "is_bulk", lambda _view, at, limit, bulk=bulk: bulk and limit - at > 1000)
+            builder = BatchBuilder(DelayLevels(LEVELS))
+            one, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
+            two, reached = drained(reput_batches(memoryview(raw), 0, len(raw), builder))
+            results.append((rows_of(one), end, rows_of(two), reached))
+        assert results[0] == results[1]
+
+
+def test_a_large_unwritten_file_is_not_large() -> None:
+    size = dispatch.BULK_BYTES + 5000
+    view = memoryview(pack(a_record()) * 100 + bytes(size))
+    assert not dispatch.is_bulk(view, 0, len(view))
+    assert dispatch.is_bulk(memoryview(b"\x01" * size), 0, size)
+    assert not dispatch.is_bulk(memoryview(b"\x01" * size), 10_000, size)
+
+
+def test_rows_are_told_apart_by_queue() -> None:
+    random = np.random.default_rng(5)
+    for ids in (3, 2**31 - 1):
+        many = [
+            a_record(topic=b"T%d" % (i % 4), queue_id=int(random.integers(0, ids)), sys_flag=int(random.choice([0, 4])))
+            for i in range(300)
+        ]
+        raw = b"".join(map(pack, many))
+        (batch,), _end = drained(recovery_batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row in np.flatnonzero(batch.queued).tolist():
+            groups.setdefault((int(batch.topic[row]), int(batch.queue_id[row])), []).append(row)
+        assert [rows.tolist() for rows in batch.by_queue()] == [groups[key] for key in sorted(groups)]
+    assert (
+        Batch(
+            *[np.zeros(0, np.int64)] * 6, np.zeros(0, bool), np.zeros(0, np.int64), [], *[np.zeros(0)] * 2, []
+        ).by_queue()
+        == []
+    )
+
+
+# --- recovery ---
+
+
+@pytest.mark.parametrize("case", goldens.cases())
+def test_recovery_is_the_same_by_compiled_code(
+    golden_copy: Unpacked, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    for bulk in (False, True):
+        if bulk:
+            monkeypatch.setattr(dispatch, "BULK_BYTES", 1)
+            monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
+            monkeypatch.setattr(index_builder, "BULK_KEYS", 1)
+        store = golden_copy(case)
+        report = recover(StoreLayout(str(store), conf_of(case))).to_dict()
+        for name in ("store", "backup", "actions"):
+            report.pop(name)
+        report["refusals"] = [text.replace(str(store), "") for text in report["refusals"]]
+        results.append((report, content(store)))
+        assert plan(StoreLayout(str(store), conf_of(case))).actions == []
+    assert results[0] == results[1]
+
+
+# --- scanning ---
+
+
+def test_a_scan_gives_all_rows_and_the_end(tmp_path: Path) -> None:
+    raw = b"".join(pack(a_record(physical_offset=i)) for i in range(5000))
+    (tmp_path / f"{0:020d}").write_bytes(raw + bytes(10_000))
+    (file,) = Segments.of([str(tmp_path)])
+    rows, end = drained(scan.scan_file(file))  # type: ignore[arg-type]
+    assert isinstance(end, End)
+    assert (end.ending, end.at) == (Ending.UNWRITTEN, len(raw))
+    assert sum(part.records for part in rows) == 5000
+
+
+def test_readers_that_disagree_are_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "read", lambda *_args, **_kwargs: a_record())
+    with pytest.raises(AssertionError, match="disagree"):
+        list(scan.scan(memoryview(bytes(100)), 0, 100))
