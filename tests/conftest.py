@@ -4,10 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import goldens
 
 Unpacked = Callable[[str], Path]
+
+# a busy machine is no failure; what Hypothesis sets for itself where it sees CI stays
+settings.register_profile("rmqtool", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.load_profile("rmqtool")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ Usage: rmqtool COMMAND [ARGS]...
   Reading never writes into a store, not even a lock.
 
 Emergencies:
+  is anything wrong with this store?          rmqtool check STORE
   broker does not start after a power cut     rmqtool recover STORE --dry-run
   ... and to bring the store in order         rmqtool recover STORE
   ... and keep what lies behind the damage    rmqtool salvage STORE NEWSTORE
@@ -21,6 +22,8 @@ Emergencies:
 
 Commands:
   info               Tell what a store is: version, sizes, offsets, topics, marks, who holds it.
+  check              Check a whole store: every file by itself, then files against each other.
+  explain            Explain a code of check: what it means, how it comes about, what a broker does, what to do.
   recover            Bring a store in order as a broker would at its next start, keeping what is cut.
   salvage            Carve every intact message, also behind damage, into a fresh store that a broker boots.
   undo               Put back what the last writing command replaced.

@@ -223,6 +223,13 @@ def note(text: str) -> None:
     sys.stderr.write(plain(text) + "\n")
 
 
+def confirm(question: str) -> bool:
+    """Ask on the terminal; anything but a yes is a no, the end of the input too."""
+    sys.stderr.write(f"{question} [y/N]: ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def plain(text: str) -> str:
     """A text in which every control character is spelled out: hostile bodies and names must not reach a terminal."""
     return text.translate(_CONTROL)

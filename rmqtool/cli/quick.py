@@ -53,7 +53,7 @@ def parse(argv: list[str]) -> tuple[Callable[..., int], list[str], dict[str, Any
         if not value or value.startswith("-"):
             return None
         if kind is int:
-            if not value.isdecimal() or not value.isascii() or int(value) < 1:
+            if not (value.isdecimal() and value.isascii() and len(value) < 19) or int(value) < 1:
                 return None
             options[target] = int(value)
         elif kind is str or value in kind:

@@ -29,7 +29,7 @@ def recover(
     finished by the next one. Exit code 0: nothing to do, or done; 1: a dry run found work, or the broker would refuse
     to load the store.
     """
-    from rmqtool.cli.output import note
+    from rmqtool.cli.output import confirm, note
     from rmqtool.cli.show_recovery import write_report
     from rmqtool.errors import Refused
     from rmqtool.store import recover as engine
@@ -51,9 +51,7 @@ def recover(
             write_report(plan, output.value)
             return 0 if plan.clean else 1
         write_report(plan, "table", to_stderr=True)
-        sys.stderr.write("Do this? [y/N]: ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        if not confirm("Do this?"):
             raise Refused("not confirmed: nothing was changed")
     report = engine.recover(layout, fix_delay_times=fix_delay_times, backup=backup)
     write_report(report, output.value)

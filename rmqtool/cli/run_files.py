@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 from formats.index import entries_array
 from formats.primitives import java_hash
@@ -30,6 +30,8 @@ HEADER_FIELDS = (
     "maxHashSlotNum",
     "maxIndexNum",
 )
+
+T = TypeVar("T")
 
 
 def selection(
@@ -63,6 +65,10 @@ def say_damage(item: Damage) -> None:
     )
 
 
+def _first(rows: Iterator[T], limit: int | None) -> Iterator[T]:
+    return rows if limit is None else islice(rows, min(limit, sys.maxsize))
+
+
 def run_commitlog_dump(log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str) -> int:
     """``commitlog dump``: 0, or 1 when damage was met."""
     start, stop = chosen.physical
@@ -78,7 +84,7 @@ def run_commitlog_dump(log: CommitLog, chosen: Selection, limit: int | None, bod
                 yield item
 
     to = message_writer(output)
-    for message in islice(found(), limit):
+    for message in _first(found(), limit):
         to.row(message_row(message.record, message.physical_offset, body))
     to.close()
     return 1 if damaged else 0
@@ -130,7 +136,7 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
                 ):
                     yield dict(zip(QUEUE_ENTRY_FIELDS, (topic, queue_id, *entry), strict=True))
 
-    write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), islice(rows(), limit))
+    write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), _first(rows(), limit))
     return 0
 
 
@@ -166,7 +172,7 @@ def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, ou
                         )
 
     columns = [Column(field, right=field != "indexFile") for field in INDEX_FIELDS]
-    write_all(writer(output, INDEX_FIELDS, columns), islice(rows(), limit))
+    write_all(writer(output, INDEX_FIELDS, columns), _first(rows(), limit))
     return 1 if bad else 0
 
 

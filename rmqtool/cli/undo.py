@@ -26,7 +26,7 @@ def undo(
 
     Exit code 0: done; 1: there is nothing to undo, or a dry run found that files have changed since.
     """
-    from rmqtool.cli.output import Column, note, write_all, write_object, writer
+    from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import Refused
     from rmqtool.store import undo as engine
 
@@ -39,7 +39,7 @@ def undo(
         if asking:
             for action in report.actions:
                 note(f"  {action}")
-            if not typer.confirm("Do this?", err=True):
+            if not confirm("Do this?"):
                 raise Refused("not confirmed: nothing was changed")
         report = engine.undo(root, backup, force=force)
     if output in (Output.json, Output.ndjson):

@@ -6,6 +6,7 @@ from typing import Any
 
 from formats import checkpoint
 from formats.config_files import ConsumerOffsets, SubscriptionGroups, Topics
+from formats.errors import FormatError
 from formats.marks import parse_abort
 from formats.rocksdb import describe
 from rmqtool.errors import CorruptFile
@@ -98,7 +99,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         version=version,
         versionReason=reason,
         abort=layout.aborted,
-        abortPid=_abort_pid(abort),
+        abortPid=_abort_pid(abort, problems),
         lock="absent" if not os.path.exists(layout.path("lock")) else "free" if pid is None else "held",
         lockPid=pid or None,
         minPhyOffset=log.min_offset,
@@ -117,8 +118,12 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     )
 
 
-def _abort_pid(content: bytes | None) -> int | None:
-    return parse_abort(content) if content is not None else None
+def _abort_pid(content: bytes | None, problems: list[str]) -> int | None:
+    try:
+        return parse_abort(content) if content is not None else None
+    except FormatError as err:
+        problems.append(f"abort: {err}")
+        return None
 
 
 def checkpoint_fields(data: bytes) -> dict[str, int]:

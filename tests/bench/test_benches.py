@@ -1,0 +1,54 @@
+"""The benches run, on little; nothing is timed here."""
+
+from pathlib import Path
+
+import pytest
+
+from formats.message import Record, read
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import plan
+from tests.bench import recover, scan
+from tests.bench.make_log import BLOCK, write_log
+
+
+def test_made_logs_are_what_a_broker_could_have_written(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    made = write_log(store / "commitlog", body=128, file_size=1 << 16, messages=5 * BLOCK)
+    assert made == 5 * BLOCK
+    files = sorted((store / "commitlog").iterdir())
+    assert [file.name for file in files] == [f"{i << 16:020d}" for i in range(len(files))]
+    assert len(files) == 2
+    ordinals: dict[tuple[bytes, int], int] = {}
+    ids = set()
+    for number, file in enumerate(files):
+        raw, at = file.read_bytes(), 0
+        while isinstance(record := read(raw, at, len(raw)), Record):
+            queue = (record.topic, record.queue_id)
+            assert record.queue_offset == ordinals.get(queue, 0)
+            ordinals[queue] = record.queue_offset + 1
+            assert record.physical_offset == number * len(raw) + at
+            ids.add(record.properties)
+            at += record.total_size
+    assert sum(ordinals.values()) == len(ids) == made
+
+    recover.crash(store)
+    told = plan(StoreLayout(str(store)))
+    assert (told.messagesRedispatched, told.indexEntriesAdded) == (made, 2 * made)
+    assert not told.warnings
+
+
+def test_a_block_must_fit_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="larger files"):
+        write_log(tmp_path, body=128, file_size=1 << 12)
+
+
+def test_the_scan_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = scan.report(tmp_path, 128, 1 << 20, 2)
+    assert len(figures["scan"]) == len(figures["crc"]) == 2
+    assert "ratio" in capsys.readouterr().out
+
+
+def test_the_recover_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (figures,) = recover.report(tmp_path, 1000, 1 << 20, 1)
+    assert figures["keys"] == 2 * figures["messages"]
+    assert "peak memory" in capsys.readouterr().out

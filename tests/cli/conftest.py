@@ -1,0 +1,27 @@
+"""No test of the command line may hang: whoever waits for a FIFO or a lock fails instead."""
+
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+MOST_SECONDS = 60
+
+
+class Hung(BaseException):
+    """Passes every ``except Exception`` and ``except OSError``."""
+
+
+@pytest.fixture(autouse=True)
+def no_hang() -> Iterator[None]:
+    """Fail after a while, wherever the program is."""
+
+    def fail(_number: int, _frame: FrameType | None) -> None:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(MOST_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,50 @@
+"""Run the command line inside the test's own process, or as a process of its own."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from rmqtool.main import _run
+
+RMQTOOL = [sys.executable, "-m", "rmqtool.main"]
+ROOT = Path(__file__).parents[2]
+
+
+class Result(NamedTuple):
+    """What a run left."""
+
+    code: int
+    out: str
+    err: str
+
+
+def rmqtool(*words: object, stdin: str = "") -> Result:
+    """Run a command line in this process, streams as the entry point sets them up."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2)]
+    with (
+        patch.object(sys, "stdout", streams[0]),
+        patch.object(sys, "stderr", streams[1]),
+        patch.object(sys, "stdin", io.StringIO(stdin)),
+    ):
+        code = _run([str(word) for word in words])
+    texts = []
+    for stream in streams:
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return Result(code, *texts)
+
+
+def process(*words: object, **options: object) -> Result:
+    """Run it as a process; bytes that are no UTF-8 show in the texts as ``\\x..``."""
+    done = subprocess.run(  # type: ignore[call-overload]
+        [*RMQTOOL, *map(str, words)],
+        **{"capture_output": True, "stdin": subprocess.DEVNULL, "timeout": 60, "cwd": ROOT, **options},
+    )
+    return Result(
+        done.returncode,
+        (done.stdout or b"").decode("utf-8", "backslashreplace"),
+        (done.stderr or b"").decode("utf-8", "backslashreplace"),
+    )

@@ -1,0 +1,370 @@
+"""Bad input to every command: one line on stderr, the documented exit code, no traceback, no hang."""
+
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Result, rmqtool
+from tests.cli.test_help import commands
+from tests.conftest import Unpacked
+
+COMMANDS: dict[str, list[str]] = {
+    "info": ["info", "STORE"],
+    "recover --dry-run": ["recover", "STORE", "--dry-run"],
+    "recover --yes": ["recover", "STORE", "--yes"],
+    "query-key": ["query-key", "STORE", "Orders", "user-9"],
+    "query-key, not quick": ["query-key", "STORE", "Orders", "user-9", "--since", "2000-01-01"],
+    "query-key --scan": ["query-key", "STORE", "Orders", "no such key", "--scan"],
+    "query-id": ["query-id", "STORE", "FD0000000000000000000000000000020FB630946E09664347930066"],
+    "query-offset": ["query-offset", "STORE", "Orders", "0", "0"],
+    "query-time": ["query-time", "STORE", "Orders", "0", "1795206885011"],
+    "commitlog dump": ["commitlog", "dump", "STORE"],
+    "commitlog hexdump": ["commitlog", "hexdump", "STORE", "--offset", "0"],
+    "consumequeue dump": ["consumequeue", "dump", "STORE"],
+    "index dump": ["index", "dump", "STORE"],
+    "index dump --headers": ["index", "dump", "STORE", "--headers"],
+    "checkpoint": ["checkpoint", "STORE"],
+    "offsets": ["offsets", "STORE"],
+    "config": ["config", "STORE"],
+    "config FILE": ["config", "STORE", "topics.json"],
+    "undo": ["undo", "STORE", "--yes"],
+    "salvage": ["salvage", "STORE", "NEW"],
+}
+every_command = pytest.mark.parametrize("name", COMMANDS)
+RECOVER = {"recover --dry-run", "recover --yes"}
+READS_INDEX = {
+    "query-key",
+    "query-key, not quick",
+    "query-key --scan",
+    "query-id",
+    "index dump",
+    "index dump --headers",
+}
+READS_INDEX |= RECOVER | {"info"}
+READS_QUEUE = {"query-offset", "query-time", "consumequeue dump", "offsets", "info"} | RECOVER
+READS_LOG = {"query-key", "query-key, not quick", "query-key --scan", "query-id", "query-offset", "query-time"}
+READS_LOG |= RECOVER | {"commitlog dump", "commitlog hexdump", "info"}
+
+
+def test_no_command_is_left_out() -> None:
+    covered = {" ".join(words[:2]) if words[1] in ("dump", "hexdump") else words[0] for words in COMMANDS.values()}
+    assert covered | {"dump-to-parquet"} >= set(commands()), "add the new command to COMMANDS"
+
+
+def run(name: str, store: object, *more: object) -> Result:
+    words = {"STORE": store, "NEW": f"{store}.new"}
+    result = rmqtool(*[words.get(word, word) for word in COMMANDS[name]], *more)
+    shutil.rmtree(words["NEW"], ignore_errors=True)
+    return result
+
+
+def one_line(result: Result, code: int, *parts: str) -> None:
+    """An answer that is an error and nothing else."""
+    assert result.out == ""
+    assert result.err.startswith("error: ")
+    assert result.err.count("\n") == 1
+    assert result.err.endswith("\n")
+    assert result.code == code, result
+    for part in parts:
+        assert part in result.err
+
+
+# -- no store ---------------------------------------------------------------------------------------------------------
+
+
+@every_command
+def test_a_missing_path(name: str, tmp_path: Path) -> None:
+    one_line(run(name, tmp_path / "nothing"), 3, str(tmp_path / "nothing"))
+
+
+@every_command
+def test_a_directory_that_is_no_store(name: str, tmp_path: Path) -> None:
+    (tmp_path / "some file").write_text("x")
+    one_line(run(name, tmp_path), 3, str(tmp_path))
+    assert os.listdir(tmp_path) == ["some file"]
+
+
+@every_command
+def test_an_empty_directory(name: str, tmp_path: Path) -> None:
+    one_line(run(name, tmp_path), 3, str(tmp_path))
+
+
+@every_command
+@pytest.mark.parametrize("kind", ["file", "fifo", "socket", "loop", "device", "below a file", "long"])
+def test_a_path_that_is_no_directory(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path: Path | str = tmp_path / "store"
+    assert isinstance(path, Path)
+    if kind in ("file", "below a file"):
+        path.write_bytes(bytes(100))
+        path = path / "below" if kind == "below a file" else path
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        monkeypatch.chdir(tmp_path)  # its name must be short
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("store")
+    elif kind == "loop":
+        path.symlink_to("store")
+    elif kind == "device":
+        path = "/dev/null"
+    else:
+        path = tmp_path / ("x" * 300)
+    one_line(run(name, path), 3)
+
+
+@every_command
+def test_only_config_files(name: str, golden: Unpacked, tmp_path: Path) -> None:
+    shutil.copytree(golden("broker") / "config", tmp_path / "config")
+    result = run(name, tmp_path)
+    if name in ("info", "config", "config FILE", "offsets"):
+        assert (result.code, result.err) == (0, "")
+        assert result.out
+    elif name == "undo":
+        assert (result.code, result.err) == (1, "nothing to undo\n")
+    else:
+        one_line(result, 3, str(tmp_path))
+    assert os.listdir(tmp_path) == ["config"]
+
+
+# -- a broker's properties file that is broken ------------------------------------------------------------------------
+
+SIZE = "mappedFileSizeCommitLog"
+
+
+@every_command
+@pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "loop"])
+def test_an_unreadable_broker_conf(name: str, kind: str, golden: Unpacked, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    if kind == "directory":
+        conf.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(conf)
+    elif kind == "loop":
+        conf.symlink_to(conf)
+    one_line(run(name, golden("broker"), "--broker-conf", conf), 3, str(conf))
+
+
+@every_command
+@pytest.mark.parametrize("value", ["", "x", "-1", "0", "1.5", "1k", "99999999999999999999", "١"])
+def test_a_broken_broker_conf(name: str, value: str, golden: Unpacked, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"brokerName=a\n{SIZE}={value}\n", encoding="utf-8")
+    one_line(run(name, golden("broker"), "--broker-conf", conf), 5, str(conf), SIZE)
+
+
+@every_command
+def test_a_broker_conf_of_garbage(name: str, golden: Unpacked, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_bytes(bytes(range(256)) * 40)
+    store = golden("broker")
+    expected = run(name, store)
+    got = run(name, store, "--broker-conf", conf)
+    assert got == expected or name == "query-time"  # nothing in it is a setting
+
+
+# -- files that cannot be read ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def not_root() -> Iterator[None]:
+    """No power over files that their permissions do not give."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def own_copy(golden: Unpacked) -> Iterator[Path]:
+    """A store where even somebody who is not root can get at."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        store = Path(folder) / "store"
+        shutil.copytree(golden("broker"), store)
+        yield store
+        for path in (store, *store.rglob("*")):
+            if path.is_dir() and not path.is_symlink():
+                path.chmod(0o755)
+
+
+PARTS = {
+    "the store": ("", set(COMMANDS)),
+    "commitlog": ("commitlog", READS_LOG - {"recover --yes"} | {"offsets"}),
+    "a commit-log file": (f"commitlog/{0:020d}", READS_LOG - {"recover --yes"}),
+    "consumequeue": ("consumequeue", READS_QUEUE - {"recover --yes"}),
+    "a topic": ("consumequeue/Orders", READS_QUEUE - {"recover --yes"}),
+    "a queue": ("consumequeue/Orders/0", READS_QUEUE - {"recover --yes"}),
+    "a queue file": (f"consumequeue/Orders/0/{0:020d}", READS_QUEUE - {"recover --yes"}),
+    "index": ("index", READS_INDEX - {"recover --yes"}),
+    "config": ("config", {"config", "config FILE", "offsets", "info"}),
+    "topics.json": ("config/topics.json", {"config", "config FILE", "info"}),
+    "checkpoint": ("checkpoint", {"checkpoint", "info", "recover --dry-run"}),
+}
+
+
+# what writes into the store comes last
+ONE_AFTER_ANOTHER = sorted(COMMANDS, key=lambda name: name in ("recover --yes", "undo"))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_permission(part: str, own_copy: Path, golden: Unpacked) -> None:
+    relative, readers = PARTS[part]
+    path = own_copy / relative
+    mode = path.stat().st_mode
+    for name in ONE_AFTER_ANOTHER:
+        run(name, golden("broker"))  # whoever is not root may not be able to import what is not loaded yet
+        path.chmod(0)
+        with not_root():
+            result = run(name, own_copy)
+        path.chmod(mode)
+        assert "Traceback" not in result.err
+        if name in readers:
+            assert result.code in (3, 4), name
+            last = result.err.splitlines()[-1]
+            assert last.startswith("error: ")
+            assert "Permission denied" in last
+            assert str(path) in last
+        else:
+            assert result.code in (0, 1, 3, 4), name
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "loop"])
+@pytest.mark.parametrize(
+    "relative",
+    [
+        f"commitlog/{0:020d}", f"consumequeue/Orders/0/{0:020d}", "index/20261120203445001", "config/topics.json",
+        "config/consumerOffset.json", "checkpoint", "abort", "lock", "commitlog", "consumequeue", "index", "config",
+    ],
+)  # fmt: skip
+def test_no_regular_file(kind: str, relative: str, golden: Unpacked, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker"), store)
+    path = store / relative
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        (path / "below").mkdir(parents=True)
+    else:
+        path.symlink_to(path.name)
+    for name in ONE_AFTER_ANOTHER:
+        result = run(name, store)
+        assert result.code in (0, 1, 3, 4, 5), name
+        assert "Traceback" not in result.err
+        if result.code >= 3:
+            one_line(result, result.code)
+
+
+# -- broken config files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "at"),
+    [(b"", 0), (b"{", 1), (b'{"topicConfigTable":', 20), (b"[]", None), (b'{"a":1}}', 7), (b"\xff\xfe{}", 0),
+     (b"[" * 100_000, None), (b'{"topicConfigTable":5}', None)],
+)  # fmt: skip
+def test_broken_json(content: bytes, at: int | None, golden: Unpacked, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker"), store)
+    path = store / "config" / "topics.json"
+    path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    path.write_bytes(content)
+    one_line(run("config FILE", store), 5, f"{path}: byte " + (f"{at}: " if at is not None else ""))
+    listed = run("config", store)
+    assert listed.code == 1
+    assert listed.err.startswith(f"{path}: ")
+    assert listed.err.count("\n") == 1
+    told = run("info", store)
+    assert told.code == 1
+    assert "config/topics.json" in told.err
+    offsets = store / "config" / "consumerOffset.json"
+    offsets.chmod(0o644)
+    offsets.write_bytes(content)
+    if content != b'{"topicConfigTable":5}':
+        one_line(run("offsets", store), 5, str(offsets))
+
+
+@pytest.mark.parametrize("file", ["../topics.json", "/etc/passwd", "..", ".", "", "no.json", "x" * 300])
+def test_config_shows_files_below_config_only(file: str, golden: Unpacked) -> None:
+    one_line(rmqtool("config", golden("broker"), file), 3)
+
+
+def test_a_config_file_that_is_huge(golden: Unpacked, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker"), store)
+    path = store / "config" / "topics.json"
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)  # a hole
+    one_line(run("config FILE", store), 5, str(path))
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["query-time", "STORE", "Orders", "0", "tomorrow"],
+        ["query-time", "STORE", "Orders", "0", "2026-13-01"],
+        ["query-time", "STORE", "Orders", "0", "9999999999999999999"],
+        ["query-time", "STORE", "Orders", "0", "0", "--engine", "6"],
+        ["query-time", "STORE", "Orders", "0", "0", "--upper"],
+        ["query-offset", "STORE", "Orders", "0", "0", "--engine", "6"],
+        ["commitlog", "dump", "STORE", "--offset", "x"],
+        ["commitlog", "dump", "STORE", "--offset", "-5"],
+        ["commitlog", "dump", "STORE", "--since", "x"],
+        ["commitlog", "hexdump", "STORE", "--offset", ":"],
+        ["consumequeue", "dump", "STORE", "--queue-offset", "1:2:3"],
+        ["query-key", "STORE", "Orders", "k", "--until", "x"],
+    ],
+)
+def test_values_that_mean_nothing(words: list[str], golden: Unpacked) -> None:
+    one_line(rmqtool(*[golden("broker") if word == "STORE" else word for word in words]), 2)
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "../Orders", "a/b", "/", "x" * 300, "\udcff"])
+def test_topics_that_cannot_be(topic: str, golden: Unpacked) -> None:
+    store = golden("broker")
+    for words in (
+        ["query-offset", store, topic, 0, 0],
+        ["query-time", store, topic, 0, 0],
+        ["query-key", store, topic, "k"],
+        ["query-key", store, "Orders", topic, "--scan"],
+        ["query-id", store, topic, "--scan"],
+        ["query-id", store, "x", "--topic", topic],
+    ):
+        result = rmqtool(*words)
+        assert result.code == 1, result
+        assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", ["2147483648", "9" * 25, "9" * 5000])
+def test_numbers_beyond_every_queue(number: str, golden: Unpacked) -> None:
+    store = golden("broker")
+    for words in (
+        ["query-offset", store, "Orders", number, 0],
+        ["query-offset", store, "Orders", 0, number],
+        ["query-offset", store, "Orders", 0, f"-{number}"],
+        ["query-offset", store, "Orders", 0, 0, "--max-msgs", number],
+        ["commitlog", "dump", store, "--limit", number, "--topic", "none"],
+        ["commitlog", "dump", store, "--queue", number],
+        ["commitlog", "hexdump", store, "--offset", number],
+        ["query-key", store, "Orders", "k", "--limit", number],
+    ):
+        result = rmqtool(*words)
+        assert result.code in (0, 1, 2), result
+        assert "Traceback" not in result.err

