@@ -1,7 +1,7 @@
 """The main job on the sample store: recover it, query a key, dump it to Parquet through Spark, show the result.
 
-Works on a copy in a temporary directory, which first suffers a power cut: the second half of its last record never
-reached the disk, and the broker had no time to remove its abort file.
+Works on a copy in a temporary directory, which first suffers a power cut: only 100 bytes of its last record reached the
+disk, and the broker had no time to remove its abort file.
 """
 
 import os
@@ -25,15 +25,14 @@ def run(*args: str, expect: int = 0) -> None:
 
 
 def power_cut(store: Path) -> None:
-    """Zero the second half of the last record, and leave an abort file."""
+    """Zero all but 100 bytes of the last record, and leave an abort file."""
     from rmqtool.store.commit_log import CommitLog, Found
     from rmqtool.store.layout import StoreLayout
 
     *_, last = (item for item in CommitLog(StoreLayout(str(store))).walk() if isinstance(item, Found))
-    half = last.record.total_size // 2
     with open(last.file.path, "r+b") as file:
-        file.seek(last.at + half)
-        file.write(bytes(last.record.total_size - half))
+        file.seek(last.at + 100)
+        file.write(bytes(last.record.total_size - 100))
     (store / "abort").touch()
 
 

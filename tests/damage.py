@@ -160,6 +160,8 @@ def _foreign(rng: Random, folder: Path) -> str | None:
     if not files:
         return None
     path = folder / rng.choice((files[-1].name + ".bak", "nohup.out", "0.tmp", "10x"))
+    if path.exists():
+        return None
     if rng.random() < 0.3:
         path.mkdir()
     elif rng.random() < 0.5:

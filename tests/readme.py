@@ -20,7 +20,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VOLATILE = [
     (re.compile(r"\d{8}T\d{6}Z"), "20261121T081230Z"),
     (re.compile(r"(index/)20\d{15}(?= *$)", re.MULTILINE), r"\g<1>20261121081230123"),
-    (re.compile(r"/\S*/(?=(?:store|crashed|garbled|messages)\b)"), "/data/"),
+    (re.compile(r"/\S*/(?=(?:store|crashed|torn|garbled|messages|rescued)\b)"), "/data/"),
     (re.compile(r"\d+\.\d+ s\b"), "1.0 s"),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
 ]
@@ -28,7 +28,7 @@ VOLATILE = [
 
 def prepare(folder: Path) -> None:
     """The stores that the examples name."""
-    for name in ("store", "crashed", "garbled"):
+    for name in ("store", "crashed", "torn", "garbled"):
         shutil.copytree(ROOT / "examples" / "store", folder / name)
     sys.path.insert(0, str(ROOT / "examples"))
     try:
@@ -36,6 +36,9 @@ def prepare(folder: Path) -> None:
     finally:
         sys.path.pop(0)
     power_cut(folder / "crashed")
+    with open(folder / "torn" / "commitlog" / f"{0:020d}", "r+b") as log:
+        log.seek(60_000)
+        log.write(b"\xaa" * 512)
     offsets = folder / "garbled" / "config" / "consumerOffset.json"
     offsets.write_bytes(offsets.read_bytes()[:200])
 

@@ -28,7 +28,8 @@ PARTITIONS = {"topic": "topicDir", "day": "day"}  # what to part by, and the nam
 ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
 ROW_GROUP_ROWS = 1_000_000
 MAX_OPEN = 64
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # Hive's label of null; where there is no other, Arrow cannot open the dataset
+_UNKNOWN = "unknown"
 _LABEL_BYTES = 200
 # what Hive escapes; everything else, CJK included, stays as it is: Spark unescapes bytes, not UTF-8
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^<>|]")
@@ -215,9 +216,12 @@ def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
 
 
 def segment(name: str, value: str | None) -> str:
-    """One level of a partitioned path, as Hive writes it. A label too long for a file name is cut, and hashed."""
-    if not value:
-        return f"{name}={_NULL}"
+    """One level of a partitioned path, escaped as Hive does it.
+
+    A label too long for a file name is cut, and hashed. No value, or an empty one, is ``unknown``.
+    """
+    if not value or value == _NULL:
+        return f"{name}={_UNKNOWN}"
     label = _escape(value)
     if len(label.encode()) > _LABEL_BYTES:
         digest = hashlib.sha256(value.encode()).hexdigest()[:16]

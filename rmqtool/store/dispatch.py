@@ -213,6 +213,24 @@ def recovery_batches(
     return end
 
 
+def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
+    """As :func:`recovery_batches` where nothing is dispatched: (end, store timestamp of the last record before it)."""
+    last: int | None = None
+    if is_bulk(view, at, limit):
+        from rmqtool.store.scan import scan
+
+        scanned = scan(view, at, limit, crc=crc)
+        while True:
+            try:
+                last = int(next(scanned).rows.store_timestamp[-1])
+            except StopIteration as stop:
+                return stop.value, last
+    while isinstance(record := read(view, at, limit, crc=crc), Record):
+        last = record.store_timestamp
+        at += record.total_size
+    return record, last
+
+
 def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) -> Generator[Batch, None, int]:
     """Batches as the running broker's dispatch takes them from one file; returns how far it gets (byte in the file).
 

@@ -138,7 +138,11 @@ class Recovery:
         crc = self.layout.conf.flag("checkCRCOnRecover", True)
         self.start_file = file = self.files[number]
         while True:
-            end = self._drain(recovery_batches(file.view(), 0, file.size, builder, crc=crc))
+            if self.aborted:
+                end = self._drain(recovery_batches(file.view(), 0, file.size, builder, crc=crc))
+            else:
+                end, last = checked(file.view(), 0, file.size, crc=crc)
+                self.last_store_timestamp = self.last_store_timestamp if last is None else last
             file.release()
             if end.ending is not Ending.FILLER or number + 1 >= len(self.files):
                 break
@@ -166,7 +170,7 @@ class Recovery:
         return 0
 
     def _drain(self, batches: Generator[Batch, None, End]) -> End:
-        """Go through the records of one file; after a crash the broker dispatches them as it goes."""
+        """Dispatch the records of one file while they are checked, as the broker does after a crash."""
         while True:
             try:
                 batch = next(batches)
@@ -174,8 +178,7 @@ class Recovery:
                 end: End = stop.value
                 return end
             self.last_store_timestamp = int(batch.store_timestamp[-1])
-            if self.aborted:
-                self._dispatch(batch, recovering=True)
+            self._dispatch(batch, recovering=True)
 
     # -- start --------------------------------------------------------------------------------------------------------
 

@@ -112,12 +112,12 @@ def test_none_is_one_line_that_says_what_to_do(tmp_path: Path, monkeypatch: pyte
         assert part in text
 
 
-@pytest.mark.parametrize("script", ["exit 1", "exit 0", "echo nonsense", 'echo \'openjdk version "17.0.1"\''])
+@pytest.mark.parametrize("script", ["exit 1", "exit 0", "echo nonsense", "echo 'openjdk version \"17.0.1\"'"])
 def test_a_java_that_cannot_say_what_it_is(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_wheel(monkeypatch)
     path = home(tmp_path / "x", "", script=script)
     (tmp_path / "x" / "release").unlink()
-    with pytest.raises(MissingRuntime, match="JAVA_HOME: .*java does not"):
+    with pytest.raises(MissingRuntime, match=r"JAVA_HOME: .*java does not"):
         find_java({"JAVA_HOME": path})
 
 

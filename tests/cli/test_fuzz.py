@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
 
-EXAMPLES = int(os.environ.get("RMQTOOL_FUZZ_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("RMQTOOL_FUZZ_EXAMPLES", "20"))
 MOST_SECONDS = 20  # of one command; none takes one even on a busy machine
 CASES = ("crash", "broker")
 TOPIC = {"crash": "TopicA", "broker": "Orders"}

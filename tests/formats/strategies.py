@@ -11,7 +11,7 @@ from formats.message import Record
 from formats.message_build import compose
 
 examples = settings(max_examples=60)
-many_examples = settings(max_examples=120)
+many_examples = settings(max_examples=80)
 
 FLATS = {name: value for name, value in vars(derived).items() if isinstance(value, Flat)}
 _RANGES = {"b": 8, "h": 16, "i": 32, "q": 64}

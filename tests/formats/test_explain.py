@@ -296,9 +296,27 @@ def test_equal_rows_are_one_star() -> None:
     assert undump(lines, 0) == raw
 
 
+@pytest.mark.parametrize("before", [16, 1 << 16, 200_000, 200_016])
+def test_a_different_row_in_a_long_run_is_shown(before: int) -> None:
+    raw = bytes(before) + b"x" * 16 + bytes(1 << 17) + b"y"
+    lines = list(hexdump(raw, [Span(0, len(raw), "body", None, "")]))
+
+    assert undump(lines, 0) == raw
+    assert len(lines) < 10
+
+
+def test_a_field_that_begins_a_row_is_named_on_it() -> None:
+    spans = [Span(0, 16, "a", None, ""), Span(16, 32, "b", None, ""), Span(32, 48, "c", None, "")]
+    rows = list(hexdump(bytes(48), spans))
+
+    assert [row.rpartition("|")[2].strip() for row in rows] == ["a", "b", "c"]
+
+
 def test_long_labels_are_cut() -> None:
     assert label(Span(0, 1, "x", b"\xab" * 500, "")) == "x=" + "ab" * 40 + "..."
-    assert label(Span(0, 1, "x", None, "n" * 500)) == f"x ({'n' * 160}...)"
+    assert label(Span(0, 1, "x", b"\xab" * 40, "")) == "x=" + "ab" * 40
+    assert label(Span(0, 1, "x", None, "n" * 161)) == f"x ({'n' * 160}...)"
+    assert label(Span(0, 1, "x", None, "n" * 160)) == f"x ({'n' * 160})"
 
 
 def test_only_what_the_spans_cover_is_shown() -> None:

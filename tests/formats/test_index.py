@@ -88,7 +88,17 @@ def test_chains_hold_every_entry_once(golden: Unpacked, case: str) -> None:
 
 @pytest.mark.parametrize(
     ("messages", "slots", "capacity"),
-    [(1, 1, 2), (1, 7, 10), (2, 7, 10), (50, 3, 60), (300, 1000, 800), (300, 112, 711), (40, 500_000, 2_000_000)],
+    [
+        (1, 1, 2),
+        (1, 7, 10),
+        (2, 7, 10),
+        (50, 3, 60),
+        (300, 1000, 800),
+        (300, 112, 711),
+        (40, 500_000, 2_000_000),
+        (1, 50_000, 9),
+        (8000, 50_000, 20_000),
+    ],
 )
 @pytest.mark.parametrize("start", [0, 300])
 def test_geometry_of_written_files(messages: int, slots: int, capacity: int, start: int) -> None:
@@ -110,6 +120,14 @@ def test_a_file_of_the_default_size_has_the_default_geometry() -> None:
             return 420_000_040
 
     assert index.infer_geometry(Sized()) == (index.DEFAULT_SLOTS, index.DEFAULT_ENTRIES)
+
+
+@pytest.mark.parametrize("count", [-5, 0, 1])
+def test_an_uncounted_file_has_no_known_geometry(count: int) -> None:
+    raw = random_file(1, 50, 112, 711)
+    header = index.read_header(raw)._replace(index_count=count)
+
+    assert index.infer_geometry(index.INDEX_HEADER.pack(*header) + raw[40:]) is None
 
 
 def test_a_size_that_no_geometry_has() -> None:
@@ -159,6 +177,31 @@ def test_a_chain_stays_inside_the_count(slot: int, numbers: list[int]) -> None:
     raw = index.build(index.Header(1, 1, 0, 0, 1, 3), [slot], rows)
 
     assert [number for number, _ in index.chain(raw, 1, 0)] == numbers
+
+
+def test_a_file_of_one_entry_has_a_chain() -> None:
+    raw = index.build(index.Header(1, 1, 0, 0, 1, 2), [1], [index.Entry(0, 7, 0, 0)])
+
+    assert list(index.chain(raw, 1, 0)) == [(1, (0, 7, 0, 0))]
+
+
+def test_a_file_may_end_with_its_header_or_its_slots() -> None:
+    raw = index.build(index.Header(1, 2, 3, 4, 5, 6), [7, 8, 9], [])[:52]
+
+    assert index.read_header(raw[:40]) == (1, 2, 3, 4, 5, 6)
+    assert index.newest(raw, 3, 4) == 8
+    assert index.slots_array(raw, 3).tolist() == [7, 8, 9]
+    assert index.slots_array(raw[:40], 0).tolist() == []
+    assert len(index.entries_array(raw, 3)) == 0
+    assert len(index.entries_array(raw, 0)) == 0
+    assert list(index.chain(raw, 3, 4)) == []
+
+
+def test_entry_0_can_be_looked_at() -> None:
+    raw = index.build(index.Header(1, 1, 0, 0, 1, 2), [1], [index.Entry(5, 7, 0, 0)])
+
+    assert index.read_entry(raw, 1, 0) == (0, 0, 0, 0)
+    assert index.read_entry(raw, 1, 1) == (5, 7, 0, 0)
 
 
 def test_an_uncounted_file_has_no_chains() -> None:

@@ -66,10 +66,23 @@ def variants() -> list[bytes]:
     for level in LEVELS:
         made.append(pack(a_record(topic=SCHEDULE_TOPIC, properties=b"A\x01b\x02DELAY\x01" + level)))
         made.append(pack(a_record(topic=SCHEDULE_TOPIC, properties=b"DELAY\x01" + level + b"\x02DELAY\x017\x02")))
+    # lengths that a signed field reads as negative, in records that would add up otherwise
+    made += [long_topic(a_record(), size) for size in (127, 128, 255)]
+    made += [long_topic(a_record(version=2), size) for size in (0x7FFF, 0x8000)]
     made.append(odd_lengths(a_record(), body_length=-5))
     made.append(odd_lengths(a_record(version=2), body_length=-5, properties_length=-1))
     made.append(odd_lengths(a_record(topic=b"t"), topic=b""))
     return made
+
+
+def long_topic(record: Record, size: int) -> bytes:
+    """A record with a topic as long as its field can say, or longer."""
+    raw = pack(record)
+    field = -len(record.topic) - len(record.properties) - 2
+    start = len(raw) + field - record.version
+    length = size.to_bytes(record.version, "big")
+    longer = raw[:start] + length + b"t" * size + raw[len(raw) + field + len(record.topic) :]
+    return len(longer).to_bytes(4, "big") + longer[4:]
 
 
 def odd_lengths(
@@ -94,10 +107,10 @@ def test_golden_logs_read_the_same(golden: Unpacked, case: str) -> None:
 @pytest.mark.parametrize("raw", variants())
 def test_each_layout_reads_the_same_whole_and_cut_at_every_byte(raw: bytes, crc: bool) -> None:
     agree(raw, len(raw), crc=crc)
-    for limit in range(len(raw)):
+    for limit in range(0, len(raw), 1 if len(raw) < 1000 else 997):
         agree(raw, limit, crc=crc)
     twice = raw + raw
-    for limit in range(len(raw), len(twice) + 1, 7):
+    for limit in range(len(raw), len(twice) + 1, 7 if len(raw) < 1000 else 997):
         agree(twice, limit, crc=crc, capacity=1)
 
 

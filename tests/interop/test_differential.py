@@ -31,11 +31,12 @@ from formats.consume_queue import is_valid
 from formats.message import Record
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.consume_queue import SCANNED_FILES, ConsumeQueue, Entry
 from rmqtool.store.index_files import BadIndex, open_index, physical_offsets
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan, recover
 from rmqtool.store.recovery_report import RecoveryReport, StoreState
+from rmqtool.store.segments import Segment
 from tests import damage
 from tests.interop.engine import Engine, available
 
@@ -399,17 +400,30 @@ def entries(case: Case, layout: StoreLayout, state: StoreState) -> list[Row]:
         queue = ConsumeQueue(layout, told_of.topic, told_of.queueId)
         numbers = range(told_of.minOffset, told_of.maxOffset)
         mine = [(queue.topic, queue.queue_id, *entry) for n in numbers if (entry := queue.entry(n))]
-        last = queue.segments.find((told_of.maxOffset - 1) * damage.UNIT)
-        first = queue.entry(last.base // damage.UNIT) if last else None
-        if first is None or is_valid(first.physical_offset, first.size):
+        checked = queue.segments.files[-SCANNED_FILES:]
+        number = next((n for n in range(first_of(checked), told_of.maxOffset) if not valid(queue.entry(n))), None)
+        if number is None:
             read = [(queue.topic, queue.queue_id, *entry) for entry in queue.entries(told_of.minOffset)]
             case.same(f"entries as they are read of {queue}", read, mine)
-        else:
+        elif number == first_of(checked[-1:]):
             # The engine keeps the first unit of a last file whatever it holds, in memory only; a reader that follows
             # its recovery of queues does not see it (store-engine 4.6, row K).
             case.excepted.add(_BOGUS)
+        else:
+            # The last file went, by the engine's rules; so now the last three include one that was not checked before.
+            case.excepted.add("a zero unit in an older queue file")
         rows += mine
     return sorted(rows)
+
+
+def first_of(segments: list[Segment]) -> int:
+    """Queue offset of the first unit of the first file."""
+    return segments[0].base // damage.UNIT if segments else 0
+
+
+def valid(entry: Entry | None) -> bool:
+    """Whether the engine takes it for an entry; what is missing with its file does not end a queue either."""
+    return entry is None or is_valid(entry.physical_offset, entry.size)
 
 
 def engine_entries(seen: dict[str, Any]) -> list[Row]:
@@ -500,8 +514,14 @@ def reopen(case: Case, report: RecoveryReport, mine: Path, old: Engine, new: Eng
         copy = mine.with_name(f"reopened-{engine.version}")
         shutil.copytree(mine, copy)
         seen = engine.open(copy, case.base.config, startTimeoutMillis=_PATIENT_MILLIS)
+        made = {name for name, _size in set(files(copy)) - set(files(mine)) if name.startswith("consumequeue/")}
+        unwritten = [name for name in made if not any((copy / name).read_bytes())]
         shutil.rmtree(copy)
         name = f"recovered store in {engine.version}"
+        if engine is new and unwritten and not seen.get("loadOk", True):
+            # 5.3 too makes the next file of a full queue for a message that the queue has, and then trips over it
+            case.excepted.add("a last queue file that 5.3 makes and does not load")
+            continue
         if "error" in seen or not seen["loadOk"]:
             case.problems.append(f"{name}: {seen.get('error', 'load refused')}")
             continue

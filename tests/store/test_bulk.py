@@ -159,6 +159,13 @@ def test_each_text_is_hashed_the_same(text: bytes, name: str) -> None:
         assert agree(raw + raw) == 2
 
 
+def test_the_hash_without_a_positive_counterpart_is_zero_both_ways() -> None:
+    raw = pack(a_record(topic=b"TopicA", properties=b"KEYS\x01arrfujvk"))
+    assert agree(raw) == 1
+    (batch,), _end = drained(bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
+    assert batch.key_hash.tolist() == [0]
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_batches_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(bulk_dispatch, "BATCH_RECORDS", rows)
@@ -200,6 +207,7 @@ def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.Monkey
             builder = BatchBuilder(DelayLevels(LEVELS))
             one, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
             two, reached = drained(reput_batches(memoryview(raw), 0, len(raw), builder))
+            assert dispatch.checked(memoryview(raw), 0, len(raw)) == (end, rows_of(one)[-1][4])
             results.append((rows_of(one), end, rows_of(two), reached))
         assert results[0] == results[1]
 

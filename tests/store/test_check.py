@@ -238,6 +238,16 @@ def blank_lost(store: Path) -> list[Told]:
     return [("log-blank-missing", name_of(path, store), end, 1)]
 
 
+def blank_over_a_message(store: Path) -> list[Told]:
+    place = a_message(store, b"TopicA", 1, 5)
+    write(place.path, place.at, struct.pack(">iI", 0, 0xCBD43194))
+    return [
+        ("log-damage", name_of(place.path, store), place.at, 1),
+        ("cq-no-message", queue_name(), 5 * UNIT, 1),
+        *ghosts_of(store, place),
+    ]
+
+
 def bytes_behind_the_log(store: Path) -> list[Told]:
     path = log_files(store)[-1]
     end = list(records_of(path))[-1].end
@@ -348,6 +358,25 @@ def index_count_behind(store: Path) -> list[Told]:
     return [("index-count", name_of(path, store), 36, 1)]
 
 
+def index_begin(store: Path) -> list[Told]:
+    path, _slots = _index(store)
+    write(path, 0, struct.pack(">q", read_header(path.read_bytes()).begin_timestamp - 5000))
+    return [("index-header", name_of(path, store), 0, 1)]
+
+
+def index_end(store: Path) -> list[Told]:
+    path, _slots = _index(store)
+    write(path, 24, struct.pack(">q", read_header(path.read_bytes()).end_physical_offset - 1))
+    return [("index-header", name_of(path, store), 24, 1)]
+
+
+def index_longer(store: Path) -> list[Told]:
+    path, _slots = _index(store)
+    with path.open("ab") as file:
+        file.write(bytes(UNIT))
+    return [("file-size", name_of(path, store), None, 1)]
+
+
 def slot_count(store: Path) -> list[Told]:
     path, _slots = _index(store)
     write(path, 32, struct.pack(">i", read_header(path.read_bytes()).hash_slot_count + 1))
@@ -414,9 +443,11 @@ def delay_offset_ahead(store: Path) -> list[Told]:
 
 
 DAMAGERS: list[Damager] = [
-    body_bit, magic, position_field, properties_zeroed, blank_lost, bytes_behind_the_log, unit_zeroed, filler_inside,
+    body_bit, magic, position_field, properties_zeroed, blank_lost, blank_over_a_message, bytes_behind_the_log,
+    unit_zeroed, filler_inside,
     wrong_tag, wrong_size, wrong_offset, swapped, other_queue, stale_units, queue_tail, queue_gone, first_units_filler,
-    empty_queue_file, chain_loop, slot_lost, index_count_ahead, index_count_behind, slot_count, index_offset,
+    empty_queue_file, chain_loop, slot_lost, index_count_ahead, index_count_behind, index_begin, index_end,
+    index_longer, slot_count, index_offset,
     index_time, first_index_gone, point_ahead, short_file, foreign, tmp_left, broken_json, offset_ahead,
     delay_offset_ahead,
 ]  # fmt: skip
@@ -526,7 +557,7 @@ def test_a_config_file_with_a_good_bak_and_one_without(golden_copy: Unpacked) ->
 # -- hostile bytes ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(verb=st.sampled_from(sorted(VERBS)), more=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
 def test_any_damage_is_survived(verb: str, more: int, seed: int, golden_copy: Unpacked) -> None:
     from random import Random
@@ -541,7 +572,7 @@ def test_any_damage_is_survived(verb: str, more: int, seed: int, golden_copy: Un
     assert tree(store) == before
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_files_of_noise_are_survived(data: st.DataObject, golden_copy: Unpacked) -> None:
     store = golden_copy("lmq")

@@ -31,6 +31,16 @@ ALL = (
         REINDEX,
     ),
     kind(
+        "index-header",
+        WARNING,
+        "an index header says another beginning or end than its entries have",
+        "The header holds store time and physical offset of the first and the last message in the file.",
+        "The header's page was not flushed before a crash; damage.",
+        "The times decide which files a lookup opens, and what an entry's seconds count from. Messages before the end "
+        "offset are not indexed.",
+        REINDEX,
+    ),
+    kind(
         "index-slots",
         WARNING,
         "an index header counts other slots than are in use",

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_header, slot_at
+from formats.index import entries_array, entry_at, file_size, read_header, slot_at
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.chains import check_chains, used_entries
 from rmqtool.store.check.code import RECOVER
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.log import Stretch
 from rmqtool.store.index_files import BadIndex, IndexView, geometry_of, open_index
-from rmqtool.store.segments import list_dir, map_file
+from rmqtool.store.segments import forget, list_dir, map_file
 
 Column = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 4096
@@ -31,11 +31,13 @@ class _File:
 
     Attributes:
         moot: the next start removes the file and builds it anew.
+        begin_timestamp: what entries count from: the header's, or that of the first message where it is known.
     """
 
     def __init__(self, ctx: Context, view: IndexView, name: str) -> None:
         self.view, self.name = view, name
         self.header, self.slots = view.header, view.slots
+        self.begin_timestamp = view.header.begin_timestamp
         self.moot = ctx.aborted and view.header.end_timestamp > ctx.checkpoint.index_msg_timestamp
         table = entries_array(view.view, view.slots)[: view.entries]
         self.table = table[: used_entries(table)]
@@ -48,13 +50,18 @@ class _File:
 
     def between(self, first: int, stop: int) -> Iterator[tuple[Column, Column]]:
         """(numbers, entries) of entries that point into [first, stop), a block at a time."""
-        for block in np.flatnonzero((self.low < stop) & (self.high >= first)).tolist():
+        blocks = np.flatnonzero((self.low < stop) & (self.high >= first))
+        for block in blocks.tolist():
             start = 1 + block * BLOCK
             part = self.table[start : start + BLOCK]
             offsets = part["physical_offset"]
             rows = np.flatnonzero((offsets >= first) & (offsets < stop))
             if len(rows):
                 yield start + rows, part[rows]
+        if len(blocks):
+            # a long check must not count as this process's memory
+            first_at, last_at = (entry_at(self.slots, 1 + BLOCK * int(block)) for block in (blocks[0], blocks[-1]))
+            forget(self.view.view, first_at, min(last_at, len(self.view.view)))
 
 
 class IndexCheck:
@@ -82,6 +89,7 @@ class IndexCheck:
             ctx.found.add("file-unreadable", "index", actual=str(err))
             self._all_read = False
             return
+        size = file_size(*geometry_of(ctx.layout))
         for view in reversed(views):
             name = ctx.name(view.path)
             if isinstance(view, BadIndex):
@@ -90,8 +98,7 @@ class IndexCheck:
                 ctx.found.add("index-unreadable", name, actual=view.reason)
                 self._all_read = False
                 continue
-            size = slot_at(view.slots) + ENTRY_SIZE * view.entries
-            if view.slots > 1 and len(view.view) != size:
+            if view.header.next_number > 1 and len(view.view) != size:
                 actual = f"{len(view.view)} bytes"
                 ctx.found.add("file-size", name, severity="warning", expected=f"{size} bytes", actual=actual)
                 if slot_at(view.slots) > len(view.view):
@@ -99,6 +106,7 @@ class IndexCheck:
                     continue
             file = _File(ctx, view, name)
             yield from check_chains(ctx, view, name, file.table, moot=file.moot)
+            forget(view.view, 0, len(view.view))
             if len(file.table) > 1:
                 self.files.append(file)
             yield
@@ -142,9 +150,20 @@ class IndexCheck:
             self._note_missing(keys[0], seen)
 
     def _times(self, file: _File, numbers: Column, entries: Column, times: Column) -> None:
+        header = file.header
+        for number, at, time, offset in (
+            (1, 0, header.begin_timestamp, header.begin_physical_offset),
+            (len(file.table) - 1, 8, header.end_timestamp, header.end_physical_offset),
+        ):
+            for row in np.flatnonzero(numbers == number):
+                true = int(entries["physical_offset"][row]), int(times[row])
+                if number == 1:
+                    file.begin_timestamp = true[1]
+                self._header(file, at, time, true[1])
+                self._header(file, at + 16, offset, true[0])
         # the first entry of a file is reckoned from the end of the file before it
         rest = numbers > 1
-        begin = file.header.begin_timestamp
+        begin = file.begin_timestamp
         expected = np.clip((times[rest] - begin) // 1000, 0, _INT_MAX) if begin > 0 else np.zeros(rest.sum(), np.int64)
         actual = entries["seconds"][rest].astype(np.int64)
         wrong = np.flatnonzero(actual != expected)
@@ -160,6 +179,11 @@ class IndexCheck:
                     "actual": f"{actual[wrong[i]]} s",
                 },
             )
+
+    def _header(self, file: _File, at: int, says: int, true: int) -> None:
+        # a header whose count lags, lags as a whole, and was told
+        if says != true and file.header.next_number == len(file.table):
+            self.ctx.found.add("index-header", file.name, offset=at, expected=true, actual=says)
 
     def _strangers(self, file: _File, numbers: Column, entries: Column, record: Column) -> None:
         """Entries that are no key of a message here: of a message with other keys, or of none."""

@@ -108,10 +108,18 @@ class LogCheck:
             if end.ending is Ending.CLEAN:
                 break
             if end.ending is Ending.FILLER:
-                size = int.from_bytes(view[at : at + 4], "big", signed=True)
-                if size not in (0, file.size - at):
-                    self.ctx.found.add("log-blank-size", name, offset=at, expected=file.size - at, actual=size)
-                break
+                size, left = int.from_bytes(view[at : at + 4], "big", signed=True), file.size - at
+                if size == left:
+                    break
+                # a wrong mark may have come over a message; old bytes behind a right one mean nothing
+                found = next_record(view, file.base, at + 8, file.size)
+                if found >= file.size:
+                    if size:
+                        self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size)
+                    break
+                self._damaged("log-damage", file, number, at, found - at, f"{end.reason}, {left} are left")
+                at = found
+                continue
             again = read(view, at, file.size, crc=False)
             if isinstance(again, Record):
                 self._crc(file, number, at, again, end)

@@ -12,7 +12,7 @@ from rmqtool.store.segments import Segment, Segments
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 CHUNK = 1 << 16
-_OPEN_FILES = 1024  # mapped at once: a process may map 65,530
+_OPEN_FILES = 128  # mapped at once: what is mapped counts as memory
 _RUNS = 2000  # told apart in one queue; what comes beyond is only counted
 
 BEFORE, BEHIND, EMPTY, FILLER, OTHER = "before", "behind", "empty", "filler", "other"

@@ -1,0 +1,160 @@
+"""Parquet files of a task: partitions, labels, row groups, few open files, nothing half-written in sight."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from rmqtool.analytics.arrow import Choice, Tally, batches
+from rmqtool.analytics.parquet import CODECS, PartWriter, by_partition, segment
+from rmqtool.analytics.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.splits import plan
+from rmqtool.store.commit_log import CommitLog
+from tests.analytics.helpers import log_of, rows_of, store_of
+
+TOPICS = ["A", "B", "A", "C", "A", "B"]
+
+
+def batch_of(folder: Path, topics: list[Any], **fields: Any) -> pa.RecordBatch:
+    (split,), _none = plan(CommitLog(store_of(folder, log_of(topics, **fields))))
+    (batch,) = batches(split, Choice(), Tally())
+    return batch
+
+
+def visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith("_"))
+
+
+def test_rows_by_partition_keep_their_order(tmp_path: Path) -> None:
+    batch = batch_of(tmp_path, TOPICS)
+    assert [key for key, _rows in by_partition(batch, ())] == [()]
+    parts = dict(by_partition(batch, ("topic",)))
+    assert {key: rows["queueOffset"].to_pylist() for key, rows in parts.items()} == {
+        ("A",): [0, 2, 4],
+        ("B",): [1, 5],
+        ("C",): [3],
+    }
+    assert list(by_partition(batch.slice(0, 0), ("topic",))) == []
+
+
+def test_days_are_utc_and_may_be_missing(tmp_path: Path) -> None:
+    batch = batch_of(tmp_path / "a", ["T"], store_timestamp=86_400_000 - 1)
+    batch = pa.concat_batches([batch, batch_of(tmp_path / "b", ["T"], store_timestamp=86_400_000)])
+    batch = pa.concat_batches([batch, batch_of(tmp_path / "c", ["U"], store_timestamp=-(2**63))])
+    assert [key for key, _rows in by_partition(batch, ("day",))] == [("1970-01-01",), ("1970-01-02",), (None,)]
+    keys = {key for key, _rows in by_partition(batch, ("topic", "day"))}
+    assert keys == {("T", "1970-01-01"), ("T", "1970-01-02"), ("U", None)}
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [
+        ("007", "007"),
+        ("%RETRY%g", "%25RETRY%25g"),
+        ("a/b=c", "a%2Fb%3Dc"),
+        ("主题", "主题"),
+        ("\0\n", "%00%0A"),
+        (None, "unknown"),
+        ("", "unknown"),
+        ("__HIVE_DEFAULT_PARTITION__", "unknown"),
+        ("..", ".."),
+    ],
+)
+def test_labels(value: str | None, label: str) -> None:
+    assert segment("topicDir", value) == f"topicDir={label}"
+
+
+@pytest.mark.parametrize("value", ["%" * 127, "题" * 127, "x" * 32767, "\x01" * 70])
+def test_labels_fit_a_file_name(value: str) -> None:
+    label = segment("topicDir", value)
+    assert len(label.encode()) <= 255
+    assert label != segment("topicDir", value + "x")
+
+
+def test_files_show_when_they_are_complete(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    writer = PartWriter(str(out), "part-00007", "run.zstd", ("topic",), row_group_bytes=1)
+    writer.write(batch_of(tmp_path, TOPICS))
+    assert visible(out) == []
+    parts = writer.close()
+    assert sorted(part.path for part in parts) == [str(path.relative_to(out)) for path in visible(out)]
+    assert sum(part.rows for part in parts) == len(TOPICS)
+    assert all(part.bytes == (out / part.path).stat().st_size for part in parts)
+    assert not list(out.rglob("_*"))
+    assert {row["topic"] for row in rows_of(out)} == {"A", "B", "C"}
+
+
+def test_discard_leaves_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    writer = PartWriter(str(out), "part", "run", row_group_bytes=1)
+    writer.write(batch_of(tmp_path, TOPICS))
+    writer.discard()
+    assert [path for path in out.rglob("*") if path.is_file()] == []
+
+
+def test_few_files_are_open_at_once(tmp_path: Path) -> None:
+    topics = [f"T{number % 9}" for number in range(90)]
+    out = tmp_path / "out"
+    out.mkdir()
+    writer = PartWriter(str(out), "part", "run", ("topic",), row_group_bytes=1, max_open=4)
+    batch = batch_of(tmp_path, topics)
+    for at in range(0, 90, 30):
+        writer.write(batch.slice(at, 30))
+        assert len(writer._open) <= 4
+    parts = writer.close()
+    assert len({part.path for part in parts}) == len(parts) > 9
+    assert [row["topic"] for row in rows_of(out)] == topics
+
+
+def test_rows_wait_for_a_row_group(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    writer = PartWriter(str(out), "part", "run", ("topic",))
+    batch = batch_of(tmp_path, TOPICS)
+    for _time in range(20):
+        writer.write(batch)
+    parts = writer.close()
+    assert len(parts) == 3
+    assert all(pq.ParquetFile(out / part.path).num_row_groups == 1 for part in parts)
+
+
+def test_two_topics_with_one_directory_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    writer = PartWriter(str(out), "part", "run", ("topic",))
+    batch = batch_of(tmp_path, ["__HIVE_DEFAULT_PARTITION__", "x"])
+    empty = batch.set_column(0, MESSAGE_SCHEMA.field("topic"), pa.array(["", ""]))
+    for rows in (batch, empty):
+        writer.write(rows)
+    writer.close()
+    assert sorted(row["topic"] for row in rows_of(out)) == ["", "", "__HIVE_DEFAULT_PARTITION__", "x"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_codecs_and_encodings(codec: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    writer = PartWriter(str(out), "part", "run", codec=codec)
+    writer.write(batch_of(tmp_path, TOPICS))
+    (part,) = writer.close()
+    file = pq.ParquetFile(out / part.path)
+    columns = {file.metadata.row_group(0).column(i).path_in_schema: i for i in range(file.metadata.num_columns)}
+    column = file.metadata.row_group(0).column(columns["physicalOffset"])
+    assert column.compression == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
+    assert "DELTA_BINARY_PACKED" in column.encodings
+    assert column.statistics.min == 0
+    assert file.metadata.row_group(0).column(columns["body"]).statistics is None
+    assert file.schema_arrow.remove_metadata().equals(MESSAGE_SCHEMA)
+
+
+def test_an_empty_file_has_the_schema(tmp_path: Path) -> None:
+    writer = PartWriter(str(tmp_path), "part-00000", "run", ("topic", "day"))
+    writer.empty_file()
+    (part,) = writer.close()
+    assert part.path == "part-00000-run.parquet"
+    assert ds.dataset(tmp_path).to_table().schema.names == MESSAGE_SCHEMA.names
