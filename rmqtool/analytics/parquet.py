@@ -198,8 +198,7 @@ def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
     values: list[list[Any]] = []
     code = np.zeros(batch.num_rows, dtype=np.int64)
     for by in partition_by:
-        column = batch.column("topic") if by == "topic" else pc.cast(batch.column("storeTimestamp"), pa.date32())
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
+        encoded = pc.dictionary_encode(_column(batch, by), null_encoding="encode")
         values.append(encoded.dictionary.to_pylist())
         code = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
     found, inverse, counts = np.unique(code, return_inverse=True, return_counts=True)
@@ -213,6 +212,13 @@ def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
             key.append(None if value is None else str(value))
         rows = batch if len(found) == 1 else batch.take(pa.array(order[end - count : end]))
         yield tuple(reversed(key)), rows
+
+
+def _column(batch: pa.RecordBatch, by: str) -> pa.Array:
+    if by == "topic":
+        return batch.column("topic")
+    # as a time without a zone: with one, Arrow asks for the system's time zone database, which containers may lack
+    return pc.cast(batch.column("storeTimestamp").view(pa.timestamp("us")), pa.date32())
 
 
 def segment(name: str, value: str | None) -> str:

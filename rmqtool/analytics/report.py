@@ -24,7 +24,8 @@ class DumpOptions:
         split_bytes: bytes of log for each task.
         overwrite: replace an older output.
         engine: ``spark``, or ``local`` to read in this process alone, without Java.
-        master: Spark master URL; all cores of this machine when None.
+        master: Spark master URL; all cores of this machine when None. A cluster's workers must have rmqtool installed,
+            and see store and output under the paths given here.
     """
 
     partition_by: tuple[str, ...] = ()

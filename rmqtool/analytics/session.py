@@ -58,7 +58,7 @@ def spark_context(
         yield SparkContext._active_spark_context
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM and says where to run
-        conf = SparkConf().setAll(list(_settings(None, settings or {}).items()))
+        conf = SparkConf().setAll(list((settings or {}).items()))
         if master:
             conf.setMaster(master)
         context = SparkContext(conf=conf)
@@ -170,15 +170,11 @@ def _not_py4j(record: logging.LogRecord) -> bool:
     return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
-def _settings(
-    work_dir: str | None, own: Mapping[str, str], *, local: bool = True, brief: bool = True
-) -> dict[str, str]:
+def _settings(work_dir: str, own: Mapping[str, str], *, local: bool, brief: bool) -> dict[str, str]:
     java = [f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}", "-XX:+UseSerialGC"]
     java += ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false"]
     if brief:
         java += ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    if work_dir is not None:
-        java.append(f'"-Djava.io.tmpdir={work_dir}"')
     settings = {
         "spark.app.name": "rmqtool",
         "spark.ui.enabled": "false",
@@ -186,10 +182,9 @@ def _settings(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.jars.ivy": os.path.join(work_dir, "ivy"),  # its default fails for a user without a home
+        "spark.driver.extraJavaOptions": " ".join([*java, f'"-Djava.io.tmpdir={work_dir}"']),
     }
-    if work_dir is not None:
-        settings["spark.driver.extraJavaOptions"] = " ".join(java)
-        settings["spark.jars.ivy"] = os.path.join(work_dir, "ivy")  # its default fails for a user without a home
     if local:
         settings |= {
             "spark.driver.memory": "1g" if brief else "2g",
@@ -299,10 +294,11 @@ def failure(err: BaseException) -> str:
     if java is not None:
         with suppress(Exception):
             text = str(java.toString())
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [number for number, line in enumerate(lines) if line.startswith("Traceback (")]
-    if python:  # a task's own exception: the line after its last frame
-        for number in range(python[-1] + 1, len(lines)):
-            if not lines[number].startswith(("File ", "^", "~")) and ": " in lines[number]:
-                return lines[number]
-    return lines[0] if lines else type(err).__name__
+    lines = [line for line in text.splitlines() if line.strip()]
+    headers = [number for number, line in enumerate(lines) if line.lstrip().startswith("Traceback (")]
+    if headers:  # a task's own exception: the first line after the frames, which are indented
+        indent = len(lines[headers[-1]]) - len(lines[headers[-1]].lstrip())
+        for line in lines[headers[-1] + 1 :]:
+            if not line[indent : indent + 1].isspace():
+                return line.strip()
+    return lines[0].strip() if lines else type(err).__name__

@@ -121,6 +121,7 @@ def run_splits(job: Job, splits: Sequence[Split], context: "SparkContext | None"
 
 def _run_in_spark(job: Job, splits: Sequence[Split], context: "SparkContext") -> list[Done | Failed]:
     from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
     from rmqtool.analytics.session import failure
 
@@ -128,5 +129,5 @@ def _run_in_spark(job: Job, splits: Sequence[Split], context: "SparkContext") ->
         return []
     try:
         return context.parallelize(list(splits), len(splits)).map(partial(run_split, job)).collect()
-    except (Py4JError, EOFError, ConnectionError) as err:
+    except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
         raise RmqError(f"Spark job failed: {failure(err)}") from err

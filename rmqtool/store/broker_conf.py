@@ -102,5 +102,5 @@ def load(path: str) -> BrokerConf:
     """
     data = read_small(path, 1 << 20)
     if data is None:
-        raise UnreadableStore(f"{path}: no such file")
+        raise UnreadableStore(f"{path}: No such file or directory")
     return BrokerConf(parse_properties(data.decode("utf-8", "replace")), path)

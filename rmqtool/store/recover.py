@@ -17,7 +17,7 @@ from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1
 from formats.message import HEADS, End, Record, read
 from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, is_bulk, recovery_batches, reput_batches
+from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, checked, is_bulk, recovery_batches, reput_batches
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, is_path_name

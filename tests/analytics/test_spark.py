@@ -269,6 +269,8 @@ def test_a_tasks_own_exception_is_what_is_told() -> None:
         '  File "a.py", line 1, in f\n    g()\nValueError: what it was\n\n\tat org.apache'
     )
     assert failure(RuntimeError(text)) == "ValueError: what it was"
+    indented = text.replace("\n", "\n  ").replace("    g()", "    g({1: 2})\n        ~^^^")
+    assert failure(RuntimeError(indented)) == "ValueError: what it was"
     assert failure(RuntimeError("one\ntwo")) == "one"
     assert failure(RuntimeError()) == "RuntimeError"
 

@@ -36,6 +36,7 @@ COMMANDS: dict[str, list[str]] = {
     "config FILE": ["config", "STORE", "topics.json"],
     "undo": ["undo", "STORE", "--yes"],
     "salvage": ["salvage", "STORE", "NEW"],
+    "check": ["check", "STORE"],
 }
 every_command = pytest.mark.parametrize("name", COMMANDS)
 RECOVER = {"recover --dry-run", "recover --yes"}
@@ -55,7 +56,8 @@ READS_LOG |= RECOVER | {"commitlog dump", "commitlog hexdump", "info"}
 
 def test_no_command_is_left_out() -> None:
     covered = {" ".join(words[:2]) if words[1] in ("dump", "hexdump") else words[0] for words in COMMANDS.values()}
-    assert covered | {"dump-to-parquet"} >= set(commands()), "add the new command to COMMANDS"
+    apart = {"dump-to-parquet", "explain"}  # one has tests of its own below, one takes no store
+    assert covered | apart >= set(commands()), "add the new command to COMMANDS"
 
 
 def run(name: str, store: object, *more: object) -> Result:
@@ -126,11 +128,27 @@ def test_only_config_files(name: str, golden: Unpacked, tmp_path: Path) -> None:
     if name in ("info", "config", "config FILE", "offsets"):
         assert (result.code, result.err) == (0, "")
         assert result.out
+    elif name == "check":
+        assert result.code == 1  # it checks them: they speak of queues that are not there
+        assert "config/consumerOffset.json" in result.out
     elif name == "undo":
         assert (result.code, result.err) == (1, "nothing to undo\n")
     else:
         one_line(result, 3, str(tmp_path))
     assert os.listdir(tmp_path) == ["config"]
+
+
+def test_the_dump_says_so_before_it_starts_spark(golden: Unpacked, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    configs = tmp_path / "configs"
+    shutil.copytree(golden("broker") / "config", configs / "config")
+    for store in (tmp_path / "nothing", tmp_path, configs):
+        one_line(rmqtool("dump-to-parquet", store, out), 3, str(store))
+    one_line(rmqtool("dump-to-parquet", golden("broker"), out, "--broker-conf", out), 3, str(out))
+    out.mkdir()
+    (out / "precious").touch()
+    one_line(rmqtool("dump-to-parquet", golden("broker"), out), 4, str(out))
+    assert os.listdir(out) == ["precious"]
 
 
 # -- a broker's properties file that is broken ------------------------------------------------------------------------

@@ -49,6 +49,8 @@ def reading(store: Path, case: str) -> list[list[str]]:
     return [
         ["info", s],
         ["info", s, "-o", "json"],
+        ["check", s],
+        ["check", s, "-o", "ndjson"],
         ["recover", s, "--dry-run"],
         ["recover", s, "--dry-run", "-o", "json", "--fix-delay-times"],
         ["recover", s, "--dry-run", "-o", "csv"],

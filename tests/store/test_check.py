@@ -4,7 +4,9 @@ import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,9 +14,11 @@ from hypothesis import strategies as st
 from formats import checkpoint
 from formats.config_files import ConsumerOffsets, DelayOffsets
 from formats.index import HEADER_SIZE, entry_at, infer_geometry, read_entry, read_header, slot_at
+from formats.kernel_properties import odd_properties
 from formats.message import HEADS
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import CODES, FINDING_FIELDS, Finding, check_store, is_problem, log
+from rmqtool.store.check.records import PROPERTIES
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import recover
 from tests import goldens
@@ -149,6 +153,19 @@ def test_the_compiled_way_finds_the_same(case: str, golden: Unpacked, monkeypatc
     plain = found_in(golden(case))
     monkeypatch.setattr(log, "is_bulk", lambda *_args: True)
     assert found_in(golden(case)) == plain
+
+
+def test_the_compiled_look_at_properties_agrees_with_the_rule() -> None:
+    random = Random(1)
+    items = [bytes(random.choices(b"\0\1\2\1\2ab\x80c", k=random.randrange(12))) for _ in range(3000)]
+    lengths = np.array([len(item) for item in items], np.int64)
+    odd = odd_properties(b"".join(items), np.cumsum(lengths) - lengths, lengths)
+    expected = [
+        number
+        for number, item in enumerate(items)
+        if item and (PROPERTIES.fullmatch(item) is None or item[-1] == 0 or not item.isascii())
+    ]
+    assert odd.tolist() == expected
 
 
 # -- one damage each --------------------------------------------------------------------------------------------------
@@ -560,8 +577,6 @@ def test_a_config_file_with_a_good_bak_and_one_without(golden_copy: Unpacked) ->
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(verb=st.sampled_from(sorted(VERBS)), more=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
 def test_any_damage_is_survived(verb: str, more: int, seed: int, golden_copy: Unpacked) -> None:
-    from random import Random
-
     store = golden_copy("crash")
     damage(Random(seed), store, verb, more)
     before = tree(store)

@@ -130,21 +130,28 @@ class IndexCheck:
         self._keys_seen = self._keys_seen or len(batch.key_row) > 0
         seen = np.zeros(len(batch.key_row), bool)
         wanted = _combined(*keys)
-        order = np.argsort(wanted, kind="stable")
-        ordered = wanted[order]
+        ordered: Column | None = None
+        done = 0  # keys that entries were found for, one after the other as both were written
         for file in self.files:
-            for numbers, entries in file.between(self._next, stop):
-                offsets = entries["physical_offset"].astype(np.int64)
-                has = _combined(offsets, entries["key_hash"].astype(np.int64))
-                at = np.searchsorted(ordered, has)
-                at[at >= len(ordered)] = 0
-                good = ordered[at] == has if len(ordered) else np.zeros(len(has), bool)
-                seen |= np.isin(wanted, has[good])
-                rows = np.searchsorted(position, offsets)
-                rows[rows >= len(position)] = 0
-                record = position[rows] == offsets
-                self._times(file, numbers[good], entries[good], batch.store_timestamp[rows[good]])
-                self._strangers(file, numbers[~good], entries[~good], record[~good])
+            parts = list(file.between(self._next, stop))
+            if not parts:
+                continue
+            numbers, entries = (np.concatenate(column) for column in zip(*parts, strict=True))
+            offsets = entries["physical_offset"].astype(np.int64)
+            has = _combined(offsets, entries["key_hash"].astype(np.int64))
+            if np.array_equal(has, wanted[done : done + len(has)]):
+                rows = batch.key_row[done : done + len(has)]
+                seen[done : done + len(has)] = True
+                done += len(has)
+                self._times(file, numbers, entries, batch.store_timestamp[rows])
+                continue
+            ordered = np.sort(wanted) if ordered is None else ordered
+            good = _among(has, ordered)
+            seen |= np.isin(wanted, has[good])
+            rows = np.minimum(np.searchsorted(position, offsets), len(position) - 1)
+            record = position[rows] == offsets
+            self._times(file, numbers[good], entries[good], batch.store_timestamp[rows[good]])
+            self._strangers(file, numbers[~good], entries[~good], record[~good])
         self._next = stop
         if self._all_read and self.files:
             self._note_missing(keys[0], seen)
@@ -244,6 +251,14 @@ class IndexCheck:
                 yield
         if not self.files and self._all_read and self._keys_seen:
             self.ctx.found.add("index-absent", "index")
+
+
+def _among(values: Column, ordered: Column) -> Column:
+    """Which values are in a sorted column; bool."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    found: Column = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+    return found
 
 
 def _combined(offsets: Column, hashes: Column) -> Column:

@@ -224,6 +224,7 @@ class LogCheck:
         from rmqtool.store.scan import scan
 
         view = file.view()
+        self._record_check.bulk = True
         builder = BulkBuilder(view, self._builder)
         scanned = scan(view, at, file.size)
         inner: list[Column] = []

@@ -16,7 +16,7 @@ from rmqtool.store.segments import Segment
 Column = np.ndarray[Any, np.dtype[Any]]
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 # names and separators as Java writes them; an item without a value is passed over by every reader, and harmless
-_PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+\x01[^\x02]*)?)*")
+PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+\x01[^\x02]*)?)*")
 
 
 class Columns(NamedTuple):
@@ -66,12 +66,14 @@ class RecordCheck:
     """Checks what needs no other file.
 
     Attributes:
+        bulk: whether compiled code is loaded, and may look at what is plain.
         last_timestamp: highest store timestamp so far; None before the first record.
     """
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.last_timestamp: int | None = None
+        self.bulk = False
         self._before: int | None = None
 
     def check(self, file: Segment, rows: Columns) -> Column:
@@ -122,10 +124,14 @@ class RecordCheck:
 
     def _properties(self, file: Segment, name: str, rows: Columns) -> None:
         view = file.view()
-        fits = _PROPERTIES.fullmatch
-        for i, (at, length) in enumerate(
-            zip(rows.properties_at.tolist(), rows.properties_length.tolist(), strict=True)
-        ):
+        fits = PROPERTIES.fullmatch
+        chosen = np.arange(len(rows.at))
+        if self.bulk:
+            from formats.kernel_properties import odd_properties
+
+            chosen = odd_properties(view, rows.properties_at, rows.properties_length)
+        for i in chosen.tolist():
+            at, length = int(rows.properties_at[i]), int(rows.properties_length[i])
             if not length:
                 continue
             data = bytes(view[at : at + length])
