@@ -130,4 +130,7 @@ def _run_in_spark(job: Job, splits: Sequence[Split], context: "SparkContext") ->
     try:
         return context.parallelize(list(splits), len(splits)).map(partial(run_split, job)).collect()
     except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
-        raise RmqError(f"Spark job failed: {failure(err)}") from err
+        reason = failure(err)
+        if "stopped SparkContext" in reason:  # all that is left when a cluster gave us up
+            reason = f"the master {context.master} does not answer, or has ended the job"
+        raise RmqError(f"Spark job failed: {reason}") from err
