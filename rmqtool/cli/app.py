@@ -97,7 +97,7 @@ def command(name: str, example: str, decorate: Callable[..., Any] = app.command)
 def run(argv: list[str]) -> int:
     """Run a command line; the exit code."""
     # registering is what they are for
-    from rmqtool.cli import check, dump, files, inspect, query, recover, salvage, undo  # noqa: F401
+    from rmqtool.cli import check, dump, files, inspect, query, rebuild, recover, salvage, undo  # noqa: F401
 
     try:
         app(argv, prog_name="rmqtool")

@@ -25,6 +25,7 @@ Commands:
   check              Check a whole store: every file by itself, then files against each other.
   explain            Explain a code of check: what it means, how it comes about, what a broker does, what to do.
   recover            Bring a store in order as a broker would at its next start, keeping what is cut.
+  rebuild            Build consume queues, index or checkpoint anew from the commit log.
   salvage            Carve every intact message, also behind damage, into a fresh store that a broker boots.
   undo               Put back what the last writing command replaced.
   query-key          Find the messages of a topic by key, through the index.

@@ -1,0 +1,59 @@
+"""rebuild."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.app import command
+from rmqtool.cli.options import BackupOption, BrokerConfOption, DryRunOption, Output, OutputOption, StoreDir, YesOption
+from rmqtool.cli.run_query import need_log
+
+
+class Part(StrEnum):
+    """What can be built from the log."""
+
+    queues = "consumequeue"
+    keys = "index"
+    checkpoint = "checkpoint"
+
+
+@command("rebuild", "rmqtool rebuild store index --dry-run")
+def rebuild(
+    store: StoreDir,
+    part: Annotated[list[Part], typer.Argument(metavar="PART...", help="consumequeue, index or checkpoint.")],
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    backup: BackupOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Build consume queues, index or checkpoint anew from the commit log.
+
+    They are built aside and swapped in; what they replace is kept in STORE.rmqtool, and undo puts it back. The store
+    must have been stopped cleanly (recover does that), and its log must be whole.
+    """
+    from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.errors import Refused
+    from rmqtool.store.rebuild import rebuild as run
+
+    layout = need_log(store, broker_conf).layout
+    parts = tuple(dict.fromkeys(one.value for one in part))
+    if not yes and not dry_run:
+        if not sys.stdin.isatty():
+            raise Refused("rebuild writes: give --yes to do it, or --dry-run to look only")
+        for action in run(layout, parts, dry_run=True).actions:
+            note(f"  {action}")
+        if not confirm("Do this?"):
+            raise Refused("not confirmed: nothing was changed")
+    report = run(layout, parts, dry_run=dry_run, backup=backup)
+    if output in (Output.json, Output.ndjson):
+        write_object(output.value, report.to_dict())
+    else:
+        write_all(writer(output.value, ("action",), [Column("action")]), ({"action": a} for a in report.actions))
+    for warning in report.warnings:
+        note(f"warning: {warning}")
+    done = "rebuilt from" if report.applied else "would be rebuilt from"
+    note(f"{' and '.join(report.parts)} {done} {report.messages} messages")
+    return 0

@@ -1,0 +1,192 @@
+"""Build consume queues, index or checkpoint anew from the commit log alone, aside, and swap them in.
+
+The same builders as recovery has, fed with every message of the log from its first file on. The log must be whole:
+where it is damaged, recover cuts it and salvage goes around.
+"""
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from formats import checkpoint
+from formats.endings import Ending
+from rmqtool.errors import CorruptFile, Refused
+from rmqtool.store.dispatch import BatchBuilder, recovery_batches
+from rmqtool.store.index_builder import IndexBuilder
+from rmqtool.store.index_files import geometry_of
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.lock import StoreLock
+from rmqtool.store.queue_builder import QueueBuilder
+from rmqtool.store.recover import Recovery, Stage
+from rmqtool.store.segments import Segments
+from rmqtool.store.transaction import Transaction, sweep, unfinished
+
+PARTS = ("consumequeue", "index", "checkpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildReport:
+    """What was built."""
+
+    store: str
+    parts: list[str]
+    messages: int
+    queues: int
+    queueEntries: int
+    indexEntries: int
+    warnings: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    applied: bool = False
+    backup: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class Rebuild(Recovery):
+    """Recovery's dispatch over the whole log, into queues and an index that begin empty."""
+
+    def __init__(self, layout: StoreLayout, stage: Stage, parts: tuple[str, ...]) -> None:
+        super().__init__(layout, stage, fix_delay_times=True)
+        self.parts = parts
+        self.index = IndexBuilder([], geometry_of(layout), stage)
+        self._queue_size = layout.queue_size()
+
+    def run(self) -> None:
+        """Dispatch every message.
+
+        Raises:
+            CorruptFile: the log does not read as a whole.
+        """
+        for path in self.log.segments.foreign:
+            raise CorruptFile(path, None, "does not belong into a commit-log directory (see rmqtool check)")
+        builder = BatchBuilder(self._levels, light_queues=self._light)
+        expected = self.files[0].base if self.files else 0
+        for number, file in enumerate(self.files):
+            if file.size != self.file_size or file.base != expected:
+                raise CorruptFile(file.path, None, "of a wrong length, or not where the file before ends")
+            expected = file.end
+            end = self._drain(recovery_batches(file.view(), 0, file.size, builder, crc=True))
+            file.release()
+            self.stop, self.stop_file, self.end = end, file, file.base + end.at
+            if end.ending is Ending.FILLER:
+                continue
+            # the next file may have been made ahead, and not used yet
+            if end.ending is not Ending.UNWRITTEN or self.lost()[0] or number + 2 < len(self.files):
+                reason = f"{end.reason}: recover cuts the log here, salvage goes around"
+                raise CorruptFile(file.path, end.at, reason)
+            break
+        self.index.finish()
+
+    def _dispatch(self, batch: Any, *, recovering: bool) -> None:
+        if "index" not in self.parts and "consumequeue" not in self.parts:
+            self.dispatched += len(batch)
+            return
+        super()._dispatch(batch, recovering=recovering)
+
+    def _queue(self, topic: str, queue_id: int, messages: int) -> QueueBuilder | None:
+        known = (topic, queue_id) in self.queues
+        queue = super()._queue(topic, queue_id, messages)
+        if queue is not None and not known:
+            queue.files = []  # what is on disk is not looked at
+        return queue
+
+    def prepare(self, transaction: Transaction) -> list[str]:
+        """Hand the swap to a transaction; returns it in words."""
+        words: list[str] = []
+
+        def say(text: str, path: str) -> None:
+            words.append(f"{text} {os.path.relpath(path, self.layout.root)}")
+
+        if "consumequeue" in self.parts:
+            self._swap_queues(transaction, say)
+        if "index" in self.parts:
+            self.index.removed = IndexBuilder(self.layout.index_paths(), geometry_of(self.layout), self._stage).files
+            self._prepare_index(transaction, say)
+        if "checkpoint" in self.parts:
+            self._swap_checkpoint(transaction, say)
+        return words
+
+    def _swap_queues(self, transaction: Transaction, say: Any) -> None:
+        made = set()
+        if self.layout.queue_dirs("consumequeue_ext"):
+            self.warnings.append("entries hold plain tag hashes again; the extension files are not used any more")
+        for queue in self.queues.values():
+            queue.drop_unwritten()
+            for part in queue.files:
+                target = queue.target(part)
+                made.add(target)
+                assert part.staged is not None
+                part.finish()
+                transaction.put(target, part.staged, part.last_store_timestamp * 1_000_000 or None)
+                say("put", target)
+        for _topic, _queue_id, path in self.layout.queue_dirs():
+            for segment in Segments.of([path]):
+                if segment.path not in made:
+                    transaction.remove(segment.path)
+                    say("remove", segment.path)
+
+    def _swap_checkpoint(self, transaction: Transaction, say: Any) -> None:
+        last = self.last_store_timestamp
+        if "index" in self.parts:
+            full = [f.end_timestamp for f in self.index.files if f.full]
+        else:
+            old = IndexBuilder(self.layout.index_paths(), geometry_of(self.layout), self._stage)
+            full = [f.end_timestamp for f in old.files if f.full]
+        new = self.checkpoint._replace(
+            physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0)
+        )
+        staged = transaction.staging()
+        with open(staged, "wb") as file:
+            file.write(checkpoint.build(new))
+        transaction.put(self.layout.path("checkpoint"), staged)
+        say("put", self.layout.path("checkpoint"))
+
+
+def rebuild(
+    layout: StoreLayout, parts: tuple[str, ...], *, dry_run: bool = False, backup: str | None = None
+) -> RebuildReport:
+    """Rebuild parts of a stopped store under the broker's lock; what they replace is kept.
+
+    Raises:
+        Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
+        CorruptFile: the log does not read as a whole.
+    """
+    if layout.aborted:
+        raise Refused(f"{layout.root}: was not stopped cleanly: run rmqtool recover first")
+    if dry_run:
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="rmqtool-") as directory:
+            return _run(layout, parts, Transaction(layout.root, "plan", directory), apply=False)
+    with StoreLock(layout.root):
+        if (pending := unfinished(layout.root, backup)) is not None:
+            pending.apply()
+        sweep(layout.root, backup)
+        transaction = Transaction(layout.root, "rebuild", backup)
+        try:
+            return _run(StoreLayout(layout.root, layout.conf), parts, transaction, apply=True)
+        finally:
+            transaction.discard()
+
+
+def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, *, apply: bool) -> RebuildReport:
+    run = Rebuild(layout, transaction.staging, parts)
+    run.run()
+    actions = run.prepare(transaction)
+    if apply and actions:
+        transaction.commit()
+    run._warn()
+    return RebuildReport(
+        store=layout.root,
+        parts=list(parts),
+        messages=run.dispatched,
+        queues=len(run.queues),
+        queueEntries=sum(queue.added for queue in run.queues.values()),
+        indexEntries=run.index.added,
+        warnings=run.warnings,
+        actions=actions,
+        applied=apply and bool(actions),
+        backup=transaction.path if apply and actions else None,
+    )

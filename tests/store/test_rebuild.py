@@ -1,0 +1,90 @@
+"""Queues and index built from the log alone equal those that the real engine wrote."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import CorruptFile, Refused
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.rebuild import rebuild
+from rmqtool.store.recover import plan
+from rmqtool.store.undo import undo
+from tests.conftest import Unpacked
+from tests.store.helpers import conf_of, content, entries_of, tree
+
+CASES = ["clean", "broker", "delay", "ipv6", "large-bodies", "lmq"]
+
+
+def part_of(store: Path, part: str) -> dict[str, str]:
+    return {name: digest for name, digest in content(store).items() if name.startswith(part)}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("part", ["consumequeue", "index"])
+def test_rebuilt_files_are_the_engines(case: str, part: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    before = content(store)
+    report = rebuild(StoreLayout(str(store), conf_of(case)), (part,))
+    assert report.applied
+    assert len(part_of(store, part)) > 0
+    assert content(store) == before
+    assert plan(StoreLayout(str(store), conf_of(case))).actions == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "lmq"])
+@pytest.mark.parametrize("part", ["consumequeue", "index"])
+def test_lost_files_come_back(case: str, part: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    expected = part_of(store, part)
+    shutil.rmtree(store / part)
+    rebuild(StoreLayout(str(store), conf_of(case)), (part,))
+    assert part_of(store, part) == expected
+
+
+def test_one_broken_queue(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    before = content(store)
+    queue = next((store / "consumequeue" / "TopicA" / "1").iterdir())
+    queue.write_bytes(bytes(queue.stat().st_size))
+    rebuild(StoreLayout(str(store)), ("consumequeue",))
+    assert content(store) == before
+
+
+def test_queues_with_an_expired_head(golden_copy: Unpacked) -> None:
+    from rmqtool.store.recover import recover
+
+    store = golden_copy("head-file-deleted")
+    conf = conf_of("head-file-deleted")
+    recover(StoreLayout(str(store), conf))
+    entries = entries_of(StoreLayout(str(store), conf))
+    rebuild(StoreLayout(str(store), conf), ("consumequeue", "index", "checkpoint"))
+    assert entries_of(StoreLayout(str(store), conf)) == entries
+    assert plan(StoreLayout(str(store), conf)).actions == []
+
+
+def test_a_dry_run_and_an_undo(golden_copy: Unpacked) -> None:
+    store = golden_copy("delay")
+    before = tree(store)
+    layout = StoreLayout(str(store), conf_of("delay"))
+    planned = rebuild(layout, ("consumequeue", "index", "checkpoint"), dry_run=True)
+    assert not planned.applied
+    assert tree(store.parent) == {f"store/{name}": value for name, value in before.items()}
+    done = rebuild(layout, ("consumequeue", "index", "checkpoint"))
+    assert [a for a in done.actions if "index/" not in a] == [a for a in planned.actions if "index/" not in a]
+    undo(str(store))
+    assert tree(store) == before
+
+
+def test_a_damaged_or_unclean_store_is_refused(golden_copy: Unpacked) -> None:
+    torn = golden_copy("clean-exit-torn-last-record")
+    before = tree(torn)
+    with pytest.raises(CorruptFile, match="recover cuts the log here"):
+        rebuild(StoreLayout(str(torn)), ("index",))
+    assert tree(torn) == before
+    assert not Path(f"{torn}.rmqtool").exists()
+    with pytest.raises(Refused, match="run rmqtool recover first"):
+        rebuild(StoreLayout(str(golden_copy("crash"))), ("index",))
+    (torn / "commitlog" / "00000000000000049152").unlink()
+    with pytest.raises(CorruptFile, match="of a wrong length"):
+        rebuild(StoreLayout(str(torn)), ("index",))
