@@ -111,7 +111,7 @@ def _damage(buf: bytes | memoryview, at: int, limit: int, base: int, unit: str, 
     first = True
     if following - at >= 8 and (magic in _RECORD_MAGICS or size == following - at):
         for span in _record(buf, at, following, base, unit):
-            yield span._replace(note=f"damaged: {end.reason}; {span.note}") if first else span
+            yield span._replace(note=f"damaged: {end.reason}") if first else span
             at, first = span.end, False
     name = "cut" if end.ending is Ending.CUT else "damaged"
     yield from rest(buf, at, following, name, end.reason if first else "behind the fields of a damaged record")

@@ -50,6 +50,11 @@ def normal(text: str) -> str:
     return text
 
 
+def loose(text: str) -> str:
+    """Text without the widths of columns, which follow the length of paths."""
+    return re.sub(r" {2,}", "  ", text)
+
+
 def run(command: str, folder: Path) -> str:
     """Output of one command line in a folder, stderr after stdout."""
     path = sysconfig.get_path("scripts")

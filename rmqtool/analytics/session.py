@@ -1,22 +1,18 @@
 """A Spark to run on: the one that is there, else one of our own that is quiet, local and gone afterwards."""
 
-import hashlib
 import logging
 import os
 import shutil
 import signal
-import sys
-import sysconfig
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.analytics.cache import cache_dir
-from rmqtool.analytics.java import Java, find_java, need_bash
+from rmqtool.analytics.java import find_java, need_bash
 from rmqtool.analytics.jvm import Jvm, environment
+from rmqtool.analytics.start import NOT_CONNECT, applied, environment_of, scratch, settings_of
 from rmqtool.errors import BadValue, MissingRuntime
 
 if TYPE_CHECKING:
@@ -24,9 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
-_LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-# A user's own settings for other programs must not turn our classic session into a Connect client.
-_NOT_CONNECT = {"SPARK_REMOTE": None, "SPARK_CONNECT_MODE_ENABLED": None, "SPARK_API_MODE": None}
 
 
 @contextmanager
@@ -77,7 +70,7 @@ def spark_context(
 @contextmanager
 def spark_session(master: str | None = None, *, settings: Mapping[str, str] | None = None) -> Iterator["SparkSession"]:
     """As :func:`spark_context`, a SparkSession; for SQL and data frames."""
-    with spark_context(master, settings=settings, brief=False) as context, environment(_NOT_CONNECT):
+    with spark_context(master, settings=settings, brief=False) as context, environment(NOT_CONNECT):
         from pyspark.sql import SparkSession
 
         active = SparkSession.getActiveSession()
@@ -99,12 +92,12 @@ class _Started:
         java = find_java()
         need_bash()
         local = master.startswith("local")
-        work_dir = tempfile.mkdtemp(prefix="rmqtool-spark-", dir=_scratch())
+        work_dir = tempfile.mkdtemp(prefix="rmqtool-spark-", dir=scratch())
         try:
-            changes = _environment(java, work_dir, local=local)
-            options = {"spark.master": master, **_settings(work_dir, settings, local=local, brief=brief)}
+            changes = environment_of(java, work_dir, local=local)
+            options = {"spark.master": master, **settings_of(work_dir, settings, local=local, brief=brief)}
             arguments = [part for name, value in options.items() for part in ("--conf", f"{name}={value}")]
-            self.jvm = Jvm(_applied(changes), arguments, work_dir)
+            self.jvm = Jvm(applied(changes), arguments, work_dir)
         except BaseException:
             shutil.rmtree(work_dir, ignore_errors=True)
             raise
@@ -168,116 +161,6 @@ class _Started:
 def _not_py4j(record: logging.LogRecord) -> bool:
     """py4j logs a stack trace to the root logger when a call is interrupted; that it was is ours to tell."""
     return f"{os.sep}py4j{os.sep}" not in record.pathname
-
-
-def _settings(work_dir: str, own: Mapping[str, str], *, local: bool, brief: bool) -> dict[str, str]:
-    java = [f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}", "-XX:+UseSerialGC"]
-    java += ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false"]
-    if brief:
-        java += ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-    settings = {
-        "spark.app.name": "rmqtool",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.jars.ivy": os.path.join(work_dir, "ivy"),  # its default fails for a user without a home
-        "spark.driver.extraJavaOptions": " ".join([*java, f'"-Djava.io.tmpdir={work_dir}"']),
-    }
-    if local:
-        settings |= {
-            "spark.driver.memory": "1g" if brief else "2g",
-            "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-        }
-    return settings | dict(own)
-
-
-def _environment(java: Java, work_dir: str, *, local: bool) -> dict[str, str | None]:
-    """What differs from our own environment in Spark's, and here while the context is made."""
-    changes: dict[str, str | None] = {**_NOT_CONNECT, "JAVA_HOME": java.home}
-    # spark-class starts a small JVM first that only puts a command line together
-    changes["SPARK_LAUNCHER_OPTS"] = os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-    if local:
-        changes |= {
-            "SPARK_HOME": _lean_home(),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": work_dir,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": _python_path(),
-        }
-        if not _has_name():
-            changes |= {"HADOOP_USER_NAME": "rmqtool", "SPARK_USER": "rmqtool"}
-    elif "SPARK_HOME" not in os.environ:
-        changes["SPARK_HOME"] = _installed_home()
-    return changes
-
-
-def _has_name() -> bool:
-    """Whether the system knows who we are. Containers run under any user id; without a name Hadoop refuses to start."""
-    try:
-        import pwd
-
-        return bool(pwd.getpwuid(os.geteuid()).pw_name)
-    except (ImportError, KeyError):
-        return False
-
-
-def _applied(changes: Mapping[str, str | None]) -> dict[str, str]:
-    merged: dict[str, str | None] = {**os.environ, **changes}
-    return {name: value for name, value in merged.items() if value is not None}
-
-
-def _scratch() -> str | None:
-    """Where the user wants Spark's temporary files; None for the system's usual place."""
-    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return first if first and os.path.isdir(first) else None
-
-
-def _installed_home() -> str:
-    import pyspark
-
-    return str(Path(pyspark.__file__).parent)
-
-
-def _lean_home() -> str:
-    """A SPARK_HOME without ``python/lib/pyspark.zip``.
-
-    Spark puts that archive first on the workers' path, and importing from it takes several times as long as from the
-    installed package, which is the same.
-    """
-    import pyspark
-
-    full = _installed_home()
-    try:
-        key = hashlib.sha256(f"{full}\0{pyspark.__version__}".encode()).hexdigest()[:16]
-        lean = cache_dir("spark", key)
-        for name in ("bin", "jars", "sbin"):
-            link, target = os.path.join(lean, name), os.path.join(full, name)
-            if not os.path.islink(link) or os.readlink(link) != target:
-                temporary = os.path.join(lean, f".{name}-{os.getpid()}")
-                os.symlink(target, temporary)
-                os.replace(temporary, link)
-    except OSError:
-        return full
-    return lean
-
-
-def _python_path() -> str:
-    """PYTHONPATH for the workers: what they could not find by themselves, and what it was."""
-    import py4j
-    import pyspark
-
-    import formats
-    import rmqtool
-
-    modules: tuple[Any, ...] = (rmqtool, formats, pyspark, py4j)
-    roots = dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(m.__file__))) for m in modules)
-    # a site-packages directory given twice would come before the standard library
-    usual = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    parts = [root for root in roots if os.path.realpath(root) not in usual]
-    return os.pathsep.join(parts + [part for part in [os.environ.get("PYTHONPATH", "")] if part])
 
 
 def _spark_errors() -> tuple[type[BaseException], ...]:

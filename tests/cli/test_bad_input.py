@@ -35,6 +35,7 @@ COMMANDS: dict[str, list[str]] = {
     "config": ["config", "STORE"],
     "config FILE": ["config", "STORE", "topics.json"],
     "undo": ["undo", "STORE", "--yes"],
+    "rebuild": ["rebuild", "STORE", "checkpoint", "--dry-run"],
     "salvage": ["salvage", "STORE", "NEW"],
     "check": ["check", "STORE"],
 }

@@ -33,26 +33,38 @@ def test_lines_of_another_form_are_passed_over(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "error"),
+    ("data", "error", "at"),
     [
-        (b"", BadText),
-        (b"0", BadText),
-        (b"x\n0\n", BadText),
-        (b"0\nx\n", BadText),
-        (b"1\n0\nx-8\n", BadText),
-        (b"1\n0\n7-9223372036854775808\n", BadText),
-        (b"1\n0\n2147483648-1\n", BadText),
-        (b"1\n0\n-8\n", BadText),
-        (b"1\n\xff\n", BadText),
-        (b"9" * 5000 + b"\n0\n", BadText),
-        (b"2\n0\n7-8\n", BadLength),
-        (b"0\n0\n7-8\n", BadLength),
-        (b"1\n5\n7-8\n", BadChecksum),
+        (b"", BadText, 0),
+        (b"0", BadText, 0),
+        (b"x\n0\n", BadText, 0),
+        (b"2147483648\n0\n", BadText, 0),
+        (b"10\nx\n", BadText, 3),
+        (b"0\n2147483648\n", BadText, 2),
+        (b"1\n0\nx-8\n", BadText, 4),
+        (b"1\n0\n7-8\nx-9\n", BadText, 8),
+        (b"1\r\n0\r\n7-8\r\nx-9\r\n", BadText, 8),
+        (b"1\n0\n7-9223372036854775808\n", BadText, 4),
+        (b"1\n0\n2147483648-1\n", BadText, 4),
+        (b"1\n0\n-8\n", BadText, 4),
+        (b"1\n\xff\n", BadText, 2),
+        (b"9" * 5000 + b"\n0\n", BadText, 0),
+        (b"2\n0\n7-8\n", BadLength, 0),
+        (b"0\n0\n7-8\n", BadLength, 0),
+        (b"01\n5\n7-8\n", BadChecksum, 3),
     ],
 )
-def test_bad_files(data: bytes, error: type[FormatError]) -> None:
-    with pytest.raises(error):
+def test_bad_files(data: bytes, error: type[FormatError], at: int) -> None:
+    with pytest.raises(error) as caught:
         parse(data)
+    assert caught.value.at == at
+
+
+@pytest.mark.parametrize("line", ["2147483647-9223372036854775807", "+7-+8", "0-0", "00000000000000000007-8"])
+def test_numbers_at_the_edge(line: str) -> None:
+    (epoch,) = parse(f"1\n0\n{line}\n".encode())
+
+    assert epoch == tuple(map(int, line.split("-")))
 
 
 @examples

@@ -181,6 +181,58 @@ def test_a_hole_between_records() -> None:
     assert value(spans, "damaged").end - value(spans, "damaged").start == 36
 
 
+def test_records_are_numbered_also_behind_damage() -> None:
+    raw = pack(a_record())
+    broken = raw[:4] + bytes(4) + raw[8:]
+    spans = check("commitlog", raw + broken + raw + raw[:-1] + b"!" + build_blank(8))
+    numbers = [span.path for span in spans if span.path.endswith("total_size")]
+
+    assert numbers == [f"record[{n}].total_size" for n in range(4)] + ["blank.total_size"]
+    assert value(spans, "record[1].total_size").note == "damaged: magic 0x00000000 is no record's"
+    assert value(spans, "record[1].magic").note == "0x00000000 unknown"
+    assert value(spans, "record[3].total_size").note == ""
+
+
+@pytest.mark.parametrize("gap", [1, 4, 7, 8, 9, 40])
+def test_a_blank_behind_damage_is_found_where_it_says_the_rest(gap: int) -> None:
+    blank = build_blank(30) + bytes(22)
+    spans = check("commitlog", b"\x7f" * gap + blank)
+    stray = check("commitlog", b"\x7f" * gap + build_blank(31) + bytes(22))
+
+    assert [span.path for span in spans] == ["damaged", "blank.total_size", "blank.magic", "unwritten"]
+    assert spans[0].end == gap
+    assert units(stray) == {"damaged": 1, "unwritten": 1}
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 39, 40, 47, 87, 88, 100, 175])
+def test_a_cut_record_names_the_fields_that_are_there(size: int) -> None:
+    spans = check("commitlog", pack(a_record())[:size])
+
+    assert spans[-1].end == size
+    if size >= 8:
+        assert value(spans, "record[0].total_size").note == f"damaged: record of 176 bytes, {size} left"
+        assert len([span for span in spans if span.path.startswith("record[0].")]) >= size // 8
+    else:
+        assert units(spans) == {"unwritten" if size < 4 else "cut": 1}
+
+
+@pytest.mark.parametrize(("size", "shown"), [(4096, True), (4097, False)])
+def test_long_fields_carry_no_value(size: int, shown: bool) -> None:
+    found = value(check("commitlog", pack(a_record(body=bytes(size)))), "record[0].body")
+
+    assert found.value == (bytes(size) if shown else None)
+    assert found.note == f"{size} bytes, CRC agrees"
+
+
+@pytest.mark.parametrize(("zeros", "own"), [(15, False), (16, True), (17, True)])
+def test_zeros_before_and_behind_other_bytes(zeros: int, own: bool) -> None:
+    # behind the two bytes of the end mark
+    spans = check("consumequeue_ext", b"\xff\xff" + bytes(zeros) + b"\x01\x02" + bytes(zeros))
+
+    expected = ["unwritten", "after_end_mark", "unwritten"] if own else ["after_end_mark"]
+    assert [span.path for span in spans[1:]] == expected
+
+
 def test_queue_entries_carry_their_queue_offsets_and_meaning() -> None:
     raw, _ = FILES["consumequeue"]
     spans = check("consumequeue", raw, 6_000_000)

@@ -90,7 +90,9 @@ def test_an_absent_timer_checkpoint_is_all_zero() -> None:
     assert timer.build_checkpoint(timer.Checkpoint()) == bytes(4096)
 
 
-@pytest.mark.parametrize(("content", "process_id"), [(b"", None), (b"1", 1), (b"4194304", 4194304)])
+@pytest.mark.parametrize(
+    ("content", "process_id"), [(b"", None), (b"1", 1), (b"4194304", 4194304), (b"1" * 20, int("1" * 20))]
+)
 def test_abort(content: bytes, process_id: int | None) -> None:
     assert marks.parse_abort(content) == process_id
     assert marks.build_abort(process_id) == content
