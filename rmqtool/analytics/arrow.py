@@ -15,7 +15,7 @@ from formats.ids import offset_id
 from formats.message import Record
 from formats.primitives import host_text
 from formats.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
-from rmqtool.analytics.schema import MESSAGE_SCHEMA, micros
+from rmqtool.analytics.schema import BODY_ENCODING, MESSAGE_SCHEMA, micros
 from rmqtool.analytics.splits import Split, name_of
 from rmqtool.store.commit_log import Damage, Found, next_record, walk_file
 
@@ -193,6 +193,7 @@ class _Builder:
                 list(properties.items()),
                 len(body),
                 body,
+                BODY_ENCODING,
                 self._source,
                 at,
                 error,

@@ -34,7 +34,8 @@ _LABEL_BYTES = 200
 # what Hive escapes; everything else, CJK included, stays as it is: Spark unescapes bytes, not UTF-8
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^<>|]")
 
-_DICTIONARY = ["topic", "queueId", "sysFlag", "flag", "bornHost", "storeHost", "reconsumeTimes", "tags", "sourceFile"]
+_DICTIONARY = ["topic", "queueId", "sysFlag", "flag", "bornHost", "storeHost", "reconsumeTimes", "tags"]
+_DICTIONARY += ["bodyEncoding", "sourceFile"]
 _DELTA = ["queueOffset", "physicalOffset", "storeSize", "bornTimestamp", "storeTimestamp", "bodyLength", "fileOffset"]
 
 Key = tuple[str | None, ...]
@@ -176,7 +177,9 @@ class PartWriter:
 
 def _writer(path: str, codec: str) -> Any:
     encodings = dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED")
-    searchable = [name for name in MESSAGE_SCHEMA.names if name not in ("body", "properties", "keys", "bodyError")]
+    searchable = [
+        name for name in MESSAGE_SCHEMA.names if name not in ("body", "properties", "keys", "bodyEncoding", "bodyError")
+    ]
     return pq.ParquetWriter(
         path,
         MESSAGE_SCHEMA,

@@ -1,7 +1,7 @@
 """The one schema of messages as a table: :mod:`rmqtool.contract`'s fields with Arrow types.
 
-Integer widths come from the record layout. ``body`` is binary and after decompression, so there is no
-``bodyEncoding``. Added are ``sourceFile`` and ``fileOffset`` (where the record lies) and ``bodyError`` (why a body is
+Integer widths come from the record layout. ``body`` is binary and after decompression, and ``bodyEncoding`` says so
+(``binary``). Added are ``sourceFile`` and ``fileOffset`` (where the record lies) and ``bodyError`` (why a body is
 given as stored, else null).
 
 Timestamps are UTC instants with microseconds, which every reader of Parquet knows. What is written in a record may be
@@ -38,6 +38,7 @@ _OTHERS = {
     "properties": pa.map_(_TEXT, pa.field("value", _TEXT, nullable=False)),
     "body": pa.binary(),
 }
+BODY_ENCODING = "binary"
 _MAY_BE_NULL = {"bornTimestamp", "storeTimestamp", "tags", "bodyError"}
 
 
@@ -48,7 +49,7 @@ def _field(name: str) -> pa.Field:
 
 
 MESSAGE_SCHEMA = pa.schema(
-    [_field(name) for name in MESSAGE_FIELDS if name != "bodyEncoding"]
+    [_field(name) for name in MESSAGE_FIELDS]
     + [_field("sourceFile"), pa.field("fileOffset", pa.int64(), nullable=False), _field("bodyError")]
 )
 

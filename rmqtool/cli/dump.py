@@ -1,5 +1,7 @@
 """dump-to-parquet."""
 
+import signal
+import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -84,6 +86,8 @@ def dump_to_parquet(
         engine=engine.value,
         master=master,
     )
+    # a service manager's stop must not leave a half-written directory or a Java process behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = dump(need_log(store, broker_conf).layout, out, options)
     write_report(report, output.value)
     return 1 if report.damaged else 0

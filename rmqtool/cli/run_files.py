@@ -80,7 +80,7 @@ def run_commitlog_dump(log: CommitLog, chosen: Selection, limit: int | None, bod
             if isinstance(item, Damage):
                 damaged = True
                 say_damage(item)
-            elif chosen.has(item.record):
+            elif chosen.has(item.record) and (stop is None or item.physical_offset < stop):
                 yield item
 
     to = message_writer(output)

@@ -17,7 +17,8 @@ from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.queue_builder import QueueBuilder
-from rmqtool.store.recover import Recovery, Stage
+from rmqtool.store.recovery import Recovery, Stage
+from rmqtool.store.recovery_actions import lost, prepare_index
 from rmqtool.store.segments import Segments
 from rmqtool.store.transaction import Transaction, sweep, unfinished
 
@@ -73,7 +74,7 @@ class Rebuild(Recovery):
             if end.ending is Ending.FILLER:
                 continue
             # the next file may have been made ahead, and not used yet
-            if end.ending is not Ending.UNWRITTEN or self.lost()[0] or number + 2 < len(self.files):
+            if end.ending is not Ending.UNWRITTEN or lost(self)[0] or number + 2 < len(self.files):
                 reason = f"{end.reason}: recover cuts the log here, salvage goes around"
                 raise CorruptFile(file.path, end.at, reason)
             break
@@ -103,7 +104,7 @@ class Rebuild(Recovery):
             self._swap_queues(transaction, say)
         if "index" in self.parts:
             self.index.removed = IndexBuilder(self.layout.index_paths(), geometry_of(self.layout), self._stage).files
-            self._prepare_index(transaction, say)
+            prepare_index(self, transaction, say)
         if "checkpoint" in self.parts:
             self._swap_checkpoint(transaction, say)
         return words
