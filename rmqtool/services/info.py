@@ -8,7 +8,7 @@ from formats import checkpoint
 from formats.config_files import ConsumerOffsets, SubscriptionGroups, Topics
 from formats.errors import FormatError
 from formats.marks import parse_abort
-from formats.rocksdb import describe
+from formats.rocksdb import Form
 from rmqtool.errors import CorruptFile
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.config_store import list_configs, read_config
@@ -17,8 +17,7 @@ from rmqtool.store.index_files import BadIndex, geometry_of, open_index
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import holder
 from rmqtool.store.segments import list_dir, read_small
-
-_PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
+from rmqtool.store.version import rocksdb_forms, version_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     first = log.read(log.min_offset, crc=False) if log.segments.files else None
     configs = list(list_configs(layout))
     problems += [f"config/{c.name}: {c.error}" for c in configs if c.error]
-    version, reason = _version(layout, first.record.version if first else 1)
+    version, reason = version_of(layout, first.record.version if first else 1)
     topics, groups = _names(layout)
     messages: dict[str, list[int]] = {name: [] for name in topics}
     for queue in queues:
@@ -138,27 +137,6 @@ def checkpoint_fields(data: bytes) -> dict[str, int]:
     }
 
 
-def _version(layout: StoreLayout, record_version: int) -> tuple[str, str]:
-    """("4.x" or "5.x", what shows it)."""
-    abort = read_small(layout.path("abort"), 1 << 16)
-    if abort:
-        return "5.x", "the abort file holds a process id"
-    if os.path.exists(layout.path("abort.bak")):
-        return "5.x", "there is an abort.bak"
-    for part in _PARTS_OF_5:
-        if os.path.exists(layout.path(part)):
-            return "5.x", f"there is a {part}"
-    if record_version == 2:
-        return "5.x", "the log begins with a V2 record"
-    point = checkpoint.parse(layout.checkpoint() or b"")
-    if point.master_flushed_offset or point.confirm_phy_offset:
-        return "5.x", "the checkpoint has fields of 5.x"
-    data = read_small(layout.path("config", "topics.json"))
-    if data is not None and b'"stateVersion"' in data:
-        return "5.x", "topics.json has a stateVersion"
-    return "4.x", "nothing of 5.x is there"
-
-
 def _names(layout: StoreLayout) -> tuple[set[str], set[str]]:
     """Topics and groups that the config files name; a broken file is listed among the problems already."""
     topics: set[str] = set()
@@ -181,14 +159,17 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
     found = [
         FileGroup(kind="commitlog", files=len(log.segments), bytes=log.segments.bytes, fileSize=log.file_size),
     ]
+    forms = rocksdb_forms(layout)
     for kind in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):
-        names = [entry.name for entry in list_dir(layout.path(kind)) if entry.is_file()]
-        form = describe(names, kind)
+        form = forms.pop(kind, None)
         count, size = _count(layout.path(kind))
         if count or kind == "consumequeue":
             file_size = layout.queue_size() if kind == "consumequeue" and count and form is None else None
-            note = str(form) if form is not None else None
+            note = _form_note(form) if form is not None else None
             found.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
+    for place, form in forms.items():
+        count, size = _count(layout.path(place))
+        found.append(FileGroup(kind=place, files=count, bytes=size, note=_form_note(form)))
     slots, entries = geometry_of(layout)
     problems += [f"{file.path}: {file.reason}" for file in open_index(layout) if isinstance(file, BadIndex)]
     count, size = _count(layout.path("index"))
@@ -204,6 +185,10 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         for count, size in [_count(entry.path)]
     ]
     return found
+
+
+def _form_note(form: Form) -> str:
+    return f"RocksDB, since {form.since}: {form.holds}"
 
 
 def _count(path: str) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import lost, prepare_index
 from rmqtool.store.segments import Segments
 from rmqtool.store.transaction import Transaction, sweep, unfinished
+from rmqtool.store.version import unsupported
 
 PARTS = ("consumequeue", "index", "checkpoint")
 
@@ -154,6 +155,8 @@ def rebuild(
         Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
         CorruptFile: the log does not read as a whole.
     """
+    if (reason := unsupported(layout)) is not None:
+        raise Refused(f"{layout.root}: {reason}")
     if layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run rmqtool recover first")
     if dry_run:

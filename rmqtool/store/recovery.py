@@ -14,6 +14,7 @@ from formats import checkpoint
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1
 from formats.message import HEADS, End, Record, read
+from rmqtool.errors import Refused
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, checked, is_bulk, recovery_batches, reput_batches
 from rmqtool.store.index_builder import IndexBuilder
@@ -22,6 +23,7 @@ from rmqtool.store.layout import StoreLayout, is_path_name
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery_report import QueueRange, StoreState
 from rmqtool.store.segments import Segment
+from rmqtool.store.version import unsupported, version_of
 
 Stage = Callable[[], str]
 Say = Callable[[str, str], None]
@@ -74,7 +76,13 @@ class Recovery:
     # -- load ---------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """The broker's load and start, up to the moment at which it would take messages."""
+        """The broker's load and start, up to the moment at which it would take messages.
+
+        Raises:
+            Refused: the store has a form that these rules would do harm to.
+        """
+        if (reason := unsupported(self.layout)) is not None:
+            raise Refused(f"{self.layout.root}: {reason}")
         self._check_files()
         if self.refusals:
             # files count in the order of their names, up to the first that the broker does not take
@@ -262,6 +270,11 @@ class Recovery:
         if self.aborted and self.start_file is not None and self.start_file.base > self.log.min_offset:
             self.warnings.append(
                 f"messages before offset {self.start_file.base} are not indexed anew, as a broker does not either"
+            )
+        version, reason = version_of(self.layout)
+        if version != "4.x":
+            self.warnings.append(
+                f"a 5.x broker seems to have written this store ({reason}); the rules are those of 4.9"
             )
         self._warn_of_next_start()
 

@@ -1,0 +1,67 @@
+"""Stores that are not plain files of 4.x are named, and not written."""
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import Refused
+from rmqtool.services.info import store_info
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.rebuild import rebuild
+from rmqtool.store.recover import plan, recover
+from rmqtool.store.version import version_of
+from tests.conftest import Unpacked
+from tests.store.helpers import tree
+
+ROCKSDB = ("CURRENT", "MANIFEST-000004", "OPTIONS-000007", "000009.sst", "LOCK", "LOG")
+
+
+def rocksdb(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ROCKSDB:
+        (folder / name).write_bytes(b"x")
+
+
+@pytest.fixture(params=["queues", "dledger"])
+def foreign(request: pytest.FixtureRequest, golden_copy: Unpacked) -> Path:
+    """A crashed store with queues or log in a form that we do not write."""
+    store = golden_copy("crash")
+    if request.param == "queues":
+        rocksdb(store / "consumequeue")
+    else:
+        (store / "dledger-n0" / "data").mkdir(parents=True)
+        (store / "commitlog").rename(store / "old")
+    return store
+
+
+def test_writers_refuse_them(foreign: Path) -> None:
+    before = tree(foreign.parent)
+    layout = StoreLayout(str(foreign))
+    for run in (plan, recover, lambda one: rebuild(one, ("index",))):
+        with pytest.raises(Refused, match="which this version does not write"):
+            run(layout)
+    assert tree(foreign.parent) == before
+
+
+def test_info_names_rocksdb_forms(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    rocksdb(store / "consumequeue")
+    rocksdb(store / "config" / "topics")
+    info = store_info(StoreLayout(str(store)))
+    assert info.version == "5.x"
+    notes = {group.kind: group.note for group in info.files}
+    assert notes["consumequeue"] is not None
+    assert notes["consumequeue"].startswith("RocksDB, since 5")
+    assert notes["config/topics"] is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("abort", b"4711"), ("abort.bak", b""), ("timerwheel", b""), ("checkpoint", bytes(24) + b"\1" * 8 + bytes(4064))],
+)
+def test_what_shows_a_5_x_store(name: str, content: bytes, golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    assert version_of(StoreLayout(str(store)))[0] == "4.x"
+    (store / name).write_bytes(content)
+    assert version_of(StoreLayout(str(store)))[0] == "5.x"
+    assert any("5.x broker" in warning for warning in plan(StoreLayout(str(store))).warnings)
