@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from formats import checkpoint
+from formats.consume_queue import FILLER_SIZE
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1
 from formats.message import HEADS, End, Record, read
@@ -98,6 +99,7 @@ class Recovery:
         for queue in self.queues.values():
             queue.recover()
         max_dispatched = max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
+        self._check_single_file(max_dispatched)
         if self.files:
             self._recover_log()
             if max_dispatched >= self.end:
@@ -132,6 +134,22 @@ class Recovery:
                 if source.size != size:
                     self.refusals.append(f"{source.path}: {source.size} bytes long, not {size}")
             self.queues[topic, queue_id] = queue
+
+    def _check_single_file(self, max_dispatched: int) -> None:
+        """A lone file is taken to be as long as it should be, unless queues know of messages behind its end.
+
+        Raises:
+            Refused: they do. A broker, which knows the true length, would not load such a file.
+        """
+        if len(self.files) != 1 or "mappedFileSizeCommitLog" in self.layout.conf.sizes:
+            return
+        (file,) = self.files
+        # the end that a filler entry seems to have means nothing
+        if file.end < max_dispatched != FILLER_SIZE:
+            raise Refused(
+                f"{file.path}: ends at {file.end}, but queues point at messages up to {max_dispatched}: it seems to "
+                "have been cut short; --broker-conf tells how long it should be"
+            )
 
     def _recover_log(self) -> None:
         """Check records from the start file on; the first that fails is the end of the log."""

@@ -65,3 +65,20 @@ def test_what_shows_a_5_x_store(name: str, content: bytes, golden_copy: Unpacked
     (store / name).write_bytes(content)
     assert version_of(StoreLayout(str(store)))[0] == "5.x"
     assert any("5.x broker" in warning for warning in plan(StoreLayout(str(store))).warnings)
+
+
+def test_a_lone_file_that_was_cut_is_not_taken_for_whole(golden_copy: Unpacked) -> None:
+    from rmqtool.store.broker_conf import BrokerConf
+
+    store = golden_copy("broker")
+    (log,) = (store / "commitlog").iterdir()
+    log.write_bytes(log.read_bytes()[:100_000])
+    before = tree(store)
+    with pytest.raises(Refused, match="it seems to have been cut short; --broker-conf"):
+        recover(StoreLayout(str(store)))
+    assert tree(store) == before
+    # told the true length, it is what a broker would say
+    told = plan(StoreLayout(str(store), BrokerConf({"mappedFileSizeCommitLog": "262144"})))
+    assert not told.loadOk
+    # told that the file is as long as it should be, it is cut
+    assert plan(StoreLayout(str(store), BrokerConf({"mappedFileSizeCommitLog": "100000"}))).bytesCut == 68
