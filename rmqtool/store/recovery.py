@@ -13,8 +13,7 @@ import numpy as np
 from formats import checkpoint
 from formats.consume_queue import FILLER_SIZE
 from formats.endings import Ending
-from formats.layouts.codes import MAGIC_V1
-from formats.message import HEADS, End, Record, read
+from formats.message import End, Record, read
 from rmqtool.errors import Refused
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, checked, is_bulk, recovery_batches, reput_batches
@@ -24,11 +23,11 @@ from rmqtool.store.layout import StoreLayout, is_path_name
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery_report import QueueRange, StoreState
 from rmqtool.store.segments import Segment
+from rmqtool.store.start_file import SCANNED_FILES, start_number
 from rmqtool.store.version import unsupported, version_of
 
 Stage = Callable[[], str]
 Say = Callable[[str, str], None]
-_SCANNED_FILES = 3
 _LIGHT_PREFIX = "%LMQ%"
 
 
@@ -153,7 +152,7 @@ class Recovery:
 
     def _recover_log(self) -> None:
         """Check records from the start file on; the first that fails is the end of the log."""
-        number = self._start_number()
+        number, self.start_reason = start_number(self.files, self.layout.conf, self.checkpoint, aborted=self.aborted)
         levels = self._levels if self._fix_delay_times else self._no_levels
         builder = BatchBuilder(levels, light_queues=self._light)
         crc = self.layout.conf.flag("checkCRCOnRecover", True)
@@ -174,21 +173,6 @@ class Recovery:
         for later in [f for f in self.files if f.base > self.end]:
             self.files.remove(later)
             self.removed.append(later)
-
-    def _start_number(self) -> int:
-        if not self.aborted:
-            self.start_reason = "clean stop: the last three files are checked"
-            return max(0, len(self.files) - _SCANNED_FILES)
-        conf = self.layout.conf
-        with_index = conf.flag("messageIndexEnable", True) and conf.flag("messageIndexSafe", False)
-        limit = self.checkpoint.min_timestamp_index if with_index else self.checkpoint.min_timestamp
-        for number in range(len(self.files) - 1, -1, -1):
-            first = _first_store_timestamp(self.files[number])
-            if first is not None and first <= limit:
-                self.start_reason = f"unclean stop: newest file whose first message is not younger than {limit}"
-                return number
-        self.start_reason = f"unclean stop: no file begins with a message as old as {limit}, so all are checked"
-        return 0
 
     def _drain(self, batches: Generator[Batch, None, End]) -> End:
         """Dispatch the records of one file while they are checked, as the broker does after a crash."""
@@ -299,7 +283,7 @@ class Recovery:
     def _warn_of_next_start(self) -> None:
         """The next start checks the last three files again, and one of them may not have been checked now."""
         crc = self.layout.conf.flag("checkCRCOnRecover", True)
-        for file in self.files[-_SCANNED_FILES:]:
+        for file in self.files[-SCANNED_FILES:]:
             if self.start_file is None or file.base >= self.start_file.base:
                 break
             end = _first_end(file, crc=crc)
@@ -309,19 +293,6 @@ class Recovery:
                     "of a 4.9 broker checks this file too, and cuts the log there"
                 )
                 break
-
-
-def _first_store_timestamp(file: Segment) -> int | None:
-    """Store time of a file's first record by its raw bytes, as the broker peeks at it; None if it would not match."""
-    view = file.view()
-    try:
-        if len(view) < 112 or int.from_bytes(view[4:8], "big", signed=True) != MAGIC_V1:
-            return None
-        head = HEADS[int.from_bytes(view[36:40], "big") & 0x30]
-        at = head.offsets["store_timestamp"]
-        return int.from_bytes(view[at : at + 8], "big", signed=True) or None
-    finally:
-        file.release()
 
 
 def _first_end(file: Segment, *, crc: bool) -> End:

@@ -22,7 +22,6 @@ from typing import Any
 
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.segments import list_dir, read_small
-from rmqtool.store.sparse import has_bytes as has_bytes
 from rmqtool.store.sparse import written
 
 SUFFIX = ".rmqtool"

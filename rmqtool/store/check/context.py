@@ -3,17 +3,13 @@
 import os
 
 from formats import checkpoint
-from formats.layouts.codes import MAGIC_V1
-from formats.message import HEADS
 from rmqtool.store.check.findings import Collector
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.dispatch import DelayLevels
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import Segment
+from rmqtool.store.start_file import start_number
 
 LIGHT_PREFIX = "%LMQ%"
-_SCANNED_FILES = 3
-_HEAD_BYTES = 112  # of the largest record head
 
 
 class Context:
@@ -41,8 +37,8 @@ class Context:
         self.levels = DelayLevels(conf.delay_levels)
         light = any(topic.startswith(LIGHT_PREFIX) for topic, _queue_id, _path in layout.queue_dirs())
         self.light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", light))
-        self.start_number = self._start_number()
         files = self.log.segments.files
+        self.start_number, _reason = start_number(files, conf, self.checkpoint, aborted=self.aborted)
         self.redispatch_from = files[self.start_number].base if self.aborted and files else None
         self.log_absent = False
         self.log_end = 0
@@ -55,28 +51,3 @@ class Context:
         """A path as findings say it."""
         relative = os.path.relpath(path, self.layout.root)
         return path if relative.startswith("..") else relative
-
-    def _start_number(self) -> int:
-        """As :class:`rmqtool.store.recover.Recovery` chooses it."""
-        files = self.log.segments.files
-        if not self.aborted:
-            return max(0, len(files) - _SCANNED_FILES)
-        conf = self.layout.conf
-        with_index = conf.flag("messageIndexEnable", True) and conf.flag("messageIndexSafe", False)
-        limit = self.checkpoint.min_timestamp_index if with_index else self.checkpoint.min_timestamp
-        for number in range(len(files) - 1, -1, -1):
-            first = _first_timestamp(files[number])
-            if first is not None and first <= limit:
-                return number
-        return 0
-
-
-def _first_timestamp(file: Segment) -> int | None:
-    view = file.view()
-    try:
-        if len(view) < _HEAD_BYTES or int.from_bytes(view[4:8], "big", signed=True) != MAGIC_V1:
-            return None
-        at = HEADS[int.from_bytes(view[36:40], "big") & 0x30].offsets["store_timestamp"]
-        return int.from_bytes(view[at : at + 8], "big", signed=True) or None
-    finally:
-        file.release()

@@ -13,7 +13,7 @@ from rmqtool.store.check.records import Columns, RecordCheck, columns_of
 from rmqtool.store.commit_log import next_record
 from rmqtool.store.dispatch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk
 from rmqtool.store.segments import Segment
-from rmqtool.store.transaction import has_bytes
+from rmqtool.store.sparse import has_bytes
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 Column = np.ndarray[Any, np.dtype[Any]]
