@@ -7,7 +7,7 @@ construct.
 
 from collections.abc import Callable, Iterator
 
-from formats import explain_log, explain_units
+from formats import explain_log, explain_text, explain_units
 from formats.hexdump import hexdump
 from formats.spans import Span
 
@@ -26,6 +26,9 @@ KINDS: dict[str, Callable[[bytes | memoryview, int], Iterator[Span]]] = {
     "dledger": explain_log.explain_dledger,
     "compactionlog": explain_log.explain,
     "compactionqueue": explain_units.batch_queue_spans,
+    "abort": explain_text.abort_spans,
+    "lock": explain_text.lock_spans,
+    "epochFileCheckpoint": explain_text.epoch_spans,
 }
 
 

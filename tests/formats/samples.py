@@ -145,6 +145,9 @@ FILES: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "dledger": (_DLEDGER + bytes(12), _read_dledger),
     "compactionlog": (compaction.moved(_PLAIN, 5) + bytes(30), _read_log),
     "compactionqueue": (batch_consume_queue.build(_BATCHES) + bytes(20), _read_batch),
+    "abort": (b"12345", marks.parse_abort),
+    "lock": (b"lock", marks.is_lock),
+    "epochFileCheckpoint": (epoch.build([epoch.Epoch(1, 0), epoch.Epoch(2, 4096)]), epoch.parse),
 }
 """Every kind that can be explained too."""
 
@@ -152,9 +155,6 @@ OTHERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "dledger index": (dledger.build_index_unit(dledger.IndexUnit(1, 0, 224, 0, 1)) + bytes(40), _read_dledger_index),
     "dledger checkpoint": (b"endIndex=12\ncommittedIndex=11\n", dledger.parse_checkpoint),
     "dledger term": (b"currTerm=5\nvoteLeader=n0\n", dledger.parse_current_term),
-    "epoch": (epoch.build([epoch.Epoch(1, 0), epoch.Epoch(2, 4096)]), epoch.parse),
-    "abort": (b"12345", marks.parse_abort),
-    "lock": (b"lock", marks.is_lock),
     "record sum": (_SUMMED, message_build.verify_crc),
     "record to be summed": (_PLAIN, message_build.append_crc),
     "batch": (

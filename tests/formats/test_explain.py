@@ -438,3 +438,18 @@ def test_paths_are_not_confused_by_property_names(tmp_path: Path) -> None:
     spans = check("commitlog", pack(a_record(properties=b"a.b\nc\x01v\x02")))
 
     assert [label(span, "record[0]") for span in spans[-1:]] == [".properties.a.b\\nc (v)"]
+
+
+def test_text_files_line_by_line() -> None:
+    spans = spans_of("epochFileCheckpoint", b"1\n99\n3-4096\n")
+    assert [(s.path, s.value) for s in spans] == [
+        ("epochs.count", b"1\n"),
+        ("epochs.crc", b"99\n"),
+        ("epochs.epoch[0]", b"3-4096\n"),
+    ]
+    assert spans[0].note.startswith("CRC of the epochs is")
+    assert spans_of("abort", b"") == []
+    assert spans_of("abort", b"4711")[0].note == "process 4711"
+    assert spans_of("abort", b"x")[0].note == "abort file is neither empty nor a process id"
+    assert spans_of("lock", b"lock")[0].note == "a broker has started here once"
+    assert spans_of("lock", b"luck")[0].note == "not what a broker writes"
