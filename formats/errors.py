@@ -22,10 +22,6 @@ class Truncated(FormatError):
     """The buffer ends before the layout does."""
 
 
-class BadMagic(FormatError):
-    """A magic number is not one that the layout knows."""
-
-
 class BadLength(FormatError):
     """A length field is negative, too large for its container, or disagrees with another one."""
 

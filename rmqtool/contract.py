@@ -38,8 +38,6 @@ MESSAGE_FIELDS = (
 )
 QUEUE_ENTRY_FIELDS = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode")
 
-BODY_MODES = ("auto", "utf8", "json", "hex", "base64", "none")
-
 
 def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -> dict[str, Any]:
     """One message as machine output has it.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 if TYPE_CHECKING:
     from json import JSONEncoder
 
-FORMATS = ("table", "json", "ndjson", "csv")
 _SAMPLE = 100  # rows that decide the widths of a table's columns
 _MAX_WIDTH = 60
 _C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # JSON may carry them as they are, but terminals obey them

@@ -148,7 +148,6 @@ class IndexBuilder:
         added: entries put.
         repeated: how many of them are of the message that the last file on disk ends with: the broker indexes it again
             whenever it dispatches it again.
-        checkpoint_timestamp: end time of the newest full file, which the checkpoint keeps; None when none became full.
     """
 
     def __init__(self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str]) -> None:
@@ -157,7 +156,6 @@ class IndexBuilder:
         self.files = [IndexFile(path, self.slots, self.entries) for path in paths]
         self.removed: list[IndexFile] = []
         self.added = self.repeated = 0
-        self.checkpoint_timestamp: int | None = None
         self._bulk = self._lengthened = False
 
     def prune(self, checkpoint_timestamp: int) -> None:
@@ -175,7 +173,6 @@ class IndexBuilder:
             # a damaged header's negative values are not passed on
             file.begin_physical_offset = file.end_physical_offset = max(last.end_physical_offset, 0)
             file.begin_timestamp = file.end_timestamp = max(last.end_timestamp, 0)
-            self.checkpoint_timestamp = last.end_timestamp
             last.write_header()
             last.map = None
         file.stage(self._stage())

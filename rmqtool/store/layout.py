@@ -12,7 +12,6 @@ from rmqtool.store.segments import Segments, common_size, list_dir, offset_name,
 
 DEFAULT_COMMIT_LOG = 1 << 30
 DEFAULT_CONSUME_QUEUE = 6_000_000
-DEFAULT_CONSUME_QUEUE_EXT = 48 << 20
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 UNIT = 20

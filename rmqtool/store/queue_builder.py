@@ -94,6 +94,8 @@ class QueueBuilder:
         max_physical_offset: end of the message of the last entry; the only guard against dispatching twice.
         min_offset: lowest queue offset, as the broker would report it.
         cut, added: entries that went and came.
+        misplaced: messages whose queue offset was not the next one: passed over as seen before, or put where the queue
+            ended, which moves all that follow.
         foreign: what lies in the directory and is no queue file.
     """
 
@@ -107,7 +109,7 @@ class QueueBuilder:
         self.removed: list[Segment] = []
         self.max_physical_offset = NO_OFFSET
         self.min_logic_offset = 0
-        self.cut = self.added = 0
+        self.cut = self.added = self.misplaced = 0
 
     @property
     def sources(self) -> list[Segment]:
@@ -229,6 +231,7 @@ class QueueBuilder:
         elif self.files[-1].wrote >= self.file_size:
             self._add_file()  # the broker does so before it looks whether it has seen this message
         # below the write position: seen before; above it: appended all the same, as the broker does (and logs a bug)
+        self.misplaced += expected != self.end
         if queue_offset and expected < self.end:
             return
         column = np.array([[physical], [size], [tags], [timestamp]], np.int64)

@@ -8,10 +8,12 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from formats import checkpoint
 from formats.endings import Ending
 from rmqtool.errors import CorruptFile, Refused
-from rmqtool.store.dispatch import BatchBuilder, recovery_batches
+from rmqtool.store.dispatch import Batch, BatchBuilder, recovery_batches
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout
@@ -19,7 +21,7 @@ from rmqtool.store.lock import StoreLock
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import lost, prepare_index
-from rmqtool.store.segments import Segments
+from rmqtool.store.segments import Segment, Segments
 from rmqtool.store.transaction import Transaction, sweep, unfinished
 from rmqtool.store.version import unsupported
 
@@ -53,13 +55,14 @@ class Rebuild(Recovery):
         super().__init__(layout, stage, fix_delay_times=True)
         self.parts = parts
         self.index = IndexBuilder([], geometry_of(layout), stage)
-        self._queue_size = layout.queue_size()
+        self._file: Segment | None = None  # that is read, and how far
+        self._position = 0
 
     def run(self) -> None:
         """Dispatch every message.
 
         Raises:
-            CorruptFile: the log does not read as a whole.
+            CorruptFile: the log does not read as a whole, or lacks messages of a queue that it should have.
         """
         for path in self.log.segments.foreign:
             raise CorruptFile(path, None, "does not belong into a commit-log directory (see rmqtool check)")
@@ -69,19 +72,37 @@ class Rebuild(Recovery):
             if file.size != self.file_size or file.base != expected:
                 raise CorruptFile(file.path, None, "of a wrong length, or not where the file before ends")
             expected = file.end
+            self._file, self._position = file, file.base
             end = self._drain(recovery_batches(file.view(), 0, file.size, builder, crc=True))
             file.release()
             self.stop, self.stop_file, self.end = end, file, file.base + end.at
             if end.ending is Ending.FILLER:
+                said, left = int.from_bytes(file.view()[end.at : end.at + 4], "big"), file.size - end.at
+                file.release()
+                if said != left:
+                    raise CorruptFile(file.path, end.at, f"end-of-file blank of {said} bytes, {left} are left")
                 continue
             # the next file may have been made ahead, and not used yet
             if end.ending is not Ending.UNWRITTEN or lost(self)[0] or number + 2 < len(self.files):
                 reason = f"{end.reason}: recover cuts the log here, salvage goes around"
                 raise CorruptFile(file.path, end.at, reason)
             break
+        for queue in self.queues.values() if "consumequeue" in self.parts else ():
+            if queue.misplaced:
+                # dispatch would move entries away from their queue offsets, and what is on disk may be better
+                raise CorruptFile(
+                    queue.path, None, f"{queue.misplaced} messages do not follow the one before: salvage renumbers them"
+                )
         self.index.finish()
 
-    def _dispatch(self, batch: Any, *, recovering: bool) -> None:
+    def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
+        # dispatch trusts what a record says of its position; entries made from a wrong one would point elsewhere
+        ends = self._position + np.cumsum(batch.size)
+        wrong = np.flatnonzero(batch.physical_offset != ends - batch.size)
+        if len(wrong) and self._file is not None:
+            at = int(ends[wrong[0]] - batch.size[wrong[0]]) - self._file.base
+            raise CorruptFile(self._file.path, at, "a record that says another position than its own (see check)")
+        self._position = int(ends[-1])
         if "index" not in self.parts and "consumequeue" not in self.parts:
             self.dispatched += len(batch)
             return

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import CorruptFile, Refused
+from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
 from rmqtool.store.recover import plan
@@ -73,6 +74,34 @@ def test_a_dry_run_and_an_undo(golden_copy: Unpacked) -> None:
     done = rebuild(layout, ("consumequeue", "index", "checkpoint"))
     assert [a for a in done.actions if "index/" not in a] == [a for a in planned.actions if "index/" not in a]
     undo(str(store))
+    assert tree(store) == before
+
+
+def test_a_log_that_lacks_a_message_of_a_queue_moves_no_entries(golden_copy: Unpacked) -> None:
+    """Dispatch would put all later entries of that queue one too low."""
+    store = golden_copy("clean")
+    layout = StoreLayout(str(store))
+    victim = [i for i in CommitLog(layout).walk() if isinstance(i, Found)][250]
+    with open(victim.file.path, "r+b") as file:
+        file.seek(victim.at + 12)
+        file.write((77).to_bytes(4, "big"))  # its queue id
+    before = tree(store)
+    with pytest.raises(CorruptFile, match=r"\d+ messages do not follow the one before: salvage renumbers"):
+        rebuild(StoreLayout(str(store)), ("consumequeue",))
+    assert tree(store) == before
+    rebuild(StoreLayout(str(store)), ("index",))
+    assert part_of(store, "index")
+
+
+def test_a_record_that_says_another_position_is_not_dispatched(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    with open(store / "commitlog" / f"{0:020d}", "r+b") as log:
+        log.seek(2867 + 28)
+        log.write((5).to_bytes(8, "big"))
+    before = tree(store)
+    for part in ("consumequeue", "index"):
+        with pytest.raises(CorruptFile, match="byte 2867: a record that says another position"):
+            rebuild(StoreLayout(str(store)), (part,))
     assert tree(store) == before
 
 
