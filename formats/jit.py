@@ -124,7 +124,7 @@ def _storer(kind: Any) -> Callable[..., Any]:
         def codegen(target: Any, builder: Any, _signature: Any, args: Any) -> Any:
             value = args[1] if kind.width == 64 else builder.trunc(args[1], kind)
             pointer = builder.inttoptr(args[0], kind.as_pointer())
-            builder.store(_swapped(builder, value, little=False), pointer, align=1)
+            builder.store(_swapped(builder, value, little=False) if kind.width > 8 else value, pointer, align=1)
             return target.get_dummy_value()
 
         return types.void(types.int64, types.int64), codegen
@@ -137,6 +137,8 @@ u16_at = _loader(_I16, types.int64, signed=False)  # big-endian, as all that fol
 i32_at = _loader(_I32, types.int64, signed=True)
 i64_at = _loader(_I64, types.int64, signed=True)
 word_at = _loader(_I64, types.uint64, signed=False, little=True)  # eight bytes, the first one lowest
+store_byte = _storer(_I8)
+store_i16 = _storer(_I16)
 store_i32 = _storer(_I32)
 store_i64 = _storer(_I64)
 
@@ -163,6 +165,20 @@ def expect_write(_context: Any, address: Any) -> Any:
         return target.get_dummy_value()
 
     return types.void(types.int64), codegen
+
+
+@_intrinsic
+def copy_bytes(_context: Any, to: Any, start: Any, length: Any) -> Any:
+    """Copy ``length`` bytes from one address to another; the two ranges do not meet."""
+
+    def codegen(target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        pointer = _I8.as_pointer()
+        copy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, _I64])
+        places = [builder.inttoptr(place, pointer) for place in args[:2]]
+        builder.call(copy, [*places, args[2], ir.Constant(ir.IntType(1), 0)])
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
 
 
 @_intrinsic

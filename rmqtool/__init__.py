@@ -1,3 +1,20 @@
 """Offline admin and inspection toolkit for Apache RocketMQ store directories."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqtool.services.engine import Store
+    from rmqtool.store.outgoing import Message
+
 __version__ = "0.1.0"
+__all__ = ["Message", "Store", "__version__"]
+_LAZY = {"Store": "rmqtool.services.engine", "Message": "rmqtool.store.outgoing"}
+
+
+def __getattr__(name: str) -> Any:
+    """The engine is loaded when it is first asked for: most commands do without."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)

@@ -3,13 +3,13 @@
 Names follow org.apache.rocketmq.common.message.MessageExt; times are ms since the epoch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from formats.errors import FormatError
 from formats.ids import offset_id
 from formats.message import Record
-from formats.primitives import COMPRESSED, host_text
+from formats.primitives import COMPRESSED, COMPRESSION_MASK, host_text
 from formats.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 
 MESSAGE_FIELDS = (
@@ -37,6 +37,18 @@ MESSAGE_FIELDS = (
     "bodyEncoding",
 )
 QUEUE_ENTRY_FIELDS = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode")
+PUT_FIELDS = (
+    "line",
+    "status",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "physicalOffset",
+    "storeSize",
+    "storeTimestamp",
+    "offsetMsgId",
+    "reason",
+)
 
 
 def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -> dict[str, Any]:
@@ -136,3 +148,85 @@ def render_body(body: bytes, mode: str) -> tuple[Any, str]:
     where it is JSON, else as ``auto``.
     """
     return _RENDER[mode](body)
+
+
+def message_fields(row: Mapping[str, Any], *, keep_times: bool = False) -> dict[str, Any]:
+    """The other way round: what ``rmqtool.store.outgoing.Message`` takes, from a row of machine output.
+
+    Where a message lay, and what is worked out anew when it is stored (sizes, CRC, offsets, ids), is not looked at. A
+    body that was shown inflated is stored so. Of fields that are absent the defaults count; a topic there must be.
+
+    Args:
+        keep_times: keep the store timestamp, else the message is stored now.
+
+    Raises:
+        ValueError: a field is of another kind than machine output has.
+    """
+    fields: dict[str, Any] = {"topic": _typed(row, "topic", str)}
+    for name, field in _NUMBERS.items():
+        if row.get(name) is not None:
+            fields[field] = _typed(row, name, int)
+    if not keep_times:
+        fields.pop("store_timestamp", None)
+    for name, field in (("bornHost", "born_host"), ("storeHost", "store_host")):
+        if row.get(name) is not None:
+            fields[field] = _typed(row, name, str)
+    fields["body"] = _body_of(row)
+    if fields.get("sys_flag", 0) & COMPRESSED and "bodyError" not in row:
+        fields["sys_flag"] &= ~(COMPRESSED | COMPRESSION_MASK)
+    properties = row.get("properties") or {}
+    if not isinstance(properties, Mapping) or not all(isinstance(value, str) for value in properties.values()):
+        raise ValueError("properties: not a map of texts")
+    fields["properties"] = properties = dict(properties)
+    if row.get("tags") is not None and TAGS not in properties:
+        properties[TAGS] = _typed(row, "tags", str)
+    keys = row.get("keys")
+    if keys and KEYS not in properties:
+        if not isinstance(keys, str | list) or not all(isinstance(key, str) for key in keys):
+            raise ValueError("keys: neither a text nor a list of texts")
+        properties[KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+    return fields
+
+
+_NUMBERS = {
+    "queueId": "queue_id",
+    "flag": "flag",
+    "sysFlag": "sys_flag",
+    "bornTimestamp": "born_timestamp",
+    "storeTimestamp": "store_timestamp",
+    "reconsumeTimes": "reconsume_times",
+    "preparedTransactionOffset": "prepared_transaction_offset",
+}
+
+
+def _typed(row: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = row.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{name}: {'missing' if value is None else 'not a ' + _KINDS[kind]}")
+    return value
+
+
+_KINDS: dict[type, str] = {str: "text", int: "number"}
+
+
+def _body_of(row: Mapping[str, Any]) -> bytes:
+    body, encoding = row.get("body"), row.get("bodyEncoding")
+    if body is None:
+        if row.get("bodyLength"):
+            raise ValueError("body: left out of this output (--body none)")
+        return b""
+    if encoding == "json" or (encoding is None and not isinstance(body, str)):
+        import json
+
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    if not isinstance(body, str):
+        raise ValueError("body: not a text")
+    if encoding in (None, "utf8"):
+        return body.encode()
+    if encoding == "hex":
+        return bytes.fromhex(body)
+    if encoding == "base64":
+        import base64
+
+        return base64.b64decode(body, validate=True)
+    raise ValueError(f"bodyEncoding: {encoding!r} is not known")

@@ -13,6 +13,32 @@ from rmqtool.cli.help import TEXT, VERSION_TEXT
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
 
+# word of the command line: module that registers it, so that a run loads one of them
+MODULES = {
+    "append": "append",
+    "check": "check",
+    "checkpoint": "inspect",
+    "clean": "clean",
+    "commitlog": "files",
+    "config": "inspect",
+    "consumequeue": "files",
+    "dump-to-parquet": "dump",
+    "explain": "check",
+    "index": "files",
+    "info": "inspect",
+    "init": "init",
+    "offsets": "inspect",
+    "query-id": "query",
+    "query-key": "query",
+    "query-offset": "query",
+    "query-time": "query",
+    "rebuild": "rebuild",
+    "recover": "recover",
+    "salvage": "salvage",
+    "undo": "undo",
+}
+
+
 class RootGroup(TyperGroup):
     """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
 
@@ -94,11 +120,17 @@ def command(name: str, example: str, decorate: Callable[..., Any] = app.command)
     return register
 
 
+def load(word: str | None = None) -> None:
+    """Register the command of a word; all of them where that is none."""
+    from importlib import import_module
+
+    for module in [MODULES[word]] if word in MODULES else dict.fromkeys(MODULES.values()):
+        import_module(f"rmqtool.cli.{module}")
+
+
 def run(argv: list[str]) -> int:
     """Run a command line; the exit code."""
-    # registering is what they are for
-    from rmqtool.cli import check, dump, files, inspect, query, rebuild, recover, salvage, undo  # noqa: F401
-
+    load(argv[0] if argv else None)
     try:
         app(argv, prog_name="rmqtool")
     except SystemExit as stop:

@@ -28,6 +28,9 @@ Commands:
   rebuild            Build consume queues, index or checkpoint anew from the commit log.
   salvage            Carve every intact message, also behind damage, into a fresh store that a broker boots.
   undo               Put back what the last writing command replaced.
+  init               Make an empty store, to append to or to start a broker on.
+  append             Append messages to a store, given as NDJSON in the shape that this tool prints.
+  clean              Remove expired commit-log files, and what in queues and index points into them.
   query-key          Find the messages of a topic by key, through the index.
   query-id           Find a message by its offset id or its unique id.
   query-offset       Read messages of a queue from a queue offset on.

@@ -48,18 +48,34 @@ def _index(layout: StoreLayout, warn: Warn) -> list[IndexView]:
     return files
 
 
+class KeyReader:
+    """Log and index kept open for many look-ups.
+
+    Args:
+        warn: told what keeps the answers from being whole, one line each.
+    """
+
+    def __init__(self, layout: StoreLayout, warn: Warn) -> None:
+        self.log = CommitLog(layout)
+        self._files = _index(layout, warn)
+
+    def query(self, topic: str, key: str, search: Search = Search()) -> list[Found]:  # noqa: B008 (immutable)
+        """Messages of a topic with a key, in log order, as far as the index knows them."""
+        return _by_index(self.log, self._files, topic, key, search)
+
+
 def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: Warn) -> list[Found]:
     """Messages of a topic with a key, in log order.
 
     Args:
         warn: told what keeps the answer from being whole, one line each.
     """
-    log = CommitLog(layout)
-    found = _by_index(log, _index(layout, warn), topic, key, search)
+    reader = KeyReader(layout, warn)
+    found = reader.query(topic, key, search)
     if found or not search.scan:
         return found
     wanted = _raw(topic)
-    return _scan(log, lambda record: has_key(record, wanted, key), key, search, warn)
+    return _scan(reader.log, lambda record: has_key(record, wanted, key), key, search, warn)
 
 
 def _by_index(log: CommitLog, files: list[IndexView], topic: str, key: str, search: Search) -> list[Found]:

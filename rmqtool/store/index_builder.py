@@ -153,10 +153,13 @@ class IndexBuilder:
     def __init__(self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str]) -> None:
         self.slots, self.entries = geometry
         self._stage = stage
-        self.files = [IndexFile(path, self.slots, self.entries) for path in paths]
+        self.files = [self._file(path) for path in paths]
         self.removed: list[IndexFile] = []
         self.added = self.repeated = 0
         self._bulk = self._lengthened = False
+
+    def _file(self, path: str | None) -> IndexFile:
+        return IndexFile(path, self.slots, self.entries)
 
     def prune(self, checkpoint_timestamp: int) -> None:
         """After a crash: files younger than the checkpoint's index time go (IndexService.load)."""
@@ -168,7 +171,7 @@ class IndexBuilder:
         last = self.files[-1] if self.files else None
         if last is not None and not last.full:
             return last
-        file = IndexFile(None, self.slots, self.entries)
+        file = self._file(None)
         if last is not None:
             # a damaged header's negative values are not passed on
             file.begin_physical_offset = file.end_physical_offset = max(last.end_physical_offset, 0)

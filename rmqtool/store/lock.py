@@ -51,6 +51,11 @@ class StoreLock:
         self.path = os.path.join(root, "lock")
         self._fd: int | None = None
 
+    @property
+    def held(self) -> bool:
+        """Whether this object holds it."""
+        return self._fd is not None
+
     def __enter__(self) -> "StoreLock":
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)

@@ -43,26 +43,35 @@ class LogWriter:
         """
         if not fits(size, self.file_size):
             raise BadLength(0, f"record of {size} bytes does not fit a file of {self.file_size}")
-        room = self.file_size - self.position % self.file_size
-        if not fits(size, room):
-            self._gathered += build_blank(room)
-            self.position += BLANK_SIZE
-            self._hand_over()
-            self.position += room - BLANK_SIZE
-            self._written = self.position
-            self._close_file()
+        if not fits(size, self.room):
+            self.roll()
         return self.position
 
-    def append(self, record: bytes) -> None:
-        """Write a packed record at the position that :meth:`reserve` gave for its size."""
+    @property
+    def room(self) -> int:
+        """Bytes that the present file has left."""
+        return self.file_size - self.position % self.file_size
+
+    def roll(self) -> None:
+        """End the present file with a blank."""
+        room = self.room
+        self._gathered += build_blank(room)
+        self.position += BLANK_SIZE
+        self.hand_over()
+        self.position += room - BLANK_SIZE
+        self._written = self.position
+        self._close_file()
+
+    def append(self, record: bytes | memoryview) -> None:
+        """Write a packed record, or several, at the position that :meth:`reserve` gave for their size."""
         self._gathered += record
         self.position += len(record)
         if len(self._gathered) >= _BUFFER:
-            self._hand_over()
+            self.hand_over()
 
     def sync(self) -> None:
         """Everything appended so far survives a power cut when this returns."""
-        self._hand_over()
+        self.hand_over()
         for fd in (*self._unsynced, *([self._fd] if self._fd is not None else [])):
             os.fsync(fd)
         for fd in self._unsynced:
@@ -76,7 +85,8 @@ class LogWriter:
             os.close(self._fd)
             self._fd = None
 
-    def _hand_over(self) -> None:
+    def hand_over(self) -> None:
+        """Give to the system what was gathered: from here on it survives the death of this process."""
         if self._gathered:
             fd = self._file()
             data, at = memoryview(self._gathered), self._written % self.file_size
@@ -86,6 +96,10 @@ class LogWriter:
             data.release()
             self._written = self.position
             self._gathered = bytearray()
+
+    def make_file(self) -> None:
+        """Make the file of the next byte, though nothing is written to it yet."""
+        self._file()
 
     def _file(self) -> int:
         """The file that holds the next byte to be written, made at full length if it is new."""

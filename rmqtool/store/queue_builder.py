@@ -104,12 +104,15 @@ class QueueBuilder:
         self.file_size = file_size
         self._stage = stage
         segments = Segments.of([path])
-        self.files = [QueueFile(s.base, s.size, s) for s in segments]
+        self.files = [self._file(s.base, s.size, s) for s in segments]
         self.foreign = segments.foreign
         self.removed: list[Segment] = []
         self.max_physical_offset = NO_OFFSET
         self.min_logic_offset = 0
         self.cut = self.added = self.misplaced = 0
+
+    def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
+        return QueueFile(base, size, source)
 
     @property
     def sources(self) -> list[Segment]:
@@ -223,7 +226,7 @@ class QueueBuilder:
         if not self.files:
             if not 0 <= expected < MAX_OFFSET:
                 return  # no file can have such a name; only a damaged record says so
-            file = QueueFile(expected - expected % self.file_size, self.file_size, None)
+            file = self._file(expected - expected % self.file_size, self.file_size, None)
             self.files.append(file)
             if queue_offset:
                 self.min_logic_offset = expected
@@ -246,7 +249,7 @@ class QueueBuilder:
         if self.files:
             self.files[-1].close()
         base = self.files[-1].base + self.file_size if self.files else 0
-        self.files.append(QueueFile(base, self.file_size, None))
+        self.files.append(self._file(base, self.file_size, None))
         self.files[-1].write(np.zeros(0, CQ_ENTRY.dtype), self._stage)
 
     def _append(self, physical: Column, size: Column, tags: Column, timestamp: Column) -> None:

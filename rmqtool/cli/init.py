@@ -1,0 +1,27 @@
+"""init."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.app import command
+from rmqtool.cli.options import BrokerConfOption
+
+
+@command("init", "rmqtool init newstore")
+def init(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory to make; must not exist, or be empty.")],
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Make an empty store, to append to or to start a broker on.
+
+    Its first commit-log file tells how long all will be. Sizes of queue and index files are told by the first of them:
+    until messages are there, give the same --broker-conf to append.
+    """
+    from rmqtool.cli.output import note
+    from rmqtool.store.broker_conf import load
+    from rmqtool.store.live import create
+
+    layout = create(store, load(broker_conf) if broker_conf else None)
+    note(f"{layout.root}: empty store, commit-log files of {layout.commit_log_size(layout.commit_log())} bytes")
+    return 0

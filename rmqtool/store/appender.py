@@ -1,0 +1,180 @@
+"""Append messages to a commit log: places, times and queue offsets are given out here (store.CommitLog.putMessage).
+
+Few messages are packed one by one, many by a compiled kernel; the bytes are the same. Nothing is dispatched here.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from formats.ids import offset_id
+from formats.message_build import compose, fits, pack
+from formats.properties import MULTI_QUEUE_OFFSET, build, parse
+from rmqtool.store.log_writer import LogWriter
+from rmqtool.store.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
+
+if TYPE_CHECKING:
+    from rmqtool.store.append_bulk import Prepared
+
+QueueKey = tuple[str, int]
+Clock = Callable[[], int]
+BULK = 256  # compiled code takes half a second to load, so for few messages it is not worth it
+_BUFFER = 4 << 20
+_LIGHT_PREFIX = "%LMQ%"
+
+
+def system_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Appender:
+    """Puts messages at the end of a log.
+
+    Args:
+        writer: stands at the end of the log.
+        rules: what is taken, and how it is written.
+        next_offsets: what comes next in each queue that has messages.
+        clock: milliseconds since the epoch.
+
+    Attributes:
+        last_store_timestamp: of the last message.
+    """
+
+    def __init__(
+        self, writer: LogWriter, rules: Rules, next_offsets: dict[QueueKey, int], clock: Clock = system_clock
+    ) -> None:
+        self.writer, self.rules, self.next_offsets, self.clock = writer, rules, next_offsets, clock
+        self.last_store_timestamp = 0
+        self._buffer: bytearray | None = None
+
+    def put(self, message: Message) -> PutResult:
+        """Append one message; it has been handed to the system when this returns."""
+        try:
+            ready = self.rules.ready(message)
+            result = self._put(ready, self.clock())
+        except Illegal as err:
+            return PutResult(err.status, message.topic, message.queue_id, reason=err.reason)
+        self.writer.hand_over()
+        return result
+
+    def put_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages of one queue as one batch: all of them behind each other in one file, or none.
+
+        Raises:
+            Illegal: one of them is not taken, or they are not of one queue.
+        """
+        ready = [self.rules.ready(message, batch=True) for message in messages]
+        if len({(one.topic, one.queue_id) for one in ready}) > 1:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch goes to one queue")
+        size = sum(one.size for one in ready)
+        if size > self.rules.room:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"batch of {size} bytes, a file has room for {self.rules.room}")
+        if ready and not fits(size, self.writer.room):
+            self.writer.roll()
+        return self._put_all(ready)
+
+    def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages one after the other, each by itself; what is not taken is told in its result."""
+        if len(messages) >= BULK:
+            from rmqtool.store.append_bulk import of_messages
+
+            prepared = of_messages(messages, self.rules, self.clock())
+            if prepared is not None:
+                return self._write(prepared)
+        answers: list[PutResult | None] = []
+        ready = []
+        check = self.rules.ready
+        for message in messages:
+            try:
+                ready.append(check(message))
+                answers.append(None)
+            except Illegal as err:
+                answers.append(PutResult(err.status, message.topic, message.queue_id, reason=err.reason))
+        done = iter(self._put_all(ready))
+        return [next(done) if answer is None else answer for answer in answers]
+
+    def _put_all(self, ready: list[Ready]) -> Sequence[PutResult]:
+        now = self.clock()
+        if len(ready) >= BULK and not any(one.light_queues for one in ready):
+            from rmqtool.store.append_bulk import of_ready
+
+            return self._write(of_ready(ready, now))
+        results = [self._put(one, now) for one in ready]
+        self.writer.hand_over()
+        return results
+
+    def _put(self, ready: Ready, now: int) -> PutResult:
+        topic = ready.topic.decode()
+        key = (topic, ready.queue_id)
+        queue_offset = self.next_offsets.get(key, 0) if ready.queued else 0
+        properties = ready.properties
+        light = [(name, 0 if name.startswith(_LIGHT_PREFIX) else ready.queue_id) for name in ready.light_queues]
+        if light:
+            offsets = ",".join(str(self.next_offsets.get(one, 0)) for one in light)
+            properties = _with_light_offsets(properties, offsets, trailing=self.rules.engine != "4.9")
+        store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
+        size = ready.size + len(properties) - len(ready.properties)
+        if size > self.rules.room:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"record of {size} bytes does not fit a commit-log file")
+        physical = self.writer.reserve(size)
+        record = compose(
+            topic=ready.topic,
+            queue_id=ready.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=physical,
+            body=ready.body,
+            properties=properties,
+            flag=ready.flag,
+            sys_flag=ready.sys_flag,
+            born_timestamp=now if ready.born_timestamp is None else ready.born_timestamp,
+            born_address=ready.born_host[0],
+            born_port=ready.born_host[1],
+            store_timestamp=store_timestamp,
+            store_address=ready.store_host[0],
+            store_port=ready.store_host[1],
+            reconsume_times=ready.reconsume_times,
+            prepared_transaction_offset=ready.prepared_transaction_offset,
+            version=ready.version,
+            max_message_size=self.rules.max_message_size,
+        )
+        self.writer.append(pack(record))
+        if ready.queued:
+            self.next_offsets[key] = queue_offset + 1
+        for one in light:
+            self.next_offsets[one] = self.next_offsets.get(one, 0) + 1
+        self.last_store_timestamp = store_timestamp
+        return PutResult(
+            PutStatus.PUT_OK,
+            topic,
+            ready.queue_id,
+            queue_offset,
+            physical,
+            size,
+            store_timestamp,
+            offset_id(*ready.store_host, physical),
+        )
+
+    def _write(self, prepared: "Prepared") -> Sequence[PutResult]:
+        """Have the kernel write messages in columns."""
+        prepared.number(self.next_offsets)
+        if self._buffer is None:
+            self._buffer = bytearray(_BUFFER)
+        sizes = prepared.sizes
+        row, writer = 0, self.writer
+        while row < len(sizes):
+            following, size = prepared.encoder.encode(self._buffer, writer.room, writer.position, row)
+            if size:
+                writer.append(memoryview(self._buffer)[:size])
+            elif sizes[row] > len(self._buffer):
+                self._buffer = bytearray(int(sizes[row]))
+            else:
+                writer.roll()
+            row = following
+        writer.hand_over()
+        self.last_store_timestamp = prepared.last_store_timestamp
+        return prepared.finish(self.next_offsets)
+
+
+def _with_light_offsets(properties: bytes, offsets: str, *, trailing: bool) -> bytes:
+    return build(parse(properties) | {MULTI_QUEUE_OFFSET: offsets}, trailing_separator=trailing)

@@ -1,0 +1,198 @@
+"""Remove what has expired, as a broker's cleaning does, when it is asked for and not while it runs.
+
+Source: store.DefaultMessageStore (CleanCommitLogService, CleanConsumeQueueService), MappedFileQueue,
+index.IndexService; store-engine 6. The age of a commit-log file is its modification time. The last file of the log, of
+each queue and of the index always stays.
+"""
+
+import os
+import shutil
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from formats.consume_queue import as_array, is_ext_address, real_offset
+from formats.errors import FormatError
+from formats.index import read_header
+from rmqtool.errors import Refused
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.lock import StoreLock
+from rmqtool.store.segments import Segment, Segments, map_file
+from rmqtool.store.transaction import Transaction, sweep, unfinished
+from rmqtool.store.version import unsupported
+
+HOUR = 3_600_000
+DEFAULT_RESERVED_HOURS = 72
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """One file that goes."""
+
+    file: str  # below the store
+    bytes: int  # length of the file
+    diskBytes: int  # what it takes on the disk
+    modified: int  # ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanReport:
+    """What has expired."""
+
+    store: str
+    reservedHours: float
+    minPhyOffset: int  # before
+    newMinPhyOffset: int  # after
+    files: list[Expired] = field(default_factory=list)
+    diskBytes: int = 0
+    applied: bool = False
+    deleted: bool = False  # for good; else they lie in the backup
+    backup: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def _expired_log(files: list[Segment], older_than_ns: int, most: int | None) -> list[Segment]:
+    """Oldest first, up to the first that is young enough, never the last."""
+    found: list[Segment] = []
+    for file in files[:-1]:
+        if file.mtime_ns > older_than_ns or (most is not None and len(found) >= most):
+            break
+        found.append(file)
+    return found
+
+
+def _expired_queue(segments: Segments, low: int) -> list[Segment]:
+    """Files whose last entry points below the log's beginning."""
+    found: list[Segment] = []
+    for file in segments.files[:-1]:
+        units = as_array(file.view())
+        last = int(units[-1]["physical_offset"]) if len(units) else -1
+        del units
+        file.release()
+        if last >= low:
+            break
+        found.append(file)
+    return found
+
+
+def _expired_extension(queue: Segments, extension: Segments, low: int) -> list[Segment]:
+    """Files of a queue's extension that lie wholly below what its first living entry points to."""
+    for file in queue.files:
+        units = as_array(file.view())
+        living = units["tags_code"][units["physical_offset"] >= low]
+        first = next((int(code) for code in living[:1] if is_ext_address(int(code))), None)
+        del units, living
+        file.release()
+        if first is not None:
+            return [one for one in extension.files[:-1] if one.end <= real_offset(first)]
+    return []
+
+
+def _expired_index(paths: list[str], low: int) -> list[str]:
+    found = []
+    for path in paths[:-1]:
+        try:
+            header = read_header(memoryview(map_file(path)))
+        except FormatError:
+            break
+        if header.end_physical_offset >= low:
+            break
+        found.append(path)
+    return found
+
+
+def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list[str], int, int]:
+    """(paths, lowest physical offset before, after)."""
+    log = layout.commit_log().files
+    older_than = (time.time_ns() // 1_000_000 - reserved_ms) * 1_000_000
+    gone = _expired_log(log, older_than, most)
+    before = log[0].base if log else -1
+    low = log[len(gone)].base if log else -1
+    paths = [file.path for file in gone]
+    if low > 0:
+        for topic, queue_id, path in layout.queue_dirs():
+            queue = Segments.of([path])
+            expired = _expired_queue(queue, low)
+            paths += [file.path for file in expired]
+            extension = Segments.of([layout.queue_path(topic, queue_id, "consumequeue_ext")])
+            if extension.files:
+                rest = Segments(queue.files[len(expired) :], [])
+                paths += [file.path for file in _expired_extension(rest, extension, low)]
+        paths += _expired_index(layout.index_paths(), low)
+    return paths, before, low
+
+
+def clean(
+    layout: StoreLayout,
+    *,
+    reserved_hours: float | None = None,
+    most_files: int | None = None,
+    dry_run: bool = False,
+    delete: bool = False,
+    backup: str | None = None,
+) -> CleanReport:
+    """Remove expired files of the log, then of queues and index what points below its new beginning.
+
+    Args:
+        reserved_hours: age at which a commit-log file expires; None for ``fileReservedTime``, 72 by default.
+        most_files: remove no more files of the log than this.
+        dry_run: look only.
+        delete: for good, so that space is gained; else the files lie in the backup.
+
+    Raises:
+        Refused: the store is in use.
+    """
+    if (reason := unsupported(layout)) is not None:
+        raise Refused(f"{layout.root}: {reason}")
+    if reserved_hours is None:
+        text = layout.conf.text("fileReservedTime") or str(DEFAULT_RESERVED_HOURS)
+        if not text.isdecimal() or len(text) > 9:
+            raise Refused(f"{layout.conf.path}: fileReservedTime={text} is not a number of hours")
+        reserved_hours = float(text)
+    reserved_ms = int(reserved_hours * HOUR)
+    if dry_run:
+        return _report(layout, reserved_hours, *_plan(layout, reserved_ms, most_files))
+    with StoreLock(layout.root):
+        if (pending := unfinished(layout.root, backup)) is not None:
+            pending.apply()
+        sweep(layout.root, backup)
+        transaction = Transaction(layout.root, "clean", backup)
+        try:
+            found = _plan(layout, reserved_ms, most_files)
+            report = _report(layout, reserved_hours, *found)
+            if not found[0]:
+                return report
+            for path in found[0]:
+                transaction.remove(path)
+            kept = transaction.path
+            transaction.commit()
+        finally:
+            transaction.discard()
+        if delete:
+            shutil.rmtree(kept)
+    return replace(report, applied=True, deleted=delete, backup=None if delete else kept)
+
+
+def _report(layout: StoreLayout, reserved_hours: float, paths: list[str], before: int, low: int) -> CleanReport:
+    files = []
+    for path in paths:
+        found = os.stat(path)
+        files.append(
+            Expired(
+                file=os.path.relpath(path, layout.root),
+                bytes=found.st_size,
+                diskBytes=found.st_blocks * 512,
+                modified=found.st_mtime_ns // 1_000_000,
+            )
+        )
+    return CleanReport(
+        store=layout.root,
+        reservedHours=reserved_hours,
+        minPhyOffset=before,
+        newMinPhyOffset=low,
+        files=files,
+        diskBytes=sum(file.diskBytes for file in files),
+    )

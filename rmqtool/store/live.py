@@ -1,0 +1,334 @@
+"""A store that is written: opened like a broker's, appended to, dispatched, flushed and closed (DefaultMessageStore).
+
+Only a healthy store is opened: what a broker would repair at its start is left to :mod:`rmqtool.store.recover`, which
+shows it first. While a store is open the broker's lock is held and its ``abort`` file lies there, so that a broker that
+finds what a killed process left goes the same way as after its own death.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from formats import checkpoint
+from formats.checkpoint import Checkpoint
+from formats.message_build import BLANK_SIZE
+from rmqtool.errors import Refused
+from rmqtool.store.appender import Appender, Clock, system_clock
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batches
+from rmqtool.store.index_files import geometry_of
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, sync_all
+from rmqtool.store.lock import StoreLock
+from rmqtool.store.log_writer import LogWriter
+from rmqtool.store.outgoing import Message, PutResult, Rules
+from rmqtool.store.queue_builder import QueueBuilder
+from rmqtool.store.recover import plan, recover
+from rmqtool.store.recovery_report import RecoveryReport
+from rmqtool.store.segments import Segments
+from rmqtool.store.transaction import sync
+from rmqtool.store.version import unsupported, version_of
+
+_LIGHT_PREFIX = "%LMQ%"
+_DISPATCH_BYTES = 32 << 20  # appended before it is dispatched without being asked for
+_FLUSH_SECONDS = 10.0  # as often as a broker makes everything durable
+_SPARE = 64 << 20  # bytes that the file system must have left: a full one ends a process that writes to a mapping
+
+
+class LiveStore:
+    """An open store. Use as a context manager, or :meth:`close` it.
+
+    Args:
+        root: the store directory.
+        conf: the broker's settings: file sizes above all, which an empty store does not tell.
+        engine: "4.9" or "5.3": whose rules messages are checked and written by; None for what the store shows.
+        sync_flush: make messages durable before they are acknowledged (``flushDiskType=SYNC_FLUSH``).
+        mend: finish what a killed writer left, where no message is lost by it.
+        clock: milliseconds since the epoch.
+
+    Raises:
+        Refused: the store is in use, or a broker would repair it before it starts.
+        UnreadableStore: not a store.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        conf: BrokerConf | None = None,
+        *,
+        engine: str | None = None,
+        sync_flush: bool | None = None,
+        mend: bool = False,
+        clock: Clock = system_clock,
+    ) -> None:
+        self.layout = StoreLayout(root, conf)
+        if (reason := unsupported(self.layout)) is not None:
+            raise Refused(f"{self.layout.root}: {reason}")
+        self.clock = clock
+        self.mended: RecoveryReport | None = None
+        if mend and self.layout.aborted:
+            self._mend()
+        self._lock = StoreLock(self.layout.root)
+        self._lock.__enter__()
+        try:
+            self._open(self._healthy_end(), engine, sync_flush)
+        except BaseException:
+            self._lock.__exit__()
+            raise
+
+    def _mend(self) -> None:
+        report = plan(self.layout)
+        if report.loadOk and not report.lost:
+            self.mended = recover(self.layout)
+        self.layout = StoreLayout(self.layout.root, self.layout.conf)
+
+    def _healthy_end(self) -> int:
+        """Where the log ends.
+
+        Raises:
+            Refused: a broker would not take the store as it is.
+        """
+        report = plan(self.layout)
+        if not report.clean or report.afterStart is None:
+            first = (*report.refusals, *report.actions)[0]
+            raise Refused(f"{self.layout.root}: not healthy ({first}): see rmqtool recover --dry-run")
+        return report.afterStart.maxPhyOffset
+
+    def _open(self, end: int, engine: str | None, sync_flush: bool | None) -> None:
+        layout, conf = self.layout, self.layout.conf
+        log = CommitLog(layout)
+        self.engine = engine or ("4.9" if version_of(layout)[0] == "4.x" else "5.3")
+        self.sync_flush = (conf.text("flushDiskType") == "SYNC_FLUSH") if sync_flush is None else sync_flush
+        self._light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", self._has_light_queues()))
+        self._indexed = conf.flag("messageIndexEnable", True)
+        self._extended = conf.flag("enableConsumeQueueExt", os.path.isdir(layout.path("consumequeue_ext")))
+        self._levels = DelayLevels(conf.delay_levels)
+        self._touched: set[str] = set()
+        self._queue_size = layout.queue_size()
+        self.queues: dict[tuple[str, int], QueueBuilder] = {}
+        for topic, queue_id, path in layout.queue_dirs():
+            queue = self._new_queue(topic, queue_id, path)
+            queue.recover()
+            queue.correct_min(log.min_offset)
+            self.queues[topic, queue_id] = queue
+        self.index = LiveIndex(layout.path("index"), layout.index_paths(), geometry_of(layout))
+        self._file_size = log.file_size
+        self._dispatched = end
+        writable = layout.commit_log_paths[: len(conf.paths("storePathCommitLog")) or 1]
+        rules = Rules(
+            engine=self.engine,
+            levels=len(self._levels.millis),
+            room=self._file_size - BLANK_SIZE,
+            light_queues=self._light,
+        )
+        offsets = {key: queue.max_offset for key, queue in self.queues.items()}
+        self.appender = Appender(LogWriter(writable, self._file_size, end), rules, offsets, self.clock)
+        self._checkpoint = checkpoint.parse(layout.checkpoint() or b"")
+        self._open_for_writing = False
+        self._broken = False
+        self._flushed_at = time.monotonic()
+
+    def _has_light_queues(self) -> bool:
+        return any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id, _path in self.layout.queue_dirs())
+
+    def _new_queue(self, topic: str, queue_id: int, path: str) -> LiveQueue:
+        queue = LiveQueue(topic, queue_id, path, self._queue_size, self._touched)
+        if self._extended and not topic.startswith(_LIGHT_PREFIX):
+            size = self.layout.conf.sizes.get("mappedFileSizeConsumeQueueExt", DEFAULT_EXT)
+            folder = self.layout.queue_path(topic, queue_id, "consumequeue_ext")
+            queue.extension = QueueExtension(folder, size, self._touched)
+        return queue
+
+    # -- life cycle ---------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    @property
+    def end(self) -> int:
+        """Physical offset of the next message."""
+        return self.appender.writer.position
+
+    def _begin(self) -> None:
+        """Before the first change: the marker that tells a broker that this store was not closed."""
+        self._check_space()
+        if not self._open_for_writing:
+            path = self.layout.path("abort")
+            with open(path, "wb"):
+                pass
+            sync(path)
+            sync(self.layout.root)
+            self._open_for_writing = True
+
+    def _check_space(self) -> None:
+        free = os.statvfs(self.layout.root)
+        if free.f_bavail * free.f_frsize < _SPARE:
+            raise Refused(f"{self.layout.root}: less than {_SPARE >> 20} MiB left on its file system")
+
+    def close(self) -> None:
+        """Dispatch, make durable, and leave the store as a broker that stopped cleanly does."""
+        if self._lock.held:
+            try:
+                if self._open_for_writing and not self._broken:
+                    self.flush()
+                    os.unlink(self.layout.path("abort"))
+                    sync(self.layout.root)
+            finally:
+                self.index.close()
+                self._lock.__exit__()
+
+    # -- append -------------------------------------------------------------------------------------------------------
+
+    def append(self, message: Message) -> PutResult:
+        """Append one message. What is answered with ``ok`` survives the death of this process at once, and a power cut
+        from the next flush on, or at once with ``sync_flush``."""
+        return self._appended(lambda: [self.appender.put(message)])[0]
+
+    def append_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages of one queue as one batch, all or none.
+
+        Raises:
+            Illegal: one of them is not taken.
+        """
+        return self._appended(lambda: self.appender.put_batch(messages))
+
+    def append_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages of any queues, each by itself, in order; much faster than one by one."""
+        return self._appended(lambda: self.appender.put_many(messages))
+
+    def _appended(self, put: Any) -> Sequence[PutResult]:
+        if self._broken or not self._lock.held:
+            raise Refused(f"{self.layout.root}: this store is closed")
+        if not self._open_for_writing:
+            self._begin()
+        try:
+            results: Sequence[PutResult] = put()
+            if self.sync_flush:
+                self.appender.writer.sync()
+            if self.end - self._dispatched >= _DISPATCH_BYTES:
+                self._check_space()
+                self.dispatch()
+                if time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
+                    self.flush()
+        except OSError:
+            self._broken = True  # the abort marker stays: the next start looks at all of it
+            raise
+        return results
+
+    # -- dispatch -----------------------------------------------------------------------------------------------------
+
+    def dispatch(self) -> int:
+        """Put what was appended into queues and index; returns the number of messages (ReputMessageService)."""
+        if self._dispatched >= self.end:
+            return 0
+        count = 0
+        builder = BatchBuilder(self._levels, light_queues=self._light)
+        for file in Segments.of(self.layout.commit_log_paths):
+            if file.end <= self._dispatched or file.base >= self.end:
+                continue
+            at = max(self._dispatched - file.base, 0)
+            limit = min(self.end - file.base, file.size)
+            for batch in reput_batches(file.view(), at, limit, builder):
+                self._dispatch(batch)
+                count += len(batch)
+            file.release()
+        self._dispatched = self.end
+        return count
+
+    def _dispatch(self, batch: Batch) -> None:
+        for rows in batch.by_queue():
+            key = (batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]))
+            self._queue(*key).put(
+                batch.physical_offset[rows],
+                batch.size[rows],
+                batch.tags_code[rows],
+                batch.queue_offset[rows],
+                batch.store_timestamp[rows],
+            )
+        for row, name, queue_offset in batch.light:
+            if batch.queued[row]:
+                one = slice(row, row + 1)
+                self._queue(name, 0 if name.startswith(_LIGHT_PREFIX) else int(batch.queue_id[row])).put(
+                    batch.physical_offset[one],
+                    batch.size[one],
+                    batch.tags_code[one],
+                    batch.queue_offset[one] * 0 + queue_offset,
+                    batch.store_timestamp[one],
+                )
+        if self._indexed:
+            self.index.put(batch)
+
+    def _queue(self, topic: str, queue_id: int) -> QueueBuilder:
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._new_queue(topic, queue_id, self.layout.queue_path(topic, queue_id))
+            self.queues[topic, queue_id] = queue
+        return queue
+
+    # -- flush --------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Dispatch, make log, queues and index durable, then the checkpoint that says so."""
+        if not self._open_for_writing:
+            return
+        try:
+            self.dispatch()
+            self.appender.writer.sync()
+            sync_all(self._touched)
+            full = self.index.sync()
+            if last := self.appender.last_store_timestamp:
+                self._write_checkpoint(
+                    self._checkpoint._replace(
+                        physic_msg_timestamp=last,
+                        logics_msg_timestamp=last,
+                        index_msg_timestamp=max(full, self._checkpoint.index_msg_timestamp),
+                    )
+                )
+        except OSError:
+            self._broken = True
+            raise
+        self._flushed_at = time.monotonic()
+
+    def _write_checkpoint(self, point: Checkpoint) -> None:
+        path = self.layout.path("checkpoint")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(fd, checkpoint.build(point), 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self._checkpoint = point
+
+
+def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
+    """Make an empty store, as a broker's first start does it; the first commit-log file tells how long all will be.
+
+    Raises:
+        Refused: the place is not empty, or cannot be written.
+    """
+    root = os.path.abspath(root)
+    conf = conf or BrokerConf()
+    try:
+        if os.path.lexists(root) and os.listdir(root):
+            raise Refused(f"{root}: is not empty")
+        for folder in ("commitlog", "consumequeue", "index", "config"):
+            os.makedirs(os.path.join(root, folder), exist_ok=True)
+        layout = StoreLayout(root, conf)
+        for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):
+            with open(layout.path(path), "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        first = LogWriter(layout.commit_log_paths[:1], layout.commit_log_size(layout.commit_log()))
+        first.make_file()
+        first.close()
+        for folder in (layout.root, os.path.dirname(layout.root)):
+            sync(folder)
+    except OSError as err:
+        raise Refused(f"{err.filename or root}: {os.strerror(err.errno or 0)}") from err
+    return layout

@@ -1,0 +1,247 @@
+"""Consume queues, their extensions and index files that are written where they are, as a running broker does it.
+
+Source: store.ConsumeQueue, ConsumeQueueExt, store.index.IndexService; store-engine 3.2 to 3.4, store-formats 4.4. The
+rules are those of the builders for recovery, which build aside; here files grow in place, and only at their ends. Units
+are written by ``pwrite``: a full disk is an error then, and not the end of the process.
+"""
+
+import mmap
+import os
+
+import numpy as np
+
+from formats.consume_queue import as_array, ext_address
+from formats.consume_queue_ext import END_MARK, build_unit, fits, read
+from formats.endings import End
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.dispatch import Batch
+from rmqtool.store.index_builder import IndexBuilder, IndexFile
+from rmqtool.store.layout import UNIT
+from rmqtool.store.queue_builder import Column, QueueBuilder, QueueFile, Stage, Units
+from rmqtool.store.segments import Segment, Segments, map_file, name_of
+from rmqtool.store.transaction import sync
+
+DEFAULT_EXT = 48 << 20
+
+
+def open_at_length(path: str, length: int) -> int:
+    """A descriptor for reading and writing; the file is made, or made longer, to have its full length.
+
+    Raises:
+        UnreadableStore: the file system does not allow it.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if os.fstat(fd).st_size < length:
+            os.ftruncate(fd, length)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open_at_length(path, length)
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    return fd
+
+
+def write_at(path: str, length: int, at: int, data: bytes | memoryview) -> None:
+    """Write into a file of a given length.
+
+    Raises:
+        UnreadableStore: as when the disk is full.
+    """
+    fd = open_at_length(path, length)
+    try:
+        left = memoryview(data)
+        while left:
+            done = os.pwrite(fd, left, at)
+            left, at = left[done:], at + done
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    finally:
+        os.close(fd)
+
+
+class LiveQueueFile(QueueFile):
+    """A queue file that is written where it is."""
+
+    def __init__(self, path: str, base: int, size: int, source: Segment | None, touched: set[str]) -> None:
+        super().__init__(base, size, source)
+        self.path = path
+        self._touched = touched
+
+    def units(self) -> Units:
+        return as_array(memoryview(map_file(self.path)))
+
+    def write(self, units: Units, stage: Stage) -> None:
+        write_at(self.path, self.size, self.wrote, units.tobytes())
+        self._touched.add(self.path)
+        self.wrote += len(units) * UNIT
+
+
+class QueueExtension:
+    """The extension of one queue (ConsumeQueueExt).
+
+    Args:
+        path: its directory.
+        file_size: of each file.
+        touched: told which files were written.
+    """
+
+    def __init__(self, path: str, file_size: int, touched: set[str]) -> None:
+        self.path, self.file_size, self._touched = path, file_size, touched
+        segments = Segments.of([path])
+        self.position = 0
+        if segments.files:
+            last = segments.files[-1]
+            at, view = 0, last.view()
+            while not isinstance(unit := read(view, at, len(view)), End):
+                at += unit.unit_size
+            self.position = last.base + at
+            last.release()
+
+    def put(self, tags: Column, timestamps: Column) -> Column:
+        """Write a unit for each entry; returns their addresses, which stand for the tags codes."""
+        addresses = np.empty(len(tags), np.int64)
+        start, gathered = self.position, bytearray()
+        for row, (tags_code, timestamp) in enumerate(zip(tags.tolist(), timestamps.tolist(), strict=True)):
+            unit = build_unit(tags_code, timestamp)
+            at = self.position % self.file_size
+            if not fits(at, len(unit), self.file_size):
+                self._write(start, bytes(gathered) + END_MARK)
+                self.position += self.file_size - at
+                start, gathered = self.position, bytearray()
+            addresses[row] = ext_address(self.position)
+            gathered += unit
+            self.position += len(unit)
+        self._write(start, bytes(gathered))
+        return addresses
+
+    def _write(self, position: int, data: bytes) -> None:
+        at = position % self.file_size
+        path = os.path.join(self.path, name_of(position - at))
+        write_at(path, self.file_size, at, data)
+        self._touched.add(path)
+
+
+class LiveQueue(QueueBuilder):
+    """A queue that is written where it is.
+
+    Attributes:
+        extension: where tags codes go, with ``enableConsumeQueueExt``.
+        touched: paths of files written since they were last made durable.
+    """
+
+    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: set[str]) -> None:
+        self.touched = touched
+        self.path = path
+        super().__init__(topic, queue_id, path, file_size, str)
+        self.extension: QueueExtension | None = None
+
+    def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
+        return LiveQueueFile(os.path.join(self.path, name_of(base)), base, self.file_size, source, self.touched)
+
+    def put(self, physical: Column, size: Column, tags: Column, queue_offset: Column, timestamp: Column) -> None:
+        if self.extension is not None:
+            tags = self.extension.put(tags, timestamp)
+        super().put(physical, size, tags, queue_offset, timestamp)
+
+
+class LiveIndexFile(IndexFile):
+    """An index file that is mapped where it is.
+
+    Attributes:
+        until: store timestamp of what is about to be put.
+    """
+
+    until = 0
+
+    def stage(self, path: str) -> mmap.mmap:
+        if self.map is None:
+            self.path = self.path or path
+            fd = open_at_length(self.path, self.length)
+            try:
+                self.map = mmap.mmap(fd, self.length)
+            finally:
+                os.close(fd)
+            self.staged = self.path
+        self._announce()
+        return self.map
+
+    def _announce(self) -> None:
+        """Let the header end with what is to come: killed in the middle of it, the next start drops this file."""
+        end, self.end_timestamp = self.end_timestamp, max(self.end_timestamp, self.until)
+        self.write_header()
+        self.end_timestamp = end
+
+
+class LiveIndex(IndexBuilder):
+    """The index of a running store.
+
+    Args:
+        folder: its directory.
+        paths: index files, oldest first.
+        geometry: (hash slots, entries) of new files.
+    """
+
+    def __init__(self, folder: str, paths: list[str], geometry: tuple[int, int]) -> None:
+        self._folder = folder
+        self._newest = os.path.basename(paths[-1]) if paths else ""
+        self._until = 0
+        super().__init__(paths, geometry, self._new_path)
+        self._synced = len(self.files) - 1
+
+    def _file(self, path: str | None) -> IndexFile:
+        file = LiveIndexFile(path, self.slots, self.entries)
+        file.until = self._until
+        return file
+
+    def put(self, batch: Batch) -> None:
+        if len(batch):
+            self._until = int(batch.store_timestamp.max())
+            last = self._writable()
+            assert isinstance(last, LiveIndexFile)
+            last.until = self._until
+            last.stage(self._stage())
+            super().put(batch)
+            self.write_headers()
+
+    def _new_path(self) -> str:
+        """For a file that is made now; a file that exists keeps its own."""
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.full:
+            return ""
+        self._newest = self.new_name(self._newest)
+        return os.path.join(self._folder, self._newest)
+
+    def sync(self) -> int:
+        """Make all of it durable; returns the end time of the last full file, 0 without one."""
+        changed = [file for file in self.files[max(self._synced, 0) :] if file.staged is not None]
+        for file in changed:
+            file.write_header()
+            if file.map is not None:
+                file.map.flush()
+            if file.path is not None:
+                sync(file.path)
+        if changed:
+            sync(self._folder)
+        self._synced = len(self.files) - 1
+        return max((file.end_timestamp for file in self.files if file.full), default=0)
+
+    def write_headers(self) -> None:
+        """Let readers see what was put."""
+        for file in self.files[-2:]:
+            file.write_header()
+
+    def close(self) -> None:
+        """Let go of the mappings."""
+        for file in self.files:
+            file.map = None
+
+
+def sync_all(paths: set[str]) -> None:
+    """Make files durable, and the names in their directories."""
+    for path in sorted(paths):
+        sync(path)
+    for folder in sorted({os.path.dirname(path) for path in paths}):
+        sync(folder)
+        sync(os.path.dirname(folder))
+    paths.clear()
