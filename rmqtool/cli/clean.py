@@ -50,7 +50,9 @@ def clean(
             out = sys.stderr if to_stderr else sys.stdout
             write_all(writer(form, fields, columns, out), report.to_dict()["files"])
         verb = "deleted" if report.deleted else "removed" if report.applied else "would be removed"
-        note(f"{len(report.files)} files, {report.diskBytes} bytes on disk {verb}; log from {report.newMinPhyOffset} on")
+        note(
+            f"{len(report.files)} files, {report.diskBytes} bytes on disk {verb}; log from {report.newMinPhyOffset} on"
+        )
 
     asking = not yes and not dry_run
     if asking and not sys.stdin.isatty():

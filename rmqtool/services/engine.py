@@ -60,9 +60,7 @@ class Store:
         self.warnings: list[str] = []
         self._live: LiveStore | None = None
         if write:
-            self._live = LiveStore(
-                os.fspath(path), conf, engine=engine, sync_flush=sync_flush, mend=mend, clock=clock
-            )
+            self._live = LiveStore(os.fspath(path), conf, engine=engine, sync_flush=sync_flush, mend=mend, clock=clock)
         self.layout = StoreLayout(os.fspath(path), conf)
         self._engine = engine or (self._live.engine if self._live else "4.9")
         self._reader: KeyReader | None = None

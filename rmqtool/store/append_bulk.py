@@ -59,13 +59,13 @@ class Results(Sequence[PutResult]):
         columns, at = self._columns, int(self.physical_offset[row])
         return PutResult(
             PutStatus.PUT_OK,
-            self._topics[columns.topic[row]],
+            self._topics[int(columns.topic[row])],
             int(columns.queue_id[row]),
             int(self.queue_offset[row]),
             at,
             int(self.size[row]),
             int(columns.store_timestamp[row]),
-            offset_id(*self._hosts[columns.store_host[row]], at),
+            offset_id(*self._hosts[int(columns.store_host[row])], at),
         )
 
     def __iter__(self) -> Iterator[PutResult]:

@@ -21,8 +21,9 @@ from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batch
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, sync_all
-from rmqtool.store.lock import StoreLock
+from rmqtool.store.lock import StoreLock, holder
 from rmqtool.store.log_writer import LogWriter
+from rmqtool.store.new_files import drop_scratch
 from rmqtool.store.outgoing import Message, PutResult, Rules
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recover import plan, recover
@@ -68,7 +69,7 @@ class LiveStore:
             raise Refused(f"{self.layout.root}: {reason}")
         self.clock = clock
         self.mended: RecoveryReport | None = None
-        if mend and self.layout.aborted:
+        if mend and self.layout.aborted and holder(self.layout.root) is None:
             self._mend()
         self._lock = StoreLock(self.layout.root)
         self._lock.__enter__()
@@ -163,6 +164,7 @@ class LiveStore:
                 pass
             sync(path)
             sync(self.layout.root)
+            drop_scratch(self.layout.root)
             self._open_for_writing = True
 
     def _check_space(self) -> None:

@@ -17,6 +17,7 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.dispatch import Batch
 from rmqtool.store.index_builder import IndexBuilder, IndexFile
 from rmqtool.store.layout import UNIT
+from rmqtool.store.new_files import open_at_length
 from rmqtool.store.queue_builder import Column, QueueBuilder, QueueFile, Stage, Units
 from rmqtool.store.segments import Segment, Segments, map_file, name_of
 from rmqtool.store.transaction import sync
@@ -24,31 +25,16 @@ from rmqtool.store.transaction import sync
 DEFAULT_EXT = 48 << 20
 
 
-def open_at_length(path: str, length: int) -> int:
-    """A descriptor for reading and writing; the file is made, or made longer, to have its full length.
-
-    Raises:
-        UnreadableStore: the file system does not allow it.
-    """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if os.fstat(fd).st_size < length:
-            os.ftruncate(fd, length)
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return open_at_length(path, length)
-    except OSError as err:
-        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-    return fd
-
-
 def write_at(path: str, length: int, at: int, data: bytes | memoryview) -> None:
-    """Write into a file of a given length.
+    """Write into a file of a queue, ``ROOT/consumequeue/TOPIC/QUEUE/FILE``, or of its extension.
+
+    Args:
+        length: of the whole file, should it have to be made.
 
     Raises:
         UnreadableStore: as when the disk is full.
     """
-    fd = open_at_length(path, length)
+    fd = open_at_length(path, length, os.path.normpath(os.path.join(path, *[os.pardir] * 4)))
     try:
         left = memoryview(data)
         while left:
@@ -157,7 +143,7 @@ class LiveIndexFile(IndexFile):
     def stage(self, path: str) -> mmap.mmap:
         if self.map is None:
             self.path = self.path or path
-            fd = open_at_length(self.path, self.length)
+            fd = open_at_length(self.path, self.length, os.path.dirname(os.path.dirname(self.path)))
             try:
                 self.map = mmap.mmap(fd, self.length)
             finally:

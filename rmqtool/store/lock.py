@@ -12,6 +12,8 @@ from rmqtool.errors import Refused, UnreadableStore
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")
+# A process does not exclude itself by such a lock, and loses it as soon as it closes any descriptor of the file.
+_held_here: set[str] = set()
 
 
 def holder(root: str) -> int | None:
@@ -21,6 +23,8 @@ def holder(root: str) -> int | None:
         UnreadableStore: the lock file cannot be opened for reading.
     """
     path = os.path.join(root, "lock")
+    if os.path.realpath(path) in _held_here:
+        return os.getpid()
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -57,6 +61,8 @@ class StoreLock:
         return self._fd is not None
 
     def __enter__(self) -> "StoreLock":
+        if os.path.realpath(self.path) in _held_here:
+            raise Refused(f"{self.path}: held by this process")
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
         except OSError as err:
@@ -69,9 +75,11 @@ class StoreLock:
             who = f"process {pid}" if pid else "another process"
             raise Refused(f"{self.path}: held by {who}: stop the broker first") from err
         self._fd = fd
+        _held_here.add(os.path.realpath(self.path))
         return self
 
     def __exit__(self, *_exc: object) -> None:
         if self._fd is not None:
+            _held_here.discard(os.path.realpath(self.path))
             os.close(self._fd)
             self._fd = None

@@ -8,7 +8,7 @@ import os
 
 from formats.errors import BadLength
 from formats.message_build import BLANK_SIZE, build_blank, fits
-from rmqtool.errors import UnreadableStore
+from rmqtool.store.new_files import open_at_length
 from rmqtool.store.segments import name_of
 
 _BUFFER = 4 << 20  # bytes gathered before they are written
@@ -107,18 +107,7 @@ class LogWriter:
             base = self._written - self._written % self.file_size
             folder = self.folders[base // self.file_size % len(self.folders)]
             path = os.path.join(folder, name_of(base))
-            try:
-                os.makedirs(folder, exist_ok=True)
-                self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                if os.fstat(self._fd).st_size < self.file_size:
-                    os.ftruncate(self._fd, self.file_size)
-                folder_fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(folder_fd)
-                finally:
-                    os.close(folder_fd)
-            except OSError as err:
-                raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+            self._fd = open_at_length(path, self.file_size, os.path.dirname(folder))
         return self._fd
 
     def _close_file(self) -> None:

@@ -1,0 +1,59 @@
+"""Ends of a process and of the power, at any step of what it writes."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+# every way in which a file changes, or its change is made to last
+STEPS = ("replace", "link", "unlink", "fsync", "pwrite", "makedirs", "mkdir", "utime", "ftruncate")
+
+
+class Killed(BaseException):
+    """The process is gone: nothing may catch it and go on writing."""
+
+
+class Seam:
+    """Counts steps, ends the process at one of them, and knows what had been made durable by then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: tuple[str, ...] = STEPS) -> None:
+        self.count = 0
+        self.stop_at = -1
+        self.dead = False
+        self.durable: dict[str, bytes] = {}
+        for name in steps:
+            monkeypatch.setattr(os, name, self._wrap(name, getattr(os, name)))
+
+    def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **kwargs: Any) -> Any:
+            if self.dead:
+                raise Killed
+            self.count += 1
+            if self.count == self.stop_at:
+                self.dead = True
+                raise Killed
+            done = real(*args, **kwargs)
+            if name == "fsync":
+                path = os.readlink(f"/proc/self/fd/{args[0]}")
+                if os.path.isfile(path):
+                    self.durable[path] = Path(path).read_bytes()
+            return done
+
+        return step
+
+    def begin(self, stop_at: int = -1) -> None:
+        """Alive again, from the first step on."""
+        self.count, self.stop_at, self.dead = 0, stop_at, False
+
+    def cut_power(self, folder: Path, rng: Random | None) -> None:
+        """Take from the files what was not durable: all of it, or of a file here and there."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and (rng is None or rng.random() < 0.5):
+                kept = self.durable.get(str(path))
+                if kept is None:
+                    path.unlink()
+                elif kept != path.read_bytes():
+                    path.write_bytes(kept)

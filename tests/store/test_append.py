@@ -1,0 +1,235 @@
+"""The write path by itself; tests/interop/test_append.py has the engines as judges."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.check import check_store
+from rmqtool.store.commit_log import Found
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.outgoing import Illegal, PutStatus
+from rmqtool.store.recover import plan
+from tests.conftest import Unpacked
+from tests.store.helpers import conf_of, content, tree
+
+SIZES = {
+    "mappedFileSizeCommitLog": "16384",
+    "mappedFileSizeConsumeQueue": "1280",
+    "maxHashSlotNum": "61",
+    "maxIndexNum": "300",
+}
+CONF = BrokerConf(SIZES)
+
+
+def layout_of(store: Path) -> StoreLayout:
+    return StoreLayout(str(store), CONF)
+
+
+def new(path: Path, **options: object) -> Store:
+    return Store.create(path, broker_conf=SIZES, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["one by one", "batches", "many", "bulk", "bulk, stored properties"])
+def test_every_way_gives_the_same_store(way: str, tmp_path: Path) -> None:
+    """One by one is compared with the engine elsewhere; the others with it."""
+    messages = [
+        Message(
+            topic="abc"[n % 3 if way != "batches" else n // 40 % 3],
+            queue_id=0 if way == "batches" else n % 2,
+            body=b"%d" % n * (n % 70),
+            tags="t" * (n % 3) or None,
+            keys=f"k{n} ü{n % 9}",
+            properties={"UNIQ_KEY": f"{n:08d}"} if way == "bulk" or n % 2 else b"a\x01b\x02UNIQ_KEY\x01%d" % n,
+            flag=n,
+            sys_flag=(0, 0, 0, 4, 8, 12)[n % 6] if way != "batches" else 0,
+            born_host="[::1]:7" if n % 5 else "1.2.3.4:5",
+            born_timestamp=1_000 + n,
+            store_timestamp=1_700_000_000_000 + n,
+            reconsume_times=n % 4,
+        )
+        for n in range(720)
+    ]
+    with new(tmp_path / "one") as store:
+        expected = [store.append(message) for message in messages]
+    with new(tmp_path / "other") as store:
+        if way == "batches":
+            results = [r for i in range(0, 720, 40) for r in store.append_batch(messages[i : i + 40])]
+        elif way == "many":
+            results = [r for i in range(0, 720, 100) for r in store.append_many(messages[i : i + 100])]
+        elif way.startswith("bulk"):
+            results = list(store.append_many(messages))
+        else:
+            results = [store.append(message) for message in messages]
+    if way != "batches":  # which roll to the next file as a whole
+        assert results == expected
+        assert content(tmp_path / "one") == content(tmp_path / "other")
+    assert {finding.code for finding in check_store(layout_of(tmp_path / "other"))} <= {"log-prepared"}
+    with Store(tmp_path / "other", broker_conf=SIZES) as store:
+        found = [item.record for item in store.messages() if isinstance(item, Found)]
+    assert [(r.body, r.flag, r.sys_flag & 0xC) for r in found] == [(m.body, m.flag, m.sys_flag & 0xC) for m in messages]
+
+
+def test_a_batch_stays_in_one_file(tmp_path: Path) -> None:
+    with new(tmp_path / "s") as store:
+        store.append(Message(topic="t", body=bytes(10_000)))
+        results = store.append_batch([Message(topic="t", body=bytes(3_000)) for _ in range(3)])
+    assert [result.physical_offset // 16384 for result in results] == [1, 1, 1]
+    assert results[0].physical_offset == 16384
+
+
+def test_what_a_batch_may_not_have(tmp_path: Path) -> None:
+    with new(tmp_path / "s") as store:
+        for wrong, reason in (
+            ([Message(topic="a"), Message(topic="b")], "one queue"),
+            ([Message(topic="a", properties={"DELAY": "1"})], "delayed"),
+            ([Message(topic="a", sys_flag=4)], "transactional"),
+            ([Message(topic="a", body=bytes(9_000)), Message(topic="a", body=bytes(9_000))], "has room for 16376"),
+        ):
+            with pytest.raises(Illegal, match=reason):
+                store.append_batch(wrong)
+    assert plan(layout_of(tmp_path / "s")).afterStart.maxPhyOffset == 0  # type: ignore[union-attr]
+
+
+REFUSED = [
+    (Message(topic=""), PutStatus.MESSAGE_ILLEGAL, "topic of 0 bytes"),
+    (Message(topic="x" * 128), PutStatus.MESSAGE_ILLEGAL, "topic of 128 bytes"),
+    (Message(topic="字" * 43), PutStatus.MESSAGE_ILLEGAL, "topic of 129 bytes"),
+    (Message(topic="../up"), PutStatus.MESSAGE_ILLEGAL, "directory"),
+    (Message(topic="a\udcff"), PutStatus.MESSAGE_ILLEGAL, "no text"),
+    (Message(topic="a", queue_id=-1), PutStatus.MESSAGE_ILLEGAL, "negative"),
+    (Message(topic="a", queue_id=2**31), PutStatus.MESSAGE_ILLEGAL, "32-bit"),
+    (Message(topic="a", born_timestamp=2**63), PutStatus.MESSAGE_ILLEGAL, "64-bit"),
+    (Message(topic="a", born_host="here"), PutStatus.MESSAGE_ILLEGAL, "address:port"),
+    (Message(topic="a", properties={"x": "y" * 32766}), PutStatus.PROPERTIES_SIZE_EXCEEDED, "32768"),
+    (Message(topic="a", properties={"DELAY": "soon"}), PutStatus.MESSAGE_ILLEGAL, "not a number"),
+    (Message(topic="a", properties={"a": "\udcff"}), PutStatus.MESSAGE_ILLEGAL, "no text"),
+    # 4.9.8 answers PUT_OK to this one, and loses it
+    (Message(topic="a", body=bytes(16_300)), PutStatus.MESSAGE_ILLEGAL, "does not fit"),
+]
+
+
+@pytest.mark.parametrize("many", [1, 300])
+def test_what_is_not_taken_changes_nothing(many: int, tmp_path: Path) -> None:
+    """One by one, and among so many that they are checked all at once."""
+    good = [Message(topic="a", body=b"%d" % n) for n in range(many)]
+    with new(tmp_path / "s") as store:
+        for message, status, reason in REFUSED:
+            results = store.append_many([*good, message, *good])
+            assert [result.ok for result in results] == [True] * many + [False] + [True] * many
+            assert results[many].status is status
+            assert reason in results[many].reason
+            assert store.append(message)[:1] == (status,)
+    after = plan(layout_of(tmp_path / "s"))
+    assert after.clean
+    assert after.afterStart is not None
+    assert [q.maxOffset for q in after.afterStart.queues] == [2 * many * len(REFUSED)]
+
+
+def test_5_3_takes_longer_retry_topics(tmp_path: Path) -> None:
+    long = Message(topic="%RETRY%" + "g" * 200, body=b"x")
+    with new(tmp_path / "s", engine="5.3") as store:
+        assert store.append(long).ok
+        assert all(result.ok for result in store.append_many([long] * 300))
+        assert not store.append(Message(topic="g" * 200)).ok
+        record = store.message_at(0)
+    assert record is not None
+    assert record.record.version == 2
+    assert not list(check_store(layout_of(tmp_path / "s")))
+    with Store(tmp_path / "s", write=True, broker_conf=SIZES, engine="4.9") as store:
+        assert not store.append(long).ok
+
+
+def test_delayed_messages_wait_in_their_level(tmp_path: Path) -> None:
+    with new(tmp_path / "s", clock=lambda: 1_000_000) as store:
+        for level in ("1", "18", "99", "0", "-1"):
+            store.append(Message(topic="t", queue_id=2, properties={"DELAY": level}))
+        ranges = {(q.topic, q.queueId): q.maxOffset for q in store.queues()}
+        entry = store.get("SCHEDULE_TOPIC_XXXX", 0, 0).messages[0].record
+    assert ranges == {("SCHEDULE_TOPIC_XXXX", 0): 1, ("SCHEDULE_TOPIC_XXXX", 17): 2, ("t", 2): 2}
+    assert entry.properties == b"DELAY\x011\x02REAL_TOPIC\x01t\x02REAL_QID\x012"
+
+
+def test_the_life_of_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with new(path) as store:
+        assert not (path / "abort").exists()  # nothing written yet
+        store.append(Message(topic="t"))
+        assert (path / "abort").exists()
+        with pytest.raises(Refused, match="held by this process"), Store(path, write=True, broker_conf=SIZES):
+            pass
+        assert (path / "abort").exists()
+    assert not (path / "abort").exists()
+    before = tree(path)
+    with Store(path, write=True, broker_conf=SIZES):
+        pass
+    with Store(path, broker_conf=SIZES) as reading, pytest.raises(Refused, match="opened for reading"):
+        reading.append(Message(topic="t"))
+    assert tree(path) == before
+    with pytest.raises(Refused, match="closed"):
+        store.append(Message(topic="t"))
+    with pytest.raises(Refused, match="not empty"):
+        Store.create(path)
+    with pytest.raises(UnreadableStore):
+        Store(tmp_path / "nothing", write=True)
+
+
+@pytest.mark.parametrize("case", ["crash", "torn-last-record", "short-last-file", "consumequeue-deleted"])
+def test_what_a_broker_would_repair_is_not_opened(case: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(case)
+    before = tree(store)
+    with pytest.raises(Refused, match="not healthy"):
+        Store(store, write=True, broker_conf=conf_of(case).values)
+    assert tree(store) == before
+
+
+def test_mending_stops_where_messages_would_be_lost(golden_copy: Unpacked) -> None:
+    crashed, damaged = golden_copy("crash"), golden_copy("size-field-negative")
+    with Store(crashed, write=True, broker_conf=conf_of("crash").values, mend=True) as store:
+        assert store.live.mended is not None
+        assert store.append(Message(topic="t")).ok
+    (damaged / "abort").touch()
+    before = tree(damaged)
+    with pytest.raises(Refused, match="not healthy"):
+        Store(damaged, write=True, broker_conf=conf_of("size-field-negative").values, mend=True)
+    assert tree(damaged) == before
+
+
+def test_a_full_disk_is_an_error_and_leaves_a_store_that_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    real = os.pwrite
+    with new(path) as store:
+        store.append(Message(topic="t", body=b"before", keys="k"))
+        store.flush()
+
+        def full(*_args: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space"):
+            store.append(Message(topic="t", body=b"lost"))
+        with pytest.raises(Refused):
+            store.append(Message(topic="t", body=b"after"))
+    monkeypatch.setattr(os, "pwrite", real)
+    assert (path / "abort").exists()
+    with Store(path, write=True, broker_conf=SIZES, mend=True) as store:
+        assert [m.record.body for m in store.query_key("t", "k")] == [b"before"]
+        assert store.append(Message(topic="t", body=b"again")).queue_offset == 1
+
+
+def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    with new(path) as store:
+        before = tree(path)
+        real = os.statvfs(path)
+        values = list(real)
+        values[4] = 1  # f_bavail
+        monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(values))
+        with pytest.raises(Refused, match="left on its file system"):
+            store.append(Message(topic="t"))
+    assert tree(path) == before
