@@ -85,21 +85,24 @@ class _Tally:
         table.close()
 
 
+def _input(file: str) -> int:
+    try:
+        return sys.stdin.fileno() if file == "-" else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as err:
+        raise UnreadableStore(f"{file}: {os.strerror(err.errno or 0)}") from err
+
+
 def run(
     path: str, file: str, broker_conf: str | None, *, engine: str | None, keep_times: bool, sync: bool, output: str
 ) -> int:
     """Append all lines of a file or of stdin; 1 when one was not taken."""
     if engine not in (None, "4.9", "5.3"):
         raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
-    try:
-        fd = sys.stdin.fileno() if file == "-" else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as err:
-        raise UnreadableStore(f"{file}: {os.strerror(err.errno or 0)}") from err
     tally = _Tally(output)
     with Store(path, write=True, broker_conf=broker_conf, engine=engine, sync_flush=sync or None, mend=True) as store:
         if store.live.mended is not None and store.live.mended.actions:
             note(f"{store.layout.root}: was not closed; put in order first, nothing is lost")
-        number = 0
+        number, fd = 0, _input(file)
         for lines in _chunks(fd):
             number = _append(store, lines, number, tally, keep_times=keep_times)
             sys.stdout.flush()
@@ -110,19 +113,20 @@ def run(
 
 def _append(store: Store, lines: list[bytes], number: int, tally: _Tally, *, keep_times: bool) -> int:
     """Lines up to ``number`` were before these; returns the number of the last one."""
-    numbers: list[int] = []
+    answers: dict[int, str | None] = {}  # why a line is no message
     messages: list[Message] = []
-    wrong: list[tuple[int, str]] = []
     for line in lines:
         number += 1
         if line.strip():
             try:
                 messages.append(_message(line, keep_times=keep_times))
-                numbers.append(number)
+                answers[number] = None
             except ValueError as err:
-                wrong.append((number, str(err)))
-    for at, result in zip(numbers, store.append_many(messages), strict=True):
-        tally.take(at, result)
-    for at, reason in wrong:
-        tally.refuse(at, reason)
+                answers[number] = str(err)
+    results = iter(store.append_many(messages))
+    for at, reason in answers.items():
+        if reason is None:
+            tally.take(at, next(results))
+        else:
+            tally.refuse(at, reason)
     return number

@@ -13,7 +13,7 @@ from typing import Any, Self
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
 from formats.message_build import BLANK_SIZE
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.appender import Appender, Clock, system_clock
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
@@ -67,6 +67,8 @@ class LiveStore:
         self.layout = StoreLayout(root, conf)
         if (reason := unsupported(self.layout)) is not None:
             raise Refused(f"{self.layout.root}: {reason}")
+        if not any(os.path.isdir(path) for path in self.layout.commit_log_paths):
+            raise UnreadableStore(f"{self.layout.root}: no commit log in it")
         self.clock = clock
         self.mended: RecoveryReport | None = None
         if mend and self.layout.aborted and holder(self.layout.root) is None:

@@ -34,7 +34,7 @@ from rmqtool.store.layout import is_path_name
 
 _RETRY_PREFIX = "%RETRY%"
 _HOST = "127.0.0.1:0"
-_SCHEDULE = SCHEDULE_TOPIC.decode()  # what is in it already has its real topic in its properties
+_SCHEDULE = SCHEDULE_TOPIC.decode()
 _INT = range(-(2**31), 2**31)
 _LONG = range(-(2**63), 2**63)
 
@@ -66,6 +66,8 @@ class Message:
         born_timestamp: ms; None for now.
         store_timestamp: ms; None for now, which is what a broker does.
         born_host, store_host: ``address:port``.
+        was_stored: it comes out of a store, where a delayed message has been put into its level already, and keeps its
+            delay level after it was delivered.
     """
 
     topic: str
@@ -82,6 +84,7 @@ class Message:
     store_host: str | None = None
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    was_stored: bool = False
 
     def property_map(self) -> dict[str, str]:
         """The properties by name, tags and keys with them."""
@@ -189,7 +192,7 @@ class Rules:
             special = DELAY in properties or MULTI_DISPATCH in properties
         if special:
             named = message.property_map()
-            level = 0 if topic == _SCHEDULE else self._delay_level(named, message.sys_flag)
+            level = 0 if message.was_stored else self._delay_level(named, message.sys_flag)
             if level and batch:
                 raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no delayed message")
             if level:

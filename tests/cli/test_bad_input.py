@@ -38,6 +38,8 @@ COMMANDS: dict[str, list[str]] = {
     "rebuild": ["rebuild", "STORE", "checkpoint", "--dry-run"],
     "salvage": ["salvage", "STORE", "NEW"],
     "check": ["check", "STORE"],
+    "append": ["append", "STORE", "/dev/null"],
+    "clean": ["clean", "STORE", "--dry-run"],
 }
 every_command = pytest.mark.parametrize("name", COMMANDS)
 RECOVER = {"recover --dry-run", "recover --yes"}
@@ -57,7 +59,7 @@ READS_LOG |= RECOVER | {"commitlog dump", "commitlog hexdump", "info"}
 
 def test_no_command_is_left_out() -> None:
     covered = {" ".join(words[:2]) if words[1] in ("dump", "hexdump") else words[0] for words in COMMANDS.values()}
-    apart = {"dump-to-parquet", "explain"}  # one has tests of its own below, one takes no store
+    apart = {"dump-to-parquet", "explain", "init"}  # with tests of their own; explain and init take no store
     assert covered | apart >= set(commands()), "add the new command to COMMANDS"
 
 

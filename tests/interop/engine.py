@@ -217,11 +217,16 @@ class Engine:
         body_size: int = 1024,
         topics: int = 4,
         queues: int = 4,
+        batch: int = 0,
         **options: Any,
     ) -> dict[str, Any]:
-        """Fill the store with many messages; the answer says how long the puts, and the dispatch with them, took."""
+        """Fill the store with many messages; the answer says how long the puts, and the dispatch with them, took.
+
+        ``batch`` puts so many at once; what a client does to encode them is not counted then.
+        """
         options.setdefault("timeout", 3600)
-        return self._ask("bench", store, config, options, count=count, bodySize=body_size, topics=topics, queues=queues)
+        sizes = {"bodySize": body_size, "topics": topics, "queues": queues, "batch": batch}
+        return self._ask("bench", store, config, options, count=count, **sizes)
 
     def close(self) -> None:
         """End the JVM."""

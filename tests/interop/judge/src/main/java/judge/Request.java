@@ -32,6 +32,8 @@ final class Request {
     int bodySize = 1024;
     int topics = 4;
     int queues = 4;
+    /** Messages of a batch; 0 puts them one by one. */
+    int batch;
 
     static final class Key {
         String topic;
