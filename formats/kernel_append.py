@@ -8,8 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.derived import HEAD_V4_V4, HEAD_V6_V4
-from formats.jit import address_of, copy_bytes, kernel, store_byte, store_i16, store_i32, store_i64
+from formats.derived import BATCH_ITEM_HEAD, HEAD_V4_V4, HEAD_V6_V4
+from formats.errors import BadLength
+from formats.jit import (
+    address_of,
+    byte_at,
+    copy_bytes,
+    i32_at,
+    kernel,
+    store_byte,
+    store_i16,
+    store_i32,
+    store_i64,
+    u16_at,
+)
 from formats.kernel_crc import crc_at, fast_function
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.message_build import BLANK_SIZE, MAX_TOPIC
@@ -72,6 +84,9 @@ _AT_SYS_FLAG = _IN_HEAD["sys_flag"]
 _AT_BORN_TIMESTAMP = _IN_HEAD["born_timestamp"]
 _AT_BORN_HOST = _IN_HEAD["born_address"]
 _LONGEST_V1 = MAX_TOPIC[1]
+_SEPARATOR = 2
+_ITEM_HEAD = BATCH_ITEM_HEAD.size
+_AT_ITEM_FLAG, _AT_ITEM_BODY_LENGTH = (BATCH_ITEM_HEAD.offsets[name] for name in ("flag", "body_length"))
 
 
 @kernel
@@ -87,16 +102,22 @@ def _encode(
     following: Any,
     answer: Any,
     crc_function: Any,
+    more_at: Any,
+    more_length: Any,
+    stop: Any,
 ) -> Any:
     at = 0
     row = first
-    while row < table.shape[1]:
+    while row < stop:
         sys_flag = table[SYS_FLAG, row]
         born = _V6 if sys_flag & BORN_V6 else _V4
         store = _V6 if sys_flag & STORE_V6 else _V4
         topic_at, topic_length = topics[table[TOPIC, row], TEXT_AT], topics[table[TOPIC, row], TEXT_LENGTH]
         long_topic = topic_length > _LONGEST_V1
-        body_length, properties_length = table[BODY_LENGTH, row], table[PROPERTIES_LENGTH, row]
+        body_length, own_length = table[BODY_LENGTH, row], table[PROPERTIES_LENGTH, row]
+        own_at = table[PROPERTIES_AT, row]
+        apart = 1 if own_length and more_length and byte_at(own_at + own_length - 1) != _SEPARATOR else 0
+        properties_length = own_length + apart + more_length
         head = _HEAD_SIZE - 2 * _V4 + born + store
         size = head + body_length + (2 if long_topic else 1) + topic_length + 2 + properties_length
         if at + size > capacity or at + size + BLANK_SIZE > room:
@@ -145,13 +166,64 @@ def _encode(
         copy_bytes(here, topic_at, topic_length)
         here += topic_length
         store_i16(here, properties_length)
-        copy_bytes(here + 2, table[PROPERTIES_AT, row], properties_length)
+        copy_bytes(here + 2, own_at, own_length)
+        if apart:
+            store_byte(here + 2 + own_length, _SEPARATOR)
+        copy_bytes(here + 2 + own_length + apart, more_at, more_length)
         answer[OUT_PHYSICAL, row] = physical + at
         answer[OUT_SIZE, row] = size
         answer[OUT_QUEUE_OFFSET, row] = queue_offset
         at += size
         row += 1
     return row, at
+
+
+@kernel
+def _items(start: Any, length: Any, more_length: Any, table: Any) -> Any:
+    at, row, total = 0, 0, 0
+    while at < length and row < table.shape[1]:
+        if length - at < _ITEM_HEAD + 2:
+            return -1, at, 0
+        body_length = i32_at(start + at + _AT_ITEM_BODY_LENGTH)
+        if body_length < 0 or body_length > length - at - _ITEM_HEAD - 2:
+            return -1, at, 0
+        properties_at = at + _ITEM_HEAD + body_length + 2
+        properties_length = u16_at(start + properties_at - 2)
+        too_long = properties_length > 0x7FFF or properties_length > length - properties_at
+        if too_long or i32_at(start + at) != properties_at + properties_length - at:
+            return -1, at, 0
+        table[FLAG, row] = i32_at(start + at + _AT_ITEM_FLAG)
+        table[BODY_AT, row] = start + at + _ITEM_HEAD
+        table[BODY_LENGTH, row] = body_length
+        table[PROPERTIES_AT, row] = start + properties_at
+        table[PROPERTIES_LENGTH, row] = properties_length
+        at = properties_at + properties_length
+        total += body_length + properties_length + more_length
+        if properties_length and more_length and byte_at(start + at - 1) != _SEPARATOR:
+            total += 1
+        row += 1
+    return row, at, total
+
+
+def read_batch(body: bytes, more_length: int, table: Table) -> tuple[int, int, Any]:
+    """Find the messages of a batch in the form in which clients send it (:func:`formats.bodies.build_batch`).
+
+    Args:
+        more_length: of the properties that are put behind those of every message.
+        table: columns as :class:`Columns` has them, of which flag, body and properties are filled.
+
+    Returns:
+        The number of messages, -1 when the table is too short for them; bytes of all bodies and properties as they will
+        be stored; and what keeps the addresses valid.
+
+    Raises:
+        BadLength: the batch does not read as messages.
+    """
+    address, keep = address_of(body)
+    rows, at, total = _items(address, len(body), more_length, table)
+    if rows < 0:
+        raise BadLength(int(at), "no message of a batch")
+    return (int(rows) if at == len(body) else -1), int(total), keep
 
 
 def text_table(texts: list[bytes], ports: list[int] | None = None) -> tuple[Table, Any]:
@@ -183,15 +255,26 @@ class Encoder:
         self.answer: Table = np.zeros((3, table.shape[1]), np.int64)
         self._crc_function = fast_function()
 
-    def encode(self, out: bytearray | memoryview, room: int, physical_offset: int, first: int) -> tuple[int, int]:
+    def encode(
+        self,
+        out: bytearray | memoryview,
+        room: int,
+        physical_offset: int,
+        first: int,
+        more: bytes = b"",
+        stop: int | None = None,
+    ) -> tuple[int, int]:
         """(next message, bytes written) from message ``first`` on, as far as they fit.
 
         Args:
             out: where records are written, from its beginning.
             room: bytes that the commit-log file has left; a record leaves 8 of them for the blank.
             physical_offset: of the first record.
+            more: properties that are put behind those of every message, as a batch's own are.
+            stop: message before which to end, else all are written.
         """
         address, _keep = address_of(out, writable=True)
+        more_at, _keep_more = address_of(more)
         row, size = _encode(
             address,
             memoryview(out).nbytes,
@@ -204,5 +287,8 @@ class Encoder:
             self._following,
             self.answer,
             self._crc_function,
+            more_at,
+            len(more),
+            self._table.shape[1] if stop is None else stop,
         )
         return int(row), int(size)

@@ -6,8 +6,21 @@ from typing import Any, overload
 
 import numpy as np
 
+from formats.errors import FormatError
 from formats.ids import offset_id
-from formats.kernel_append import Columns, Encoder, text_table
+from formats.kernel_append import (
+    BORN_TIMESTAMP,
+    PROPERTIES_LENGTH,
+    QUEUE_ID,
+    RECONSUME_TIMES,
+    STORE_HOST,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    Columns,
+    Encoder,
+    read_batch,
+    text_table,
+)
 from formats.message_build import MAX_PROPERTIES
 from formats.primitives import BORN_V6, STORE_V6
 from formats.properties import DELAY, KEYS, MULTI_DISPATCH, TAGS
@@ -33,6 +46,8 @@ _FIELDS = attrgetter(
 )
 _SPECIAL = tuple(f"{name}\x01" for name in (DELAY, MULTI_DISPATCH))  # such messages are looked at one by one
 _NAME_VALUE = "\x01".join
+_BATCH_ROWS, _BATCH_TEXTS = 1024, 256
+_NO_END = 1 << 62
 
 
 class Results(Sequence[PutResult]):
@@ -113,6 +128,74 @@ class Prepared:
         widths = np.array([len(address) for address, _port in self._hosts], np.int64)
         hosts = widths[columns.born_host] + widths[columns.store_host] - 8
         return 91 + hosts + (topics > 127) + topics + columns.body_length + columns.properties_length
+
+
+class BatchWriter:
+    """Writes batches in the form in which clients send them; keeps its tables from one to the next."""
+
+    def __init__(self) -> None:
+        self._table = np.zeros((len(Columns._fields), _BATCH_ROWS), np.int64)
+        self._following = np.zeros(1, np.int64)
+        self._texts: dict[tuple[bytes, tuple[tuple[bytes, int], ...]], Encoder] = {}
+        self._keep: list[Any] = []
+        self._rows = 0
+
+    def read(self, ready: Ready, now: int) -> int:
+        """Take the messages of a batch; returns the bytes that their records have.
+
+        Args:
+            ready: the batch's own fields; its body is the batch.
+            now: store and born time, where it names none.
+
+        Raises:
+            Illegal: the batch does not read as messages, or the properties of one are too long.
+        """
+        try:
+            while True:
+                rows, texts, _keep = read_batch(ready.body, len(ready.properties), self._table)
+                if rows >= 0:
+                    break
+                self._texts.clear()
+                self._table = np.zeros((len(Columns._fields), 2 * self._table.shape[1]), np.int64)
+        except FormatError as err:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
+        self._rows, table = rows, self._table
+        own = table[PROPERTIES_LENGTH, :rows]
+        if rows and own.max() + 1 + len(ready.properties) > MAX_PROPERTIES:
+            text = f"properties of {own.max() + 1 + len(ready.properties)} bytes, at most {MAX_PROPERTIES} fit"
+            raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
+        table[STORE_HOST, :rows] = 1
+        for column, value in (
+            (QUEUE_ID, ready.queue_id),
+            (SYS_FLAG, ready.sys_flag),
+            (BORN_TIMESTAMP, now if ready.born_timestamp is None else ready.born_timestamp),
+            (STORE_TIMESTAMP, now if ready.store_timestamp is None else ready.store_timestamp),
+            (RECONSUME_TIMES, ready.reconsume_times),
+        ):
+            table[column, :rows] = value
+        return rows * (ready.size - len(ready.body) - len(ready.properties)) + texts
+
+    def encoder(self, ready: Ready) -> Encoder:
+        """What writes them; topics and hosts of earlier batches are not laid out again."""
+        key = (ready.topic, (ready.born_host, ready.store_host))
+        encoder = self._texts.get(key)
+        if encoder is None:
+            if len(self._texts) >= _BATCH_TEXTS:
+                self._texts.clear()
+                self._keep.clear()
+            topics, keep_topics = text_table([ready.topic])
+            hosts, keep_hosts = text_table([host[0] for host in key[1]], [host[1] for host in key[1]])
+            self._keep += [keep_topics, keep_hosts]
+            encoder = self._texts[key] = Encoder(self._table, topics, hosts, self._following)
+        return encoder
+
+    def write(self, ready: Ready, out: bytearray, physical_offset: int, queue_offset: int) -> tuple[int, int]:
+        """Write the messages that were read; (bytes, messages). There must be room for them."""
+        self._following[0] = queue_offset
+        rows, size = self.encoder(ready).encode(out, _NO_END, physical_offset, 0, ready.properties, self._rows)
+        if rows != self._rows:
+            raise AssertionError("a batch is longer than its messages")
+        return size, rows
 
 
 class _Numbers(dict[Any, int]):

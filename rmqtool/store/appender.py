@@ -5,7 +5,7 @@ Few messages are packed one by one, many by a compiled kernel; the bytes are the
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.ids import offset_id
 from formats.message_build import compose, fits, pack
@@ -14,11 +14,12 @@ from rmqtool.store.log_writer import LogWriter
 from rmqtool.store.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
 
 if TYPE_CHECKING:
-    from rmqtool.store.append_bulk import Prepared
+    from rmqtool.store.append_bulk import BatchWriter, Prepared
 
 QueueKey = tuple[str, int]
 Clock = Callable[[], int]
 BULK = 256  # compiled code takes half a second to load, so for few messages it is not worth it
+_LOADED_BULK = 16  # once it is there
 _BUFFER = 4 << 20
 _LIGHT_PREFIX = "%LMQ%"
 
@@ -26,6 +27,16 @@ _LIGHT_PREFIX = "%LMQ%"
 def system_clock() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+class EncodedResult(NamedTuple):
+    """Where a batch lies that came as clients send it."""
+
+    queue_offset: int  # of its first message; the others follow
+    physical_offset: int
+    size: int  # bytes of all its records
+    messages: int
+    store_timestamp: int
 
 
 class Appender:
@@ -47,6 +58,11 @@ class Appender:
         self.writer, self.rules, self.next_offsets, self.clock = writer, rules, next_offsets, clock
         self.last_store_timestamp = 0
         self._buffer: bytearray | None = None
+        self._batches: BatchWriter | None = None
+
+    @property
+    def _bulk(self) -> int:
+        return BULK if self._buffer is None else _LOADED_BULK
 
     def put(self, message: Message) -> PutResult:
         """Append one message; it has been handed to the system when this returns."""
@@ -74,9 +90,39 @@ class Appender:
             self.writer.roll()
         return self._put_all(ready)
 
+    def put_encoded(self, batch: Message) -> EncodedResult:
+        """Append a batch whose body holds its messages as clients send them; all of them, or none.
+
+        Properties, hosts, system flag and born timestamp of the batch are those of each of its messages.
+
+        Raises:
+            Illegal: it is not taken.
+        """
+        from rmqtool.store.append_bulk import BatchWriter
+
+        ready = self.rules.ready(batch, batch=True)
+        if self._batches is None:
+            self._batches = BatchWriter()
+        now = self.clock()
+        size = self._batches.read(ready, now)
+        if size > self.rules.room:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"batch of {size} bytes, a file has room for {self.rules.room}")
+        if self._buffer is None or len(self._buffer) < size:
+            self._buffer = bytearray(max(_BUFFER, size))
+        if not fits(size, self.writer.room):
+            self.writer.roll()
+        key, physical = (batch.topic, ready.queue_id), self.writer.position
+        queue_offset = self.next_offsets.get(key, 0)
+        size, messages = self._batches.write(ready, self._buffer, physical, queue_offset)
+        self.writer.append(memoryview(self._buffer)[:size])
+        self.writer.hand_over()
+        self.next_offsets[key] = queue_offset + messages
+        self.last_store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
+        return EncodedResult(queue_offset, physical, size, messages, self.last_store_timestamp)
+
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages one after the other, each by itself; what is not taken is told in its result."""
-        if len(messages) >= BULK:
+        if len(messages) >= self._bulk:
             from rmqtool.store.append_bulk import of_messages
 
             prepared = of_messages(messages, self.rules, self.clock())
@@ -96,7 +142,7 @@ class Appender:
 
     def _put_all(self, ready: list[Ready]) -> Sequence[PutResult]:
         now = self.clock()
-        if len(ready) >= BULK and not any(one.light_queues for one in ready):
+        if len(ready) >= self._bulk and not any(one.light_queues for one in ready):
             from rmqtool.store.append_bulk import of_ready
 
             return self._write(of_ready(ready, now))

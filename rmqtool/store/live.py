@@ -7,14 +7,14 @@ finds what a killed process left goes the same way as after its own death.
 
 import os
 import time
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
 
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
 from formats.message_build import BLANK_SIZE
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.appender import Appender, Clock, system_clock
+from rmqtool.store.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batches
@@ -32,6 +32,7 @@ from rmqtool.store.segments import Segments
 from rmqtool.store.transaction import sync
 from rmqtool.store.version import unsupported, version_of
 
+T = TypeVar("T")
 _LIGHT_PREFIX = "%LMQ%"
 _DISPATCH_BYTES = 32 << 20  # appended before it is dispatched without being asked for
 _FLUSH_SECONDS = 10.0  # as often as a broker makes everything durable
@@ -201,17 +202,25 @@ class LiveStore:
         """
         return self._appended(lambda: self.appender.put_batch(messages))
 
+    def append_encoded(self, batch: Message) -> EncodedResult:
+        """Append a batch whose body holds its messages as clients send them, all or none; the fastest way.
+
+        Raises:
+            Illegal: it is not taken.
+        """
+        return self._appended(lambda: self.appender.put_encoded(batch))
+
     def append_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages of any queues, each by itself, in order; much faster than one by one."""
         return self._appended(lambda: self.appender.put_many(messages))
 
-    def _appended(self, put: Any) -> Sequence[PutResult]:
+    def _appended(self, put: Callable[[], T]) -> T:
         if self._broken or not self._lock.held:
             raise Refused(f"{self.layout.root}: this store is closed")
         if not self._open_for_writing:
             self._begin()
         try:
-            results: Sequence[PutResult] = put()
+            results = put()
             if self.sync_flush:
                 self.appender.writer.sync()
             if self.end - self._dispatched >= _DISPATCH_BYTES:

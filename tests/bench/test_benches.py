@@ -7,7 +7,7 @@ import pytest
 from formats.message import Record, read
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan
-from tests.bench import recover, scan
+from tests.bench import append, lookup, recover, scan
 from tests.bench.make_log import BLOCK, write_log
 
 
@@ -52,3 +52,14 @@ def test_the_recover_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (figures,) = recover.report(tmp_path, 1000, 1 << 20, 1)
     assert figures["keys"] == 2 * figures["messages"]
     assert "peak memory" in capsys.readouterr().out
+
+
+def test_the_append_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = append.report(tmp_path, 1000, 128, 100, 1, beside=False)
+    assert ours > 0 == theirs
+    assert "messages/s" in capsys.readouterr().out
+
+
+def test_the_lookup_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(lookup.report(tmp_path, 2000, 100, 2)) == 2
+    assert "best" in capsys.readouterr().out

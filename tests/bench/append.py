@@ -1,0 +1,127 @@
+"""Bulk append beside the real engine: batches as clients send them, and messages as objects of this process.
+
+Run as ``python -m tests.bench.append``. Both sides take the same batches of the same messages with default file sizes,
+dispatch included; what a client does to encode a batch is counted for neither. The engine needs Maven and a JDK.
+"""
+
+import argparse
+import gc
+import random
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TypedDict
+
+from formats.bodies import BatchItem, build_batch
+from formats.properties import build
+from rmqtool import Message, Store
+from tests.bench.measure import in_own_process, peak_rss
+from tests.interop.engine import Engine, available
+
+TOPICS = QUEUES = 4
+_BODIES, _KEYS, _TAGS = 64, 10_000, 8
+
+
+class Figures(TypedDict):
+    """Messages a second of one side, and bytes."""
+
+    batches: float
+    objects: float
+    close: float
+    peak_rss: int
+
+
+def _bodies(size: int) -> list[bytes]:
+    rng = random.Random(size)
+    noise = [rng.randbytes(size) for _ in range(_BODIES)]
+    return [bytes(97 + i % 26 if i % 2 == 0 else byte for i, byte in enumerate(body)) for body in noise]
+
+
+def _properties(n: int) -> dict[str, str]:
+    return {"TAGS": f"tag-{n % _TAGS}", "KEYS": f"key-{n % _KEYS}", "id": f"BENCH{n:027X}"}
+
+
+def _place(number: int) -> tuple[str, int]:
+    return f"bench-{number % TOPICS}", number // TOPICS % QUEUES
+
+
+def measure(store: str, count: int, body: int, batch: int) -> Figures:
+    """Append ``count`` messages in either way, each to a store of its own."""
+    bodies = _bodies(body)
+    gc.disable()
+    rates = []
+    for way in ("batches", "objects"):
+        path = Path(f"{store}-{way}")
+        with Store.create(path) as made:
+            made.append_many([Message(topic="warm", body=b"up")] * 2000)
+            made.live.append_encoded(Message(topic="warm", body=build_batch([BatchItem(0, b"up", b"")] * 10)))
+            made.dispatch()
+            spent = 0.0
+            for first in range(0, count, batch):
+                numbers = range(first, min(first + batch, count))
+                topic, queue_id = _place(first // batch)
+                if way == "batches":
+                    items = [BatchItem(0, bodies[n % _BODIES], build(_properties(n))) for n in numbers]
+                    one = Message(topic=topic, queue_id=queue_id, body=build_batch(items))
+                    start = time.perf_counter()
+                    made.live.append_encoded(one)
+                else:
+                    messages = [
+                        Message(topic=topic, queue_id=queue_id, body=bodies[n % _BODIES], properties=_properties(n))
+                        for n in numbers
+                    ]
+                    start = time.perf_counter()
+                    made.append_many(messages)
+                spent += time.perf_counter() - start
+            start = time.perf_counter()
+            made.dispatch()
+            spent += time.perf_counter() - start
+            assert sum(queue.maxOffset for queue in made.queues()) == count + 2010
+            rates.append(count / spent)
+            start = time.perf_counter()
+        close = time.perf_counter() - start
+        shutil.rmtree(path)
+    return Figures(batches=rates[0], objects=rates[1], close=close, peak_rss=peak_rss())
+
+
+def report(folder: Path, count: int, body: int, batch: int, rounds: int, *, beside: bool) -> tuple[float, float]:
+    """Measure, print; (our best rate for batches, the engine's best or 0)."""
+    ours: list[Figures] = [
+        in_own_process("tests.bench.append", "measure", str(folder / "ours"), count, body, batch) for _ in range(rounds)
+    ]
+    best = max(figures["batches"] for figures in ours)
+    objects = max(figures["objects"] for figures in ours)
+    print(f"{count} messages of {body} bytes in batches of {batch}, dispatch included")
+    print(f"  batches as clients send them  {best:>10,.0f} messages/s")
+    print(f"  objects of this process       {objects:>10,.0f} messages/s, properties encoded meanwhile")
+    print(f"  flush and close {min(f['close'] for f in ours):.2f} s, peak memory {ours[0]['peak_rss'] >> 20} MiB")
+    theirs = 0.0
+    if beside and (reason := available("4.9.8")) is None:
+        with Engine("4.9.8") as engine:
+            for _ in range(rounds):  # the first while the JVM still compiles
+                shutil.rmtree(folder / "theirs", ignore_errors=True)
+                said = engine.bench(folder / "theirs", count, body_size=body, topics=TOPICS, queues=QUEUES, batch=batch)
+                theirs = max(theirs, count / said["seconds"])
+        shutil.rmtree(folder / "theirs", ignore_errors=True)
+        print(f"  the engine, 4.9.8             {theirs:>10,.0f} messages/s; ours is {best / theirs:.2f} of it")
+    elif beside:
+        print(f"  no engine beside it: {reason}")
+    return best, theirs
+
+
+def main() -> None:
+    """Both sizes of body."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--messages", type=int, default=1_000_000)
+    options.add_argument("--batch", type=int, default=100)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--folder", help="where stores are made, instead of the system's temporary directory")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+        report(Path(folder), chosen.messages, 128, chosen.batch, chosen.rounds, beside=True)
+        report(Path(folder), chosen.messages // 5, 2048, chosen.batch, chosen.rounds, beside=True)
+
+
+if __name__ == "__main__":
+    main()
