@@ -217,6 +217,8 @@ def _body_of(row: Mapping[str, Any]) -> bytes:
         if row.get("bodyLength"):
             raise ValueError("body: left out of this output (--body none)")
         return b""
+    if isinstance(body, bytes):  # as tables have it
+        return body
     if encoding == "json" or (encoding is None and not isinstance(body, str)):
         import json
 

@@ -27,10 +27,11 @@ def append(
     """Append messages to a store, given as NDJSON in the shape that this tool prints.
 
     Only topic must be there; queueId, body, bodyEncoding, properties, tags, keys and the others are taken where they
-    are. A message with a DELAY property waits in its level, unless physicalOffset says that it was stored before. Every line is answered in the order of the input: --output ndjson tells where each message lies, as soon as it
-    is stored; the table counts by topic and queue. What is acknowledged survives a killed process, with --sync a power
-    cut too. Lines that are not taken are named on stderr, and the exit code is 1. What a killed append left is put in
-    order first, as recover would do it, where no message is lost by that.
+    are. A message with a DELAY property waits in its level, unless physicalOffset says that it was stored before. Every
+    line is answered in the order of the input: --output ndjson tells where each message lies, as soon as it is stored;
+    the table counts by topic and queue. What is acknowledged survives a killed process, with --sync a power cut too.
+    Lines that are not taken are named on stderr, and the exit code is 1. What a killed append left is put in order
+    first, as recover would do it, where no message is lost by that.
     """
     from rmqtool.cli.run_append import run
 

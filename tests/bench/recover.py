@@ -76,7 +76,7 @@ def report(folder: Path, messages: int, file_size: int, rounds: int, body: int =
 
 def beside(store: Path, rounds: int) -> float:
     """Seconds in which the engine loads and starts the store that was crashed likewise; the best round."""
-    times = []
+    times: list[float] = []
     with Engine("4.9.8") as engine:
         for _ in range(rounds):
             crash(store)

@@ -1,0 +1,76 @@
+"""Messages given as rows of machine output, into a store: what ``append`` and ``import`` have in common."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rmqtool.contract import message_fields
+from rmqtool.services.engine import Store
+from rmqtool.store.outgoing import Message, PutResult
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+_HALVES = 1 << 20  # of which the new place is remembered; a commit follows its half message soon
+
+Row = Mapping[str, Any]
+Answer = PutResult | str  # or why a row is no message
+
+
+class Importer:
+    """Appends rows.
+
+    Args:
+        store: open for writing.
+        keep_times: keep the messages' store timestamps.
+    """
+
+    def __init__(self, store: Store, *, keep_times: bool) -> None:
+        self.store, self._keep_times = store, keep_times
+        self._halves: OrderedDict[int, int] = OrderedDict()  # physical offset in the rows: here
+
+    def take(self, rows: Sequence[Row | ValueError]) -> list[Answer]:
+        """Append rows in order; the answer for each.
+
+        A committed transaction message points at its half message: where that came before it, at its new place.
+
+        Args:
+            rows: or why one could not be read.
+        """
+        answers: list[Answer] = []
+        messages: list[Message] = []
+        places: list[int] = []  # of the messages among the answers
+        halves: dict[int, int] = {}  # physical offset in the rows: position among the messages
+
+        def append() -> None:
+            results = self.store.append_many(messages)
+            for place, result in zip(places, results, strict=True):
+                answers[place] = result
+            for old, position in halves.items():
+                self._remember(old, results[position].physical_offset)
+            messages.clear()
+            places.clear()
+            halves.clear()
+
+        for row in rows:
+            try:
+                if isinstance(row, ValueError):
+                    raise row
+                message = Message(**message_fields(row, keep_times=self._keep_times))
+            except ValueError as err:
+                answers.append(str(err))
+                continue
+            if (prepared := message.prepared_transaction_offset) in halves:
+                append()
+            message.prepared_transaction_offset = self._halves.get(prepared, prepared)
+            if message.topic == HALF_TOPIC and isinstance(old := row.get("physicalOffset"), int):
+                halves[old] = len(messages)
+            places.append(len(answers))
+            answers.append("")
+            messages.append(message)
+        append()
+        return answers
+
+    def _remember(self, old: int, new: int) -> None:
+        if new >= 0:
+            self._halves[old] = new
+            if len(self._halves) > _HALVES:
+                self._halves.popitem(last=False)
