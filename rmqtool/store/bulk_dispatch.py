@@ -4,6 +4,7 @@ from collections.abc import Generator
 
 from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns
 from formats.message import End, Record, read
+from rmqtool.store.ahead import ahead
 from rmqtool.store.dispatch import Batch, BatchBuilder, LightQueuePut
 from rmqtool.store.scan import Scanned, scan
 
@@ -62,7 +63,14 @@ class BulkBuilder:
 def batches(
     view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool = True
 ) -> Generator[Batch, None, End]:
-    """All batches of the records from ``at`` to the first place that is none; returns that place."""
+    """All batches of the records from ``at`` to the first place that is none; returns that place.
+
+    Records are checked in a thread, while earlier batches go into queues and index.
+    """
+    return ahead(_batches(view, at, limit, plain, crc=crc))
+
+
+def _batches(view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool) -> Generator[Batch, None, End]:
     builder = BulkBuilder(view, plain)
     scanned = scan(view, at, limit, crc=crc)
     while True:
