@@ -1,7 +1,6 @@
 """Offline admin and inspection toolkit for Apache RocketMQ store directories."""
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
     from rmqtool.services.engine import Store
     from rmqtool.store.outgoing import Message
@@ -11,7 +10,7 @@ __all__ = ["Message", "Store", "__version__"]
 _LAZY = {"Store": "rmqtool.services.engine", "Message": "rmqtool.store.outgoing"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """The engine is loaded when it is first asked for: most commands do without."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

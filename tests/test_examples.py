@@ -25,6 +25,19 @@ def test_find_message() -> None:
     assert "never stored" in missing.stdout
 
 
+def test_write_store(tmp_path: Path) -> None:
+    done = run("examples/write_store.py", str(tmp_path / "new"))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("PUT_OK: offset 0, queue offset 0, id 7F000001")
+    assert lines[1] == "a delayed message waits in SCHEDULE_TOPIC_XXXX queue 2"
+    assert lines[2].startswith("1000 more; ")
+    assert lines[3] == "MESSAGE_ILLEGAL: topic of 129 bytes, 1 to 127 are taken"
+    assert lines[5] == (
+        "Orders/0: 0 to 251, Orders/1: 0 to 250, Orders/2: 0 to 250, Orders/3: 0 to 250, SCHEDULE_TOPIC_XXXX/2: 0 to 1"
+    )
+
+
 def test_traffic() -> None:
     done = run("examples/traffic.py", "examples/store")
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,7 @@
 """recover."""
 
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,12 +11,32 @@ from rmqtool.cli.options import BackupOption, BrokerConfOption, DryRunOption, Ou
 from rmqtool.cli.run_query import need_log
 
 
+class Engine(StrEnum):
+    """Whose rules recovery follows."""
+
+    auto = "auto"
+    v4 = "4.9"
+    v5 = "5.3"
+
+
 @command("recover", "rmqtool recover store --dry-run")
 def recover(
     store: StoreDir,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="Whose rules: auto is the release that seems to have written the store.")
+    ] = Engine.auto,
+    exactly: Annotated[
+        bool,
+        typer.Option(
+            "--exactly",
+            help="Do also what a 5.3 broker does wrong: after a clean stop it leaves out the first message that no "
+            "queue has, and moves those behind it; it does not load a queue whose last file is empty. Without this "
+            "the message is kept, and the file is removed.",
+        ),
+    ] = False,
     fix_delay_times: Annotated[
         bool,
         typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages, where 4.9 would lose it."),
@@ -32,7 +53,7 @@ def recover(
     from rmqtool.cli.output import confirm, note
     from rmqtool.cli.show_recovery import write_report
     from rmqtool.errors import Refused
-    from rmqtool.store import recover as engine
+    from rmqtool.store import recover as recovery
     from rmqtool.store.lock import holder
 
     layout = need_log(store, broker_conf).layout
@@ -46,13 +67,17 @@ def recover(
     if asking and not sys.stdin.isatty():
         raise Refused("recover writes: give --yes to do it, or --dry-run to look only")
     if dry_run or asking:
-        plan = engine.plan(layout, fix_delay_times=fix_delay_times, backup=backup)
+        plan = recovery.plan(
+            layout, engine=engine.value, exactly=exactly, fix_delay_times=fix_delay_times, backup=backup
+        )
         if dry_run or plan.clean or not plan.loadOk:
             write_report(plan, output.value)
             return 0 if plan.clean else 1
         write_report(plan, "table", to_stderr=True)
         if not confirm("Do this?"):
             raise Refused("not confirmed: nothing was changed")
-    report = engine.recover(layout, fix_delay_times=fix_delay_times, backup=backup)
+    report = recovery.recover(
+        layout, engine=engine.value, exactly=exactly, fix_delay_times=fix_delay_times, backup=backup
+    )
     write_report(report, output.value)
     return 0 if report.loadOk else 1

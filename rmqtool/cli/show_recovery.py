@@ -35,11 +35,14 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False) 
 def _show(report: RecoveryReport, out: Console) -> None:
     would = "" if report.applied else "would be "
     if not report.loadOk:
-        out.print(text("A broker refuses to load this store; nothing is changed:", "bold"))
+        out.print(text(f"A {report.engine} broker refuses to load this store; nothing is changed:", "bold"))
         for reason in report.refusals:
             out.print(text(f"  {reason}"))
         return
-    rows = [("last stop", "unclean (abort is there)" if report.abort else "clean")]
+    rows = [
+        ("rules of", f"{report.engine}: {report.engineReason}"),
+        ("last stop", "unclean (abort is there)" if report.abort else "clean"),
+    ]
     if report.startFile:
         rows.append(("check begins in", f"{report.startFile}: {report.startReason}"))
     if report.stop:

@@ -74,6 +74,27 @@ class Batch(NamedTuple):
             cuts = np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1
         return np.split(rows[order], cuts)
 
+    def since(self, physical_offset: int) -> "Batch":
+        """Only the records that say this position or a later one."""
+        kept = self.physical_offset >= physical_offset
+        if kept.all():
+            return self
+        row, keyed = np.cumsum(kept) - 1, kept[self.key_row]
+        return Batch(
+            self.physical_offset[kept],
+            self.size[kept],
+            self.queue_id[kept],
+            self.queue_offset[kept],
+            self.store_timestamp[kept],
+            self.tags_code[kept],
+            self.queued[kept],
+            self.topic[kept],
+            self.topics,
+            row[self.key_row[keyed]],
+            self.key_hash[keyed],
+            [put._replace(row=int(row[put.row])) for put in self.light if kept[put.row]],
+        )
+
 
 class DelayLevels:
     """Delay of each level; empty while a 4.9 broker recovers from a crash, because it loads the table afterwards.

@@ -1,26 +1,26 @@
-"""Recovery: plan it, or do it under the broker's lock as one transaction."""
+"""Recovery, and what else goes its way: plan it, or do it under the broker's lock as one transaction."""
 
 import os
 import tempfile
+from collections.abc import Callable
 
+from rmqtool.errors import Refused
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
-from rmqtool.store.recovery import Recovery
+from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import prepare
 from rmqtool.store.recovery_actions import report as report_of
 from rmqtool.store.recovery_report import RecoveryReport
 from rmqtool.store.transaction import Transaction, sweep, unfinished
+from rmqtool.store.truncate import Truncate
+
+Make = Callable[[StoreLayout, Stage], Recovery]
 
 
-def plan(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str | None = None) -> RecoveryReport:
-    """What recovery would do; the store is only read.
-
-    Changed queues and indexes are still built, in the system's temporary directory, because what is dispatched depends
-    on them.
-    """
+def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport:
     with tempfile.TemporaryDirectory(prefix="rmqtool-") as directory:
         transaction = Transaction(layout.root, "plan", directory)
-        recovery = Recovery(layout, transaction.staging, fix_delay_times=fix_delay_times)
+        recovery = make(layout, transaction.staging)
         recovery.run()
         actions = [] if recovery.refusals else prepare(recovery, transaction)
         if (pending := unfinished(layout.root, backup)) is not None:
@@ -29,20 +29,10 @@ def plan(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str | No
         return report_of(recovery, actions=actions, applied=False, backup=None)
 
 
-def recover(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str | None = None) -> RecoveryReport:
-    """Recover a store under the broker's lock, keeping what is replaced. A healthy store is not touched at all.
-
-    A recovery that was killed is finished first.
-
-    Args:
-        backup: directory for what is replaced, instead of ``<store>.rmqtool`` beside the store.
-
-    Raises:
-        Refused: the store is in use, or there is no place for the backup.
-    """
+def _do(layout: StoreLayout, command: str, make: Make, backup: str | None) -> RecoveryReport:
     if not os.access(layout.path("lock"), os.W_OK) and unfinished(layout.root, backup) is None:
         # taking the lock would make its file, or fail on a read-only medium; a healthy store needs neither
-        report = plan(layout, fix_delay_times=fix_delay_times)
+        report = _plan(layout, make, backup)
         if report.clean or not report.loadOk:
             return report
     with StoreLock(layout.root):
@@ -50,9 +40,9 @@ def recover(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str |
             pending.apply()
         sweep(layout.root, backup)
         layout = StoreLayout(layout.root, layout.conf)
-        transaction = Transaction(layout.root, "recover", backup)
+        transaction = Transaction(layout.root, command, backup)
         try:
-            recovery = Recovery(layout, transaction.staging, fix_delay_times=fix_delay_times)
+            recovery = make(layout, transaction.staging)
             recovery.run()
             actions = [] if recovery.refusals else prepare(recovery, transaction)
             kept = transaction.path if actions else None
@@ -62,3 +52,86 @@ def recover(layout: StoreLayout, *, fix_delay_times: bool = False, backup: str |
         finally:
             transaction.discard()
     return report
+
+
+def plan(
+    layout: StoreLayout,
+    *,
+    engine: str = "auto",
+    exactly: bool = False,
+    fix_delay_times: bool = False,
+    backup: str | None = None,
+) -> RecoveryReport:
+    """What recovery would do; the store is only read. Arguments are those of :func:`recover`.
+
+    Changed queues and indexes are still built, in the system's temporary directory, because what is dispatched depends
+    on them.
+    """
+
+    def make(layout: StoreLayout, stage: Stage) -> Recovery:
+        return Recovery(layout, stage, engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
+
+    return _plan(layout, make, backup)
+
+
+def recover(
+    layout: StoreLayout,
+    *,
+    engine: str = "auto",
+    exactly: bool = False,
+    fix_delay_times: bool = False,
+    backup: str | None = None,
+) -> RecoveryReport:
+    """Recover a store under the broker's lock, keeping what is replaced. A healthy store is not touched at all.
+
+    A recovery that was killed is finished first.
+
+    Args:
+        engine: whose rules: "4.9", "5.3", or "auto" for the release that seems to have written the store.
+        exactly: what a 5.3 broker gets wrong is done as it does it: after a clean stop it leaves out the first message
+            that no queue has, and it does not load a queue whose last file is empty.
+        fix_delay_times: keep deliver times that a 4.9 broker would lose.
+        backup: directory for what is replaced, instead of ``<store>.rmqtool`` beside the store.
+
+    Raises:
+        Refused: the store is in use, or there is no place for the backup.
+    """
+
+    def make(layout: StoreLayout, stage: Stage) -> Recovery:
+        return Recovery(layout, stage, engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
+
+    return _do(layout, "recover", make, backup)
+
+
+def truncate(
+    layout: StoreLayout, physical_offset: int, *, dry_run: bool = False, backup: str | None = None
+) -> RecoveryReport:
+    """Cut the log at a message, and queues and index with it; what goes is kept.
+
+    Args:
+        physical_offset: of the first message that goes.
+
+    Raises:
+        Refused: the store is in use, or was not stopped cleanly.
+        BadValue: no message begins there.
+        CorruptFile: the log does not read that far.
+    """
+
+    def make(layout: StoreLayout, stage: Stage) -> Recovery:
+        return Truncate(layout, stage, physical_offset)
+
+    return _plan(layout, make, backup) if dry_run else _do(layout, "truncate", make, backup)
+
+
+def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None = None) -> RecoveryReport:
+    """Bring queues and index up with the log, as a broker's start does it behind its recovery; nothing is cut.
+
+    Raises:
+        Refused: the store is in use, was not stopped cleanly, or a broker would cut something.
+    """
+    report = plan(layout, backup=backup)
+    cut = [action for action in report.actions if not action.startswith(("create", "replace"))]
+    if report.abort or report.refusals or cut:
+        why = "was not stopped cleanly" if report.abort else (*report.refusals, *cut)[0]
+        raise Refused(f"{layout.root}: {why}: see rmqtool recover --dry-run")
+    return report if dry_run or report.clean else recover(layout, backup=backup)

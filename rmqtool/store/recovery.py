@@ -1,7 +1,8 @@
-"""The broker's recovery on paper: what a 4.9 broker would make of a store at its next start (store-engine 1.3, 1.4, 4).
+"""The broker's recovery on paper: what a broker would make of a store at its next start (store-engine 1.3, 1.4, 4).
 
 :class:`Recovery` runs the broker's algorithm over the store, which it only reads; queues and index that change are
-built in staging files. :mod:`rmqtool.store.recovery_actions` turns the outcome into words and file actions.
+built in staging files. :mod:`rmqtool.store.recovery_rules` says what the releases do differently, and
+:mod:`rmqtool.store.recovery_actions` turns the outcome into words and file actions.
 """
 
 import os
@@ -13,21 +14,19 @@ import numpy as np
 from formats import checkpoint
 from formats.consume_queue import FILLER_SIZE
 from formats.endings import Ending
-from formats.message import End, Record, read
+from formats.message import End
 from rmqtool.errors import Refused
 from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, checked, is_bulk, recovery_batches, reput_batches
+from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, checked, recovery_batches, reput_batches
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, is_path_name
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery_report import QueueRange, StoreState
+from rmqtool.store.recovery_rules import EVERYTHING, rules_for
 from rmqtool.store.segments import Segment
-from rmqtool.store.start_file import SCANNED_FILES, start_number
-from rmqtool.store.version import unsupported, version_of
 
 Stage = Callable[[], str]
-Say = Callable[[str, str], None]
 _LIGHT_PREFIX = "%LMQ%"
 
 
@@ -37,12 +36,23 @@ class Recovery:
     Args:
         layout: the store.
         stage: gives a path for a new staging file, outside the store.
+        engine: whose rules to follow, one of :data:`rmqtool.store.recovery_rules.ENGINES`.
+        exactly: do what a 5.3 broker does also where it leaves out a message that no queue has.
         fix_delay_times: give delayed messages that are dispatched anew after a crash their true deliver time, where a
             4.9 broker would have them delivered at once.
     """
 
-    def __init__(self, layout: StoreLayout, stage: Stage, *, fix_delay_times: bool = False) -> None:
+    def __init__(
+        self,
+        layout: StoreLayout,
+        stage: Stage,
+        *,
+        engine: str = "auto",
+        exactly: bool = False,
+        fix_delay_times: bool = False,
+    ) -> None:
         self.layout, self._stage = layout, stage
+        self.rules, self.rules_reason, warning = rules_for(layout, engine, exactly=exactly)
         self.log = CommitLog(layout)
         self.files = list(self.log.segments)
         self.file_size = self.log.file_size
@@ -51,24 +61,28 @@ class Recovery:
         self.queues: dict[tuple[str, int], QueueBuilder] = {}
         self.index = IndexBuilder([], geometry_of(layout), stage)
         self.refusals: list[str] = []
-        self.warnings: list[str] = []
+        self.warnings: list[str] = [] if warning is None else [warning]
         self.removed: list[Segment] = []
         self.end = 0
+        self.lost_from: int | None = None  # where messages are cut that are no damage: what begins there is lost too
         self.stop: End | None = None
         self.stop_file: Segment | None = None
         self.start_file: Segment | None = None
         self.start_reason: str | None = None
         self.dispatched = 0
         self.last_store_timestamp = 0  # of the last message that the check of the log has passed
+        self.last_record = self.checkpoint.confirm_phy_offset  # start of that message, where the rules need it
         self.after_load: StoreState | None = None
         self.after_start: StoreState | None = None
-        self._fix_delay_times = fix_delay_times
-        self._no_levels = DelayLevels([])
+        self._knows_delays = fix_delay_times or self.rules.knows_delays
         self._levels = DelayLevels(layout.conf.delay_levels)
         conf = layout.conf
         self._light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", self._has_light_queues()))
         self._unnamed_topics: Counter[str] = Counter()
         self._early = 0
+        self._known = -1  # end of the last message that any queue knew
+        self._last_size = 0  # of the last record that was dispatched while it was checked
+        self._passed_over: str | None = None
 
     def _has_light_queues(self) -> bool:
         return any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id, _path in self.layout.queue_dirs())
@@ -81,14 +95,9 @@ class Recovery:
         Raises:
             Refused: the store has a form that these rules would do harm to.
         """
-        if (reason := unsupported(self.layout)) is not None:
-            raise Refused(f"{self.layout.root}: {reason}")
+        self.refusals += self.rules.check_forms()
         self._check_files()
         if self.refusals:
-            # files count in the order of their names, up to the first that the broker does not take
-            wrong = [file.path for file in self.files if file.size != self.file_size] + self.log.segments.foreign
-            first = min(map(os.path.basename, wrong), default=None)
-            self.files = [f for f in self.files if first is None or os.path.basename(f.path) < first]
             self.end = self.files[-1].end if self.files else 0
             self.after_load = self._state(refused=True)
             return
@@ -100,7 +109,7 @@ class Recovery:
         max_dispatched = max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
         self._check_single_file(max_dispatched)
         if self.files:
-            self._recover_log()
+            self._recover_log(max_dispatched)
             if max_dispatched >= self.end:
                 for queue in self.queues.values():
                     queue.truncate(self.end)
@@ -109,29 +118,34 @@ class Recovery:
             for queue in self.queues.values():
                 queue.destroy()
         self._correct_min()
-        self.after_load = self._state()
-        self._reput()
-        self._correct_min()
+        self.after_load = self._state(refused=bool(self.refusals))
+        if self.refusals:
+            return
+        if self.rules.redispatches(cut=max_dispatched >= self.end):
+            self._reput()
+            self._correct_min()
         self.after_start = self._state()
         self.index.finish()
         self._warn()
 
     def _check_files(self) -> None:
-        """What makes the broker refuse to load: a file of another length than configured, or a foreign one."""
-        for path in self.log.segments.foreign:
-            self.refusals.append(f"{path}: does not belong into a commit-log directory")
-        for file in self.files:
-            if file.size != self.file_size:
-                self.refusals.append(f"{file.path}: {file.size} bytes long, not {self.file_size}")
-        if self.refusals:
+        """What makes the broker refuse to load: mostly a file of another length than configured, or a foreign one."""
+        refused, self.removed = self.rules.admit(self.files, self.log.segments.foreign, self.file_size, "commit-log")
+        gone = {file.path for file in self.removed}
+        # files count in the order of their names, up to the first that the broker does not take
+        first = min((os.path.basename(path) for path, _why in refused), default=None)
+        self.files = [
+            f for f in self.files if f.path not in gone and (first is None or os.path.basename(f.path) < first)
+        ]
+        self.refusals += [f"{path}: {why}" for path, why in refused]
+        if refused:
             return
         size = self.layout.queue_size()
         for topic, queue_id, path in self.layout.queue_dirs():
             queue = QueueBuilder(topic, queue_id, path, size, self._stage)
-            self.refusals += [f"{path}: does not belong into a queue directory" for path in queue.foreign]
-            for source in queue.sources:
-                if source.size != size:
-                    self.refusals.append(f"{source.path}: {source.size} bytes long, not {size}")
+            refused, queue.removed = self.rules.admit(queue.sources, queue.foreign, size, "queue")
+            queue.files = [file for file in queue.files if file.source not in queue.removed]
+            self.refusals += [f"{path}: {why}" for path, why in refused]
             self.queues[topic, queue_id] = queue
 
     def _check_single_file(self, max_dispatched: int) -> None:
@@ -150,19 +164,33 @@ class Recovery:
                 "have been cut short; --broker-conf tells how long it should be"
             )
 
-    def _recover_log(self) -> None:
-        """Check records from the start file on; the first that fails is the end of the log."""
-        number, self.start_reason = start_number(self.files, self.layout.conf, self.checkpoint, aborted=self.aborted)
-        levels = self._levels if self._fix_delay_times else self._no_levels
+    def _recover_log(self, known: int) -> None:
+        """Check records from the start file on; the first that fails is the end of the log.
+
+        Args:
+            known: end of the last message that any queue knows.
+        """
+        self._known = known
+        point, rules = self.checkpoint, self.rules
+        number, self.start_reason = rules.start_number(self.files, point, known, aborted=self.aborted)
+        dispatched_from = rules.dispatched_from(known, aborted=self.aborted)
+        levels = self._levels if self._knows_delays else DelayLevels([])
         builder = BatchBuilder(levels, light_queues=self._light)
         crc = self.layout.conf.flag("checkCRCOnRecover", True)
         self.start_file = file = self.files[number]
+        # where there is no record a broker takes the place where the check begins, or the end of the files
+        self.last_record = file.base if self.aborted else self.files[-1].end
         while True:
-            if self.aborted:
-                end = self._drain(recovery_batches(file.view(), 0, file.size, builder, crc=crc))
+            view = file.view()
+            limit = rules.readable(file)
+            if dispatched_from is not None:
+                end = self._drain(recovery_batches(view, 0, limit, builder, crc=crc), dispatched_from)
+                if end.at:
+                    self.last_record = file.base + end.at - self._last_size
             else:
-                end, last = checked(file.view(), 0, file.size, crc=crc)
+                end, last = checked(view, 0, limit, crc=crc)
                 self.last_store_timestamp = self.last_store_timestamp if last is None else last
+            end = rules.ended(file, end, limit)
             file.release()
             if end.ending is not Ending.FILLER or number + 1 >= len(self.files):
                 break
@@ -174,8 +202,8 @@ class Recovery:
             self.files.remove(later)
             self.removed.append(later)
 
-    def _drain(self, batches: Generator[Batch, None, End]) -> End:
-        """Dispatch the records of one file while they are checked, as the broker does after a crash."""
+    def _drain(self, batches: Generator[Batch, None, End], dispatched_from: int = EVERYTHING) -> End:
+        """Dispatch the records of one file while they are checked: those that say this position, or a later one."""
         while True:
             try:
                 batch = next(batches)
@@ -183,7 +211,19 @@ class Recovery:
                 end: End = stop.value
                 return end
             self.last_store_timestamp = int(batch.store_timestamp[-1])
+            self._last_size = int(batch.size[-1])
+            if dispatched_from != EVERYTHING:
+                self._note_passed_over(batch)
+                batch = batch.since(dispatched_from)
             self._dispatch(batch, recovering=True)
+
+    def _note_passed_over(self, batch: Batch) -> None:
+        """The record right behind what queues know: a 5.3 broker dispatches those behind it only."""
+        rows = np.flatnonzero(batch.physical_offset == self._known)
+        if len(rows) and self._passed_over is None:
+            row = int(rows[0])
+            topic, queue_id = batch.topics[int(batch.topic[row])], int(batch.queue_id[row])
+            self._passed_over = f"topic {topic!r} queue {queue_id} offset {int(batch.queue_offset[row])}"
 
     # -- start --------------------------------------------------------------------------------------------------------
 
@@ -192,20 +232,29 @@ class Recovery:
         if not self.files:
             return
         at = max(self.files[0].base, max((q.max_physical_offset for q in self.queues.values()), default=-1), 0)
+        if at == self._known:
+            self._passed_over = None  # it is dispatched after all
         builder = BatchBuilder(self._levels, light_queues=self._light)
         while at < self.end:
             file = next((f for f in self.files if f.base <= at < f.base + self.file_size), None)
             if file is None:
-                self.warnings.append(f"no commit-log file holds offset {at}: a 4.9 broker hangs here at its start")
+                words = "nothing from there on is dispatched"
+                if self.rules.waits:
+                    words = f"a {self.rules.engine} broker hangs here at its start"
+                self.warnings.append(f"no commit-log file holds offset {at}: {words}")
                 break
             view = file.view()
-            batches = reput_batches(view, at - file.base, min(self.end - file.base, file.size), builder)
+            limit = min(self.end - file.base, file.size)
+            readable = min(limit, self.rules.readable(file))
+            batches = reput_batches(view, at - file.base, readable, builder)
             while True:
                 try:
                     self._dispatch(next(batches), recovering=False)
                 except StopIteration as stop:
                     at = max(file.base + stop.value, at + 1)
                     break
+            if readable < limit:
+                at = file.end
             file.release()
 
     def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
@@ -221,7 +270,7 @@ class Recovery:
                     batch.queue_offset[rows],
                     batch.store_timestamp[rows],
                 )
-                if recovering and queue.topic == "SCHEDULE_TOPIC_XXXX" and not self._fix_delay_times:
+                if recovering and queue.topic == "SCHEDULE_TOPIC_XXXX" and not self._knows_delays:
                     self._early += queue.added - added
         for row, name, queue_offset in batch.light:
             light = self._queue(name, 0 if name.startswith(_LIGHT_PREFIX) else int(batch.queue_id[row]), 1)
@@ -238,12 +287,19 @@ class Recovery:
             self.index.put(batch)
 
     def _queue(self, topic: str, queue_id: int, messages: int) -> QueueBuilder | None:
-        """A queue, made when it is first dispatched to; None for a name that no directory can have."""
+        """A queue, made when it is first dispatched to; None for a name that no directory can have.
+
+        Raises:
+            Refused: it would be of a kind that we do not write.
+        """
         queue = self.queues.get((topic, queue_id))
         if queue is None:
-            if not is_path_name(topic):
+            # a broker takes a name with a comma for those of several directories (ensureDirOK), and so has none
+            if not is_path_name(topic) or "," in topic:
                 self._unnamed_topics[topic] += messages
                 return None
+            if topic in self.rules.batch_topics:
+                raise Refused(f"{self.layout.root}: topic {topic!r} has batch consume queues, which cannot be written")
             path = self.layout.queue_path(topic, queue_id)
             queue = QueueBuilder(topic, queue_id, path, self.layout.queue_size(), self._stage)
             self.queues[topic, queue_id] = queue
@@ -251,7 +307,15 @@ class Recovery:
 
     def _correct_min(self) -> None:
         for queue in self.queues.values():
-            queue.correct_min(self.files[0].base if self.files else -1)
+            if self.rules.blocked(queue):
+                file = queue.files[-1]
+                words = f"{queue.target(file)}: the last file of its queue, and empty: a 5.3 broker does not load it"
+                if self.rules.exactly or len(queue.files) < 2 or queue.files[-2].base + queue.file_size != file.base:
+                    self.refusals.append(words)
+                    continue
+                self.warnings.append(f"{words}; it is removed")
+                queue.drop_unwritten()
+            self.rules.correct_min(queue, self.files[0].base if self.files else -1)
 
     def _state(self, *, refused: bool = False) -> StoreState:
         ranges = [
@@ -273,43 +337,32 @@ class Recovery:
             self.warnings.append(
                 f"messages before offset {self.start_file.base} are not indexed anew, as a broker does not either"
             )
-        version, reason = version_of(self.layout)
-        if version != "4.x":
-            self.warnings.append(
-                f"a 5.x broker seems to have written this store ({reason}); the rules are those of 4.9"
-            )
+        if self._passed_over is not None:
+            words = f"{self._passed_over} at {self._known} is the first message that no queue has: a 5.3 broker "
+            words += "leaves it out, and those behind it in its queue move one offset down"
+            self.warnings.append(f"{words}; so it is here" if self.rules.exactly else f"{words}; here it is kept")
+        self.warnings += self.rules.warnings()
         self._warn_of_next_start()
 
     def _warn_of_next_start(self) -> None:
-        """The next start checks the last three files again, and one of them may not have been checked now."""
-        crc = self.layout.conf.flag("checkCRCOnRecover", True)
-        for file in self.files[-SCANNED_FILES:]:
+        """The next start checks some of the last files again, and one of them may not have been checked now."""
+        known = max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
+        for file in self.files[self.rules.next_start(self.files, known) :]:
             if self.start_file is None or file.base >= self.start_file.base:
                 break
-            end = _first_end(file, crc=crc)
+            end = self._first_end(file)
             if end.ending is not Ending.FILLER:
                 self.warnings.append(
                     f"{file.path}: damaged at byte {end.at} ({end.reason}), which is not checked now: the next start "
-                    "of a 4.9 broker checks this file too, and cuts the log there"
+                    f"of a {self.rules.engine} broker checks this file too, and cuts the log there"
                 )
                 break
 
-
-def _first_end(file: Segment, *, crc: bool) -> End:
-    """The first place of a file that holds no record."""
-    view = file.view()
-    if is_bulk(view, 0, file.size):
-        from rmqtool.store.scan import scan_file
-
-        scanned = scan_file(file, crc=crc)
-        while True:
-            try:
-                next(scanned)
-            except StopIteration as stop:
-                end: End = stop.value
-                return end
-    at = 0
-    while isinstance(record := read(view, at, file.size, crc=crc), Record):
-        at += record.total_size
-    file.release()
-    return record
+    def _first_end(self, file: Segment) -> End:
+        """The first place of a file that holds no record."""
+        view = file.view()
+        limit = self.rules.readable(file)
+        end, _last = checked(view, 0, limit, crc=self.layout.conf.flag("checkCRCOnRecover", True))
+        end = self.rules.ended(file, end, limit)
+        file.release()
+        return end

@@ -20,7 +20,8 @@ def lost(recovery: Recovery) -> tuple[list[Loss], int]:
     counts: Counter[tuple[str, int]] = Counter()
     cut = sum(has_bytes(path, start, stop) - start for path, start, stop in _tail(recovery))
     cut += sum(has_bytes(file.path, 0, file.size) for file in recovery.removed)
-    for item in recovery.log.walk(recovery.end + 1) if cut else ():
+    start = recovery.end + 1 if recovery.lost_from is None else recovery.lost_from
+    for item in recovery.log.walk(start) if cut else ():
         if isinstance(item, Found):
             record = item.record
             counts[record.topic.decode("utf-8", "replace"), record.queue_id] += 1
@@ -98,6 +99,8 @@ def prepare_checkpoint(recovery: Recovery, transaction: Transaction, say: Say) -
     last, old = recovery.last_store_timestamp, recovery.checkpoint
     full = [f.end_timestamp for f in recovery.index.files if f.full]
     new = old._replace(physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0))
+    low = recovery.files[0].base if recovery.files else 0
+    new = recovery.rules.confirmed(new, low=low, end=recovery.end, last=recovery.last_record)
     data = recovery.layout.checkpoint()
     if data is not None and new == old:
         return
@@ -128,7 +131,8 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
     ]
     return RecoveryReport(
         store=recovery.layout.root,
-        engine="4.9",
+        engine=recovery.rules.engine,
+        engineReason=recovery.rules_reason,
         loadOk=not recovery.refusals,
         refusals=recovery.refusals,
         abort=recovery.aborted,

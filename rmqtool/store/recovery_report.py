@@ -58,7 +58,8 @@ class RecoveryReport:
     """The whole of it. ``applied`` tells a plan from a deed."""
 
     store: str
-    engine: str
+    engine: str  # whose rules, 4.9 or 5.3
+    engineReason: str
     loadOk: bool
     refusals: list[str] = field(default_factory=list)  # why the broker would not load this store
     abort: bool  # the broker did not stop cleanly

@@ -4,8 +4,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from formats.consume_queue import as_array
+from formats.message import Record
 from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.consume_queue import queues_of
 from rmqtool.store.index_files import BadIndex, open_index, physical_offsets
 from rmqtool.store.layout import StoreLayout
@@ -54,6 +56,17 @@ def entries_of(layout: StoreLayout) -> list[tuple[str, int, int, int, int, int]]
     """Every queue entry that a broker would read."""
     low = CommitLog(layout).min_offset
     return sorted((q.topic, q.queue_id, *e) for q in queues_of(layout) for e in q.entries(q.min_offset(low)))
+
+
+def cut_queues(layout: StoreLayout, last: int = 0, *, behind: int = 0) -> list[Record]:
+    """Zero the queue entries of the last so many messages, or of all from a physical offset on; those, in order."""
+    records = [item.record for item in CommitLog(layout).walk() if isinstance(item, Found)]
+    behind = records[-last].physical_offset if last else behind
+    for path in Path(layout.path("consumequeue")).glob("*/*/*"):
+        units = as_array(memoryview(path.read_bytes())).copy()
+        units[units["physical_offset"] >= behind] = 0
+        path.write_bytes(units.tobytes())
+    return [record for record in records if record.physical_offset >= behind]
 
 
 def key_hits(layout: StoreLayout, topic: str, key: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Recovery against the verdicts of a real 4.9.8 engine on crashed and damaged stores."""
+"""Recovery against the verdicts of the real 4.9.8 on crashed and damaged stores; 5.3.3 says the same of many."""
 
 from pathlib import Path
 
@@ -37,11 +37,14 @@ def test_the_plan_tells_the_engines_state_and_changes_nothing(case: str, golden_
     assert tree(store.parent) == before
 
 
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
 @pytest.mark.parametrize("case", LOADED)
-def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, golden_copy: Unpacked) -> None:
+def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, engine: str, golden_copy: Unpacked) -> None:
+    """5.3.3 reads the same messages in all of these (tests/interop holds that)."""
     store = golden_copy(case)
     layout = layout_of(store, case)
-    planned, done = plan(layout).to_dict(), recover(layout_of(store, case)).to_dict()
+    planned = plan(layout, engine=engine, exactly=True).to_dict()
+    done = recover(layout_of(store, case), engine=engine, exactly=True).to_dict()
     for name in ("actions", "applied", "backup"):
         planned.pop(name)
         done.pop(name)
@@ -55,7 +58,7 @@ def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, golden_co
     assert entries_of(layout) == sorted(expected)
     for query in goldens.queries(case):
         assert key_hits(layout, query["topic"], query["key"]) == query["physicalOffsets"], query
-    assert plan(layout).actions == []
+    assert plan(layout, engine=engine, exactly=True).actions == []
 
 
 @pytest.mark.parametrize("case", LOADED)
@@ -72,11 +75,12 @@ def test_the_same_files_survive(case: str, golden_copy: Unpacked) -> None:
     assert sorted(named(p.stat().st_size, str(p.relative_to(store))) for p in files) == expected
 
 
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
 @pytest.mark.parametrize("case", CLEAN)
-def test_a_healthy_store_is_not_touched(case: str, golden_copy: Unpacked) -> None:
+def test_a_healthy_store_is_not_touched(case: str, engine: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)
     before = tree(store.parent)
-    report = recover(layout_of(store, case))
+    report = recover(layout_of(store, case), engine=engine)
     assert report.clean
     assert not report.applied
     assert tree(store.parent) == before

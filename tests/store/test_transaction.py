@@ -1,48 +1,22 @@
-"""Recovery killed at every step of its writing ends, run again, in the same state."""
+"""Whatever writes, killed at every step of its writing, ends in the same state when it is run again."""
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rmqtool.errors import Refused
+from rmqtool.errors import BadValue, Refused
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.expiry import clean
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan, recover
+from rmqtool.store.rebuild import rebuild
+from rmqtool.store.recover import plan, recover, truncate
 from tests.conftest import Unpacked
+from tests.store.crashes import Killed, Seam
 from tests.store.helpers import conf_of, content, tree
-
-# every way in which a transaction changes something or makes it last
-STEPS = ("replace", "link", "unlink", "fsync", "pwrite", "makedirs", "utime")
-
-
-class Killed(BaseException):
-    """The process is gone: nothing may catch it and go on writing."""
-
-
-class Seam:
-    """Counts steps, and ends the process at one of them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        self.stop_at = -1
-        self.dead = False
-        for name in STEPS:
-            monkeypatch.setattr(os, name, self._wrap(getattr(os, name)))
-
-    def _wrap(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*args: Any, **kwargs: Any) -> Any:
-            if self.dead:
-                raise Killed
-            self.count += 1
-            if self.count == self.stop_at:
-                self.dead = True
-                raise Killed
-            return real(*args, **kwargs)
-
-        return step
 
 
 @pytest.fixture
@@ -50,39 +24,77 @@ def seam(monkeypatch: pytest.MonkeyPatch) -> Seam:
     return Seam(monkeypatch)
 
 
-@pytest.mark.parametrize("case", ["torn-last-record", "one-queue-deleted", "clean-exit-torn-last-record"])
-def test_killed_anywhere_and_run_again(case: str, golden_copy: Unpacked, seam: Seam) -> None:
-    conf = conf_of(case)
+def cut(layout: StoreLayout) -> None:
+    """At a message near the end."""
+    try:
+        truncate(layout, 166_574)
+    except BadValue:
+        # the run that was killed had got so far, and this one has finished it: there is no such message any more
+        assert CommitLog(layout).end(-1)[0] == 166_574
+
+
+COMMANDS: dict[str, Callable[[StoreLayout], object]] = {
+    "recover": recover,
+    "truncate": cut,
+    "rebuild": lambda layout: rebuild(layout, ("consumequeue", "index", "checkpoint")),
+    "clean": lambda layout: clean(layout, reserved_hours=0),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "case"),
+    [
+        ("recover", "torn-last-record"),
+        ("recover", "one-queue-deleted"),
+        ("recover", "clean-exit-torn-last-record"),
+        ("truncate", "clean"),
+        ("rebuild", "clean"),
+        ("clean", "clean"),
+    ],
+)
+def test_killed_anywhere_and_run_again(command: str, case: str, golden_copy: Unpacked, seam: Seam) -> None:
+    conf, run = conf_of(case), COMMANDS[command]
     whole = golden_copy(case)
+    if command == "rebuild":
+        lose(whole)
     before = content(whole)
-    seam.count = 0
-    recover(StoreLayout(str(whole), conf))
+    seam.begin()
+    run(StoreLayout(str(whole), conf))
     steps, expected = seam.count, content(whole)
     assert steps > 20
     assert expected != before
     outcomes = set()
     for stop in range(1, steps + 1):
         store = golden_copy(case)
-        seam.count, seam.stop_at = 0, stop
+        if command == "rebuild":
+            lose(store)
+        seam.begin(stop)
         with pytest.raises(Killed):
-            recover(StoreLayout(str(store), conf))
-        seam.stop_at, seam.dead = -1, False
+            run(StoreLayout(str(store), conf))
+        seam.begin()
         outcomes.add("before" if content(store) == before else "after" if content(store) == expected else "between")
-        recover(StoreLayout(str(store), conf))
+        run(StoreLayout(str(store), conf))
         assert content(store) == expected, f"killed at step {stop} of {steps}"
         assert plan(StoreLayout(str(store), conf)).actions == []
     assert outcomes == {"before", "between", "after"}
 
 
+def lose(store: Path) -> None:
+    """What rebuild has to build."""
+    shutil.rmtree(store / "consumequeue" / "TopicA")
+    for path in (store / "index").iterdir():
+        path.unlink()
+
+
 def test_a_plan_says_that_a_run_was_interrupted(golden_copy: Unpacked, seam: Seam) -> None:
     store, other = golden_copy("torn-last-record"), golden_copy("torn-last-record")
     conf = conf_of("torn-last-record")
-    seam.count = 0
+    seam.begin()
     recover(StoreLayout(str(other), conf))
-    seam.stop_at, seam.count = seam.count - 6, 0
+    seam.begin(seam.count - 6)
     with pytest.raises(Killed):
         recover(StoreLayout(str(store), conf))
-    seam.stop_at, seam.dead = -1, False
+    seam.begin()
     assert plan(StoreLayout(str(store), conf)).actions[0].startswith("finish the interrupted run")
 
 

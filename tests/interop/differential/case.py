@@ -1,0 +1,51 @@
+"""One damaged store, judged."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmqtool.store.recovery_report import RecoveryReport
+from tests.interop.differential.bases import Base
+
+
+@dataclass
+class Case:
+    """One damaged store, and what was found different."""
+
+    seed: int
+    release: str  # of the engine that judges
+    base: Base
+    done: list[str]
+    folder: Path
+    problems: list[str] = field(default_factory=list)
+    again: RecoveryReport | None = None  # what a second recovery would do
+    excepted: set[str] = field(default_factory=set)
+
+    @property
+    def engine(self) -> str:
+        """Whose rules rmqtool follows."""
+        return self.release[:3]
+
+    @property
+    def text(self) -> str:
+        """For a failure message."""
+        lines = [f"seed {self.seed}, judge {self.release}, store {self.base.name}, kept in {self.folder / 'damaged'}"]
+        return "\n  ".join(lines + self.done + [f"=> {problem}" for problem in self.problems])
+
+    def same(self, what: str, mine: Any, theirs: Any) -> None:
+        """Note a difference."""
+        if mine != theirs:
+            self.problems.append(f"{what}: {difference(mine, theirs)}")
+
+
+def difference(mine: Any, theirs: Any) -> str:
+    """Short words for two things that should be equal."""
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        keys = [k for k in {**mine, **theirs} if mine.get(k) != theirs.get(k)]
+        shown = "; ".join(f"{k}: rmqtool {mine.get(k)!r}, engine {theirs.get(k)!r}" for k in keys[:4])
+        return f"{len(keys)} differ: {shown}"
+    if isinstance(mine, list) and isinstance(theirs, list):
+        left, right = Counter(map(repr, mine)), Counter(map(repr, theirs))
+        return f"only rmqtool {list((left - right).elements())[:4]}, only engine {list((right - left).elements())[:4]}"
+    return f"rmqtool {mine!r}, engine {theirs!r}"

@@ -1,0 +1,36 @@
+"""Engines and the stores that they write, once for both releases."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.differential.bases import Base, make_bases
+from tests.interop.differential.judge import Pool
+from tests.interop.engine import available
+
+ENGINES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_ENGINES", "4"))
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Pool]:
+    """Pairs of engines."""
+    if reason := available():
+        pytest.skip(reason)
+    engines = Pool(ENGINES)
+    yield engines
+    engines.close()
+
+
+@pytest.fixture(scope="session")
+def stores_of_4(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
+    """As 4.9.8 leaves them."""
+    with pool.pair() as (old, _new):
+        return make_bases(tmp_path_factory.mktemp("stores"), old)
+
+
+@pytest.fixture(scope="session")
+def stores_of_5(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
+    """As 5.3.3 leaves them."""
+    with pool.pair() as (_old, new):
+        return make_bases(tmp_path_factory.mktemp("stores"), new)

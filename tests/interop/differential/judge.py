@@ -1,0 +1,265 @@
+"""A store damaged, recovered by an engine and by rmqtool, and compared; many at a time."""
+
+import hashlib
+import os
+import queue
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import plan, recover
+from rmqtool.store.recovery_report import RecoveryReport
+from tests import damage
+from tests.interop.differential.bases import Base
+from tests.interop.differential.case import Case
+from tests.interop.differential.compare import (
+    BOGUS,
+    compare,
+    displaced,
+    engine_entries,
+    engine_queues,
+    entries,
+    excused,
+    files,
+    hangs,
+    told,
+)
+from tests.interop.engine import Engine
+
+CASES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_CASES", "300"))
+SEED = int(os.environ.get("RMQTOOL_DIFFERENTIAL_SEED", "20261121"))
+_HANG_MILLIS = 4_000
+_PATIENT_MILLIS = 20_000
+
+
+def run_case(seed: int, first: str, bases: list[Base], folder: Path, judge: Engine, other: Engine) -> Case:
+    """Damage, recover twice, compare."""
+    rng = Random(seed)
+    base = rng.choice(bases)
+    folder.mkdir(parents=True)
+    damaged = folder / "damaged"
+    shutil.copytree(base.path, damaged)
+    done = [f"add-abort: {damage.add_abort(rng, damaged)}"] if rng.random() < 0.3 else []
+    done += damage.damage(rng, damaged, first, rng.choice((0, 0, 0, 1, 1, 2)))
+    case = Case(seed, judge.version, base, done, folder)
+    judged, mine = folder / "judged", folder / "mine"
+    shutil.copytree(damaged, judged)
+    shutil.copytree(damaged, mine)
+    try:
+        report = recover_and_check_plan(case, mine)
+        seen = open_judged(case, judged, judge, report)
+        if reason := excused(damaged, seen, report):
+            case.excepted.add(reason)
+        else:
+            known = len(case.problems)
+            compare(case, report, seen, judged, mine)
+            if len(case.problems) > known and index_files(judged) < index_files(mine):
+                # it names them by the clock, and two that are begun in one millisecond become one
+                del case.problems[known:]
+                shutil.rmtree(judged)
+                shutil.copytree(damaged, judged)
+                seen = open_judged(case, judged, judge, report)
+                compare(case, report, seen, judged, mine)
+            if not case.problems and report.loadOk and "error" not in seen:
+                come_to_rest(case, report, seen, judged, mine, judge, other)
+    except Exception as err:  # the seed and the store must be told of whatever goes wrong
+        case.problems.append(f"{type(err).__name__}: {err}")
+        case.excepted.clear()
+    for path in (judged, mine, Path(f"{mine}.rmqtool")):
+        shutil.rmtree(path, ignore_errors=True)
+    if not case.problems:
+        shutil.rmtree(folder)
+    return case
+
+
+def index_files(store: Path) -> int:
+    """How many there are."""
+    return len(damage.index_files(store))
+
+
+def recover_and_check_plan(case: Case, mine: Path) -> RecoveryReport:
+    """A plan tells what is done, and touches nothing; after the deed nothing is left to do."""
+    conf, before = case.base.conf, snapshot(mine)
+    planned = plan(StoreLayout(str(mine), conf), engine=case.engine, exactly=True)
+    case.same("store after a plan", snapshot(mine), before)
+    report = recover(StoreLayout(str(mine), conf), engine=case.engine, exactly=True)
+    case.same("plan against deed", comparable(planned), comparable(report))
+    if report.loadOk:
+        case.again = plan(StoreLayout(str(mine), conf), engine=case.engine, exactly=True)
+    else:
+        case.same("store that is refused", snapshot(mine), before)
+    return report
+
+
+def comparable(report: RecoveryReport) -> dict[str, Any]:
+    """All of a report that a plan knows too; the clock names index files."""
+    fields = report.to_dict()
+    del fields["applied"], fields["backup"]
+    fields["actions"] = [re.sub(r"create index/\d+", "create index/*", action) for action in fields["actions"]]
+    return fields
+
+
+def snapshot(store: Path) -> dict[str, Any]:
+    """Every file with its time and content."""
+    found: dict[str, Any] = dict.fromkeys(map(str, store.rglob("*")))
+    for name in found:
+        if os.path.isfile(name):
+            found[name] = os.stat(name).st_mtime_ns, hashlib.sha1(Path(name).read_bytes()).hexdigest()
+    return found
+
+
+def open_judged(case: Case, judged: Path, engine: Engine, report: RecoveryReport) -> dict[str, Any]:
+    """What the engine makes of its copy. A hang that we do not foresee may be a slow machine: it gets a second try."""
+    fresh = judged.with_name("fresh")
+    shutil.copytree(judged, fresh)
+    seen = engine.open(judged, case.base.config, keys=case.base.keys, startTimeoutMillis=_HANG_MILLIS)
+    if "hangs" in seen.get("error", "") and not hangs(report):
+        shutil.rmtree(judged)
+        shutil.copytree(fresh, judged)
+        seen = engine.open(judged, case.base.config, keys=case.base.keys, startTimeoutMillis=_PATIENT_MILLIS)
+    shutil.rmtree(fresh)
+    return seen
+
+
+def come_to_rest(
+    case: Case, report: RecoveryReport, seen: dict[str, Any], judged: Path, mine: Path, judge: Engine, other: Engine
+) -> None:
+    """After one recovery nothing is left to do, and an engine sees the same in the store."""
+    problems = len(case.problems)
+    assert case.again is not None
+    if case.engine == "5.3" and case.again.actions and displaced(StoreLayout(str(mine), case.base.conf)):
+        # by their claim some are never known to a queue, and so are dispatched at every start
+        case.excepted.add("a record that claims another position, in 5.3")
+    else:
+        case.same("actions of a second recovery", case.again.actions, [])
+    reopen(case, report, mine, judge, other)
+    if len(case.problems) > problems:
+        if BOGUS in case.excepted:
+            # It comes and goes with the units that a cut leaves behind in the engine's own store, and that we zero.
+            del case.problems[problems:]
+            return
+        if reason := foreseen(case, report):
+            del case.problems[problems:]
+            case.excepted.add(reason)
+            return
+        if emptied(report):
+            # Cut to nothing, a queue says of itself that it has all of the log, and so gets nothing back at this start.
+            # In the engine's store the units that the cut left behind make the next start cut again; ours it fills.
+            del case.problems[problems:]
+            case.excepted.add("a queue that lost all its files to a cut")
+            return
+        # The engine itself may see something else at its next start, because one start's state is in memory only: a
+        # first unit that is none, a queue's end when its last file went, older files that are checked once the newest
+        # are gone (store-engine 4.3, 4.4, 4.6). Then there is nothing to be compared with.
+        following = judge.open(judged, case.base.config, messages=False, startTimeoutMillis=_PATIENT_MILLIS)
+        states = [{**seen[name], "queues": engine_queues(seen[name])} for name in ("afterStart",)]
+        states += [{**following[n], "queues": engine_queues(following[n])} for n in ("afterLoad", "afterStart")]
+        if states[0] != states[1] or states[1] != states[2]:
+            del case.problems[problems:]
+            case.excepted.add("an engine that is not at rest after one start")
+
+
+def foreseen(case: Case, report: RecoveryReport) -> str | None:
+    """Why the next start of 5.3 does more, where its own store does not: units that a cut left behind go on to tell it
+    that queues know all of the log. In our store they are zero."""
+    assert case.again is not None
+    if case.engine != "5.3":
+        return None
+    if any("which is not checked now" in warning for warning in report.warnings):
+        return "damage that the next start finds, as we say"
+    if case.again.messagesRedispatched and any(queue.entriesCut for queue in report.queues):
+        return "a queue that a cut leaves behind the log"
+    return None
+
+
+def emptied(report: RecoveryReport) -> bool:
+    """Whether a queue has lost all its entries."""
+    assert report.afterStart is not None
+    empty = {(q.topic, q.queueId) for q in report.afterStart.queues if not q.maxOffset}
+    return any(q.entriesCut and (q.topic, q.queueId) in empty for q in report.queues)
+
+
+def reopen(case: Case, report: RecoveryReport, mine: Path, judge: Engine, other: Engine) -> None:
+    """The judge opens the recovered store and loses nothing, and nor does 5.3 what was recovered by the rules of 4.9.
+
+    4.9 is not asked of what was recovered by those of 5.3: it checks more files, and so finds damage that 5.3 leaves.
+    """
+    assert report.afterStart is not None
+    expected = {(q.topic, q.queueId): q.maxOffset for q in report.afterStart.queues if told(q.topic, q.maxOffset)}
+    low = {(q.topic, q.queueId): q.minOffset for q in report.afterStart.queues}
+    rows = entries(case, StoreLayout(str(mine), case.base.conf), report.afterStart)
+    for engine in (judge, other) if case.engine == "4.9" else (judge,):
+        is_5 = engine.version[0] == "5"
+        if is_5 and case.engine == "4.9" and displaced(StoreLayout(str(mine), case.base.conf)):
+            # 5.3 goes by the positions that records claim when it looks for what is not dispatched yet
+            case.excepted.add("a record that claims another position, in 5.3")
+            continue
+        copy = mine.with_name(f"reopened-{engine.version}")
+        shutil.copytree(mine, copy)
+        seen = engine.open(copy, case.base.config, startTimeoutMillis=_PATIENT_MILLIS)
+        made = {name for name, _size in set(files(copy)) - set(files(mine)) if name.startswith("consumequeue/")}
+        unwritten = [name for name in made if not any((copy / name).read_bytes())]
+        shutil.rmtree(copy)
+        name = f"recovered store in {engine.version}"
+        if is_5 and unwritten and not seen.get("loadOk", True):
+            # 5.3 too makes the next file of a full queue for a message that the queue has, and then trips over it
+            case.excepted.add("a last queue file that 5.3 makes and does not load")
+            continue
+        if "error" in seen or not seen["loadOk"]:
+            case.problems.append(f"{name}: {seen.get('error', 'load refused')}")
+            continue
+        case.same(f"{name}, end of the log", report.afterStart.maxPhyOffset, seen["afterStart"]["maxPhyOffset"])
+        ends = {key: end for key, (_low, end) in engine_queues(seen["afterStart"]).items()}
+        case.same(f"{name}, ends of queues", expected, ends)
+        # the releases do not agree on a queue's lowest offset (5.3 also finds it behind the first file)
+        lowest = {key: begin for key, (begin, _end) in engine_queues(seen["afterStart"]).items()}
+        visible = [row for row in rows if row[2] >= lowest.get(row[:2], 0)]
+        theirs = [row for row in engine_entries(seen) if row[2] >= low.get(row[:2], 0)]
+        case.same(f"{name}, entries", visible, theirs)
+
+
+class Pool:
+    """Engines of both releases, a pair for each of some threads."""
+
+    def __init__(self, pairs: int) -> None:
+        self._idle: queue.Queue[tuple[Engine, Engine]] = queue.Queue()
+        self.pairs = [(Engine("4.9.8"), Engine("5.3.3")) for _ in range(pairs)]
+        for pair in self.pairs:
+            self._idle.put(pair)
+
+    @contextmanager
+    def pair(self) -> Iterator[tuple[Engine, Engine]]:
+        """One that nobody else uses meanwhile."""
+        pair = self._idle.get()
+        try:
+            yield pair
+        finally:
+            self._idle.put(pair)
+
+    def close(self) -> None:
+        """End all of them."""
+        for pair in self.pairs:
+            for engine in pair:
+                engine.close()
+
+
+def assert_agreement(release: str, verb: str, count: int, bases: list[Base], folder: Path, pool: Pool) -> None:
+    """Recovery by the rules of a release is what its engine does, in a verb's share of so many cases."""
+    verbs = list(damage.VERBS)
+    seeds = range(SEED + verbs.index(verb), SEED + count, len(verbs))
+
+    def one(seed: int) -> Case:
+        with pool.pair() as pair:
+            judge, other = pair if release == pair[0].version else pair[::-1]
+            return run_case(seed, verb, bases, folder / str(seed), judge, other)
+
+    with ThreadPoolExecutor(len(pool.pairs)) as threads:
+        cases = list(threads.map(one, seeds))
+    failed = [case.text for case in cases if case.problems]
+    assert not failed, "\n" + "\n".join(failed)

@@ -1,0 +1,148 @@
+"""A log cut at a message that somebody names; and queues and index brought up with a log."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.check import check_store
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import dispatch, plan, truncate
+from rmqtool.store.undo import undo
+from tests.conftest import Unpacked
+from tests.store.helpers import conf_of, content, entries_of, key_hits, tree
+
+SIZES = {
+    "mappedFileSizeCommitLog": "4096",
+    "mappedFileSizeConsumeQueue": "200",
+    "maxHashSlotNum": "7",
+    "maxIndexNum": "40",
+}
+
+
+def layout_of(path: Path) -> StoreLayout:
+    return StoreLayout(str(path), BrokerConf(SIZES))
+
+
+def messages(count: int) -> list[Message]:
+    return [
+        Message(
+            topic="ab"[n % 2],
+            queue_id=n % 3,
+            body=b"x" * (n % 50),
+            keys=f"k{n % 9} u{n}",
+            born_timestamp=n,
+            store_timestamp=10**12 + n * 1000,
+        )
+        for n in range(count)
+    ]
+
+
+def made(path: Path, count: int) -> Path:
+    with Store.create(path, broker_conf=SIZES) as store:
+        store.append_many(messages(count))
+    return path
+
+
+def test_what_is_left_is_what_was_there_before(tmp_path: Path) -> None:
+    """Cut at every message, the store is the one in which the rest was never written; appending goes on from there."""
+    whole = made(tmp_path / "whole", 60)
+    offsets = [found.physical_offset for found in CommitLog(layout_of(whole)).walk()]
+    complete = content(whole)
+    for count in range(0, 60, 7):
+        store = tmp_path / f"s{count}"
+        shutil.copytree(whole, store)
+        planned = truncate(layout_of(store), offsets[count], dry_run=True)
+        done = truncate(layout_of(store), offsets[count])
+        assert planned.lost == done.lost
+        assert [re.sub(r"index/\d+", "", a) for a in planned.actions] == [
+            re.sub(r"index/\d+", "", a) for a in done.actions
+        ]
+        assert sum(loss.messages for loss in done.lost) == 60 - count
+        assert plan(layout_of(store)).clean
+        assert [f.code for f in check_store(layout_of(store))] == []
+        if count:
+            expected = made(tmp_path / f"e{count}", count)
+            assert entries_of(layout_of(store)) == entries_of(layout_of(expected))
+            for key in ("k3", "u5", "u59"):
+                for topic in "ab":
+                    assert key_hits(layout_of(store), topic, key) == key_hits(layout_of(expected), topic, key)
+        with Store(store, write=True, broker_conf=SIZES) as again:
+            results = again.append_many(messages(60)[count:])
+        assert [result.physical_offset for result in results] == offsets[count:]
+        log_and_queues = [name for name in complete if name.startswith(("commitlog", "consumequeue"))]
+        assert {n: content(store)[n] for n in log_and_queues} == {n: complete[n] for n in log_and_queues}
+
+
+def test_undo_brings_all_back(tmp_path: Path) -> None:
+    store = made(tmp_path / "s", 60)
+    before = tree(store)
+    offset = [found.physical_offset for found in CommitLog(layout_of(store)).walk()][31]
+    assert truncate(layout_of(store), offset).applied
+    assert tree(store) != before
+    undo(str(store))
+    assert tree(store) == before
+
+
+def test_only_at_a_message(tmp_path: Path) -> None:
+    store = made(tmp_path / "s", 60)
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    second, last = found[1], found[-1]
+    before = tree(store)
+    for offset, said in (
+        (second.physical_offset + 1, f"one begins at {second.physical_offset}"),
+        (last.physical_offset + last.record.total_size, "they end at byte"),
+        (found[-1].file.end + 5, "not in the log"),
+    ):
+        with pytest.raises(BadValue, match=said):
+            truncate(layout_of(store), offset)
+    with open(found[0].file.path, "r+b") as file:
+        file.seek(second.at + 4)
+        file.write(b"\xff")
+    with pytest.raises(CorruptFile, match=f"byte {second.at}.*recover first"):
+        truncate(layout_of(store), found[5].physical_offset)
+    with open(found[0].file.path, "r+b") as file:
+        file.seek(second.at + 4)
+        file.write(b"\xda")
+    assert {name: digest for name, (_mtime, digest) in tree(store).items()} == {
+        name: digest for name, (_mtime, digest) in before.items()
+    }
+
+
+def test_a_store_that_was_not_closed_is_recovered_first(golden_copy: Unpacked) -> None:
+    store = golden_copy("crash")
+    before = tree(store)
+    layout = StoreLayout(str(store), conf_of("crash"))
+    with pytest.raises(Refused, match="recover first"):
+        truncate(layout, 0)
+    with pytest.raises(Refused, match="not stopped cleanly"):
+        dispatch(layout)
+    assert tree(store) == before
+
+
+def test_dispatch_brings_queues_and_index_up(tmp_path: Path) -> None:
+    store = made(tmp_path / "s", 60)
+    whole = content(store)
+    assert dispatch(layout_of(store)).clean
+    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "index")
+    report = dispatch(layout_of(store), dry_run=True)
+    assert not (store / "consumequeue").exists()
+    assert report.messagesRedispatched == 60
+    assert dispatch(layout_of(store)).applied
+    assert {name: digest for name, digest in content(store).items() if name != "checkpoint"} == {
+        name: digest for name, digest in whole.items() if name != "checkpoint"
+    }
+
+
+def test_dispatch_cuts_nothing(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean-exit-torn-last-record")
+    before = tree(store)
+    with pytest.raises(Refused, match="zero bytes"):
+        dispatch(StoreLayout(str(store), conf_of("clean-exit-torn-last-record")))
+    assert tree(store) == before
