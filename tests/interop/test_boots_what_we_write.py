@@ -1,13 +1,16 @@
-"""The real engines of both versions boot stores that we recovered and salvaged, and read all of them."""
+"""The real engines of both versions boot stores that we recovered, salvaged, cut and rebuilt, and read all of them."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import recover
+from rmqtool.store.rebuild import rebuild
+from rmqtool.store.recover import recover, truncate
 from rmqtool.store.salvage import Salvage
 from tests.interop.engine import Engine, golden_config, golden_recovered, unpack_golden
 from tests.store.helpers import conf_of, entries_of
@@ -28,6 +31,11 @@ def opened(engine: Engine, store: Path, case: str) -> list[tuple[str, int, int, 
     """Every queue entry that the engine reads, each with a message that it can read."""
     said = engine.open(store, golden_config(case))
     assert said["loadOk"], said
+    return rows_of(said)
+
+
+def rows_of(said: dict[str, Any]) -> list[tuple[str, int, int, int, int, int]]:
+    """The entries in an engine's answer."""
     assert all(row["message"] is not None for row in said["messages"])
     rows = (
         (r["cqTopic"], r["cqQueueId"], r["cqOffset"], r["cqPhysicalOffset"], r["cqSize"], r["cqTagsCode"])
@@ -57,3 +65,31 @@ def test_a_salvaged_store(case: str, engine: Engine, tmp_path: Path) -> None:
     assert said == ours
     by_queue = Counter((record.topic.decode(), record.queue_id) for record in records)
     assert {key: n for key, n in Counter(row[:2] for row in said).items() if not key[0].startswith("%LMQ%")} == by_queue
+
+
+@pytest.mark.parametrize("case", ["clean", "broker", "ipv6"])
+def test_a_truncated_store(case: str, engine: Engine, tmp_path: Path) -> None:
+    store = unpack_golden(case, tmp_path)
+    layout = StoreLayout(str(store), conf_of(case))
+    offsets = [found.physical_offset for found in CommitLog(layout).walk()]
+    cut = offsets[len(offsets) * 3 // 4]
+    truncate(layout, cut)
+    layout = StoreLayout(str(store), conf_of(case))
+    ours = entries_of(layout)
+    said = engine.open(store, golden_config(case))
+    assert said["afterStart"]["maxPhyOffset"] == cut
+    assert rows_of(said) == ours
+    assert (
+        engine.write(store, [{"topic": "New", "body": b"x"}], golden_config(case))["results"][0]["wroteOffset"] == cut
+    )
+
+
+@pytest.mark.parametrize("case", ["clean", "broker"])
+def test_a_rebuilt_store(case: str, engine: Engine, tmp_path: Path) -> None:
+    store = unpack_golden(case, tmp_path)
+    before = entries_of(StoreLayout(str(store), conf_of(case)))
+    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "index")
+    (store / "checkpoint").unlink()
+    rebuild(StoreLayout(str(store), conf_of(case)), ("consumequeue", "index", "checkpoint"))
+    assert opened(engine, store, case) == before
