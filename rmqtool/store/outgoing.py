@@ -264,9 +264,14 @@ class Rules:
     def _light(self, names: str) -> tuple[str, ...]:
         queues = tuple(names.split(",")) if names else ()
         for name in queues:
-            if not is_path_name(name):
+            if not _names_a_directory(name):
                 raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"queue name {name!r} cannot be a directory's name")
         return queues
+
+
+def _names_a_directory(name: str) -> bool:
+    """Whether a broker can make a queue directory of this name: it takes one with a comma for several."""
+    return is_path_name(name) and "," not in name
 
 
 @lru_cache(maxsize=4096)
@@ -304,7 +309,7 @@ def check_topic(topic: str, version: int) -> None:
     most = MAX_TOPIC[version] if topic.startswith(_RETRY_PREFIX) else MAX_TOPIC[1]
     if not 0 < size <= most:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic of {size} bytes, 1 to {most} are taken")
-    if not is_path_name(topic):
+    if not _names_a_directory(topic):
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic {topic!r} cannot be a directory's name")
 
 

@@ -99,6 +99,7 @@ REFUSED = [
     (Message(topic="x" * 128), PutStatus.MESSAGE_ILLEGAL, "topic of 128 bytes"),
     (Message(topic="字" * 43), PutStatus.MESSAGE_ILLEGAL, "topic of 129 bytes"),
     (Message(topic="../up"), PutStatus.MESSAGE_ILLEGAL, "directory"),
+    (Message(topic="a,b"), PutStatus.MESSAGE_ILLEGAL, "directory"),
     (Message(topic="a\udcff"), PutStatus.MESSAGE_ILLEGAL, "no text"),
     (Message(topic="a", queue_id=-1), PutStatus.MESSAGE_ILLEGAL, "negative"),
     (Message(topic="a", queue_id=2**31), PutStatus.MESSAGE_ILLEGAL, "32-bit"),
