@@ -12,11 +12,25 @@ reads as U+FFFD; Java could not write it either.
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from formats.config_write import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, Value, dumps
 from formats.errors import BadText
 
-__all__ = ["MAX_DEPTH", "MAX_NUMBER", "Inline", "Key", "Real", "Value", "dumps", "loads", "loads_prefix", "locate"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_NUMBER",
+    "Inline",
+    "Key",
+    "Real",
+    "Torn",
+    "Value",
+    "dumps",
+    "loads",
+    "loads_prefix",
+    "loads_torn",
+    "locate",
+]
 
 _BOM = b"\xef\xbb\xbf"
 # Possessive throughout: a match never steps back, so reading stays linear whatever the bytes are.
@@ -34,6 +48,8 @@ _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _INTEGER = re.compile(r"-?[0-9]++")
 _NAME = re.compile(r"(?:[A-Za-z_$]|[^\x00-\x7f])(?:[A-Za-z0-9_$]|[^\x00-\x7f])*+")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+_UNENDED_VALUE = re.compile(rb":[ \t\r\n]*-?[0-9.eE+-]+\Z")
+_UNENDED_ITEM = re.compile(rb"[,\[][ \t\r\n]*-?[0-9.eE+-]+\Z")
 _PATH = re.compile(r"\$(?:\.(?:\\.|[^.\[\]\\])*+|\[-?[0-9]{1,20}\])*+", re.DOTALL)
 _STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])*+)|\[(-?[0-9]{1,20})\]", re.DOTALL)
 
@@ -80,6 +96,42 @@ def loads_prefix(data: bytes, *, cycles: bool = True) -> tuple[Value, int]:
     return value, reader.byte(end)
 
 
+class Torn(NamedTuple):
+    """What a damaged file holds in front of the damage."""
+
+    value: Value  # None where not even its first byte can be read
+    open: list[Key]  # path to the innermost object or list that has not ended; it begins inside the top value
+    at: int  # byte at which reading ended
+    reason: str
+
+
+def loads_torn(data: bytes) -> Torn | None:
+    """Read a file that `loads` refuses as far as it goes; None for one that is whole.
+
+    A number that nothing ends is left out: digits may be missing.
+    """
+    reader = _Reader(data, cycles=False)
+    try:
+        value, end = reader.read()
+    except BadText as err:
+        if not reader.top:
+            return Torn(None, [], err.at, err.reason)
+        path = [key for _, key in reader.outer][1:]
+        inside = reader.top[0]
+        for key in path:
+            inside = inside[key]  # type: ignore[index]  # it is open, so it is a container
+        before = data[max(err.at - MAX_NUMBER - 100, 0) : err.at]
+        if isinstance(inside, dict) and inside and _UNENDED_VALUE.search(before):
+            inside.popitem()
+        elif isinstance(inside, list) and inside and _UNENDED_ITEM.search(before):
+            inside.pop()
+        return Torn(reader.top[0], path, err.at, err.reason)
+    tail = reader.skip(_TAIL, end)
+    if tail < len(reader.text):
+        return Torn(value, [], reader.byte(tail), "bytes follow the end of the JSON value")
+    return None
+
+
 def locate(data: bytes, path: Sequence[Key]) -> int:
     """The byte at which the value under a path of keys and list indices begins; 0 if there is none.
 
@@ -107,6 +159,7 @@ class _Reader:
         self.cycles = cycles
         self.marks = marks
         self.top: list[Value] = []  # the top value is its only item
+        self.outer: list[tuple[_Container, Key]] = []  # what is open around the innermost, and under which key
 
     def byte(self, at: int) -> int:
         return self.base + len(self.text[:at].encode("utf-8", "surrogateescape"))
@@ -124,7 +177,7 @@ class _Reader:
         text = self.text
         inside: _Container = self.top
         key: Key = 0
-        outer: list[tuple[_Container, Key]] = []  # what is open around `inside`, and under which key
+        outer = self.outer
         at = self.skip(_BLANK, 0)
         while True:
             first = text[at : at + 1]

@@ -55,7 +55,7 @@ _MULTI, _MULTI_WORD = _named(properties.MULTI_DISPATCH)
 
 
 @part
-def _character(at: Any, stop: Any) -> Any:
+def character(at: Any, stop: Any) -> Any:
     """(bytes, code point) of the character at an address; 0 bytes where UTF-8 is malformed."""
     first = byte_at(at)
     if first < 0x80:
@@ -93,7 +93,7 @@ def _hash_on(before: Any, at: Any, stop: Any) -> Any:
                 value = value * _P8 + early + late
                 at += 8
                 continue
-        size, code = _character(at, stop)
+        size, code = character(at, stop)
         if size == 0:
             return False, value
         at += size

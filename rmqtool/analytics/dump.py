@@ -6,35 +6,64 @@ Messages come from the log itself and not through the queues, so those that no q
 import json
 import os
 import time
+import uuid
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqtool import __version__
-from rmqtool.analytics.arrow import MAX_DETAILS, Choice, Tally
-from rmqtool.analytics.output import MANIFEST, SUCCESS, OutputDir
+from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.files import Folder, local_path
+from rmqtool.analytics.output import DONE, Output, manifest_of, open_output
 from rmqtool.analytics.parquet import Part
+from rmqtool.analytics.position import Position, has_changed
 from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.splits import Split, plan, repairs
-from rmqtool.analytics.tasks import Done, Job, run_splits
+from rmqtool.analytics.stream_tail import Budget, frontier
+from rmqtool.analytics.tally import MAX_DETAILS, Tally
+from rmqtool.analytics.tasks import Done, Job, Progress, done_before, run_splits
+from rmqtool.errors import BadValue, RmqError
 from rmqtool.store.commit_log import CommitLog, Damage
+from rmqtool.store.dispatch import BULK_BYTES
 from rmqtool.store.layout import StoreLayout
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from rmqtool.analytics.where import Where
 
-def dump_to_parquet(layout: StoreLayout, out: str, options: DumpOptions | None = None) -> DumpReport:
+_AGAIN = 3  # times that a split is read anew because a broker writes to it
+# what all files of an output have in common when it grows
+_KEPT = ("partition_by", "topics", "where")
+_SAME = (
+    *_KEPT,
+    "since",
+    "until",
+    "start_offset",
+    "stop_offset",
+    "codec",
+    "row_group_bytes",
+    "file_bytes",
+    "since_last",
+)
+
+
+def dump_to_parquet(
+    layout: StoreLayout, out: str, options: DumpOptions | None = None, progress: Progress | None = None
+) -> DumpReport:
     """Write the messages of a store to a directory of Parquet files.
 
-    The directory appears when all of it is written; a failure leaves nothing, or what was there before.
+    The directory appears when all of it is written; a failure leaves nothing, or what was there before. A run that is
+    killed or interrupted leaves what it has read, hidden, and the same call goes on with it.
 
     Args:
-        out: a directory that is absent or empty, or an older output with ``options.overwrite``.
+        out: a directory that is absent or empty, or an older output with ``options.overwrite`` or
+            ``options.since_last``; or a URI of a file system that pyarrow knows, such as ``s3://bucket/path``.
+        progress: called now and then.
 
     Raises:
         BadValue: an option has a value that it cannot have.
@@ -46,34 +75,85 @@ def dump_to_parquet(layout: StoreLayout, out: str, options: DumpOptions | None =
     began = time.monotonic()
     options = options or DumpOptions()
     options.check()
-    output = OutputDir(out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite)
-    splits, unusable = plan(CommitLog(layout), options.start_offset, options.stop_offset, options.split_bytes)
-    choice = Choice(options.topics, options.since, options.until, options.start_offset, options.stop_offset)
-    job = Job(output.staging, output.run, choice, options.partition_by, options.codec)
+    if options.where is not None and local_path(out) is None:
+        raise BadValue(f"{out}: a SQL condition needs an output on a path")
+    grow = options.since_last
+    output = open_output(out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=grow)
+    log = CommitLog(layout)
+    before = manifest_of(out) if grow else None
+    position, expired = Position(), 0
+    if grow:
+        position = Position.of(out, before, _jsonable({name: getattr(options, name) for name in _KEPT}))
+        expired = position.check(log, out)
+    start, stop = options.start_offset, options.stop_offset
+    if grow:
+        start = max(position.next, log.min_offset, 0)
+        stop = frontier(log, start, Budget())
+    splits, unusable = plan(log, start, stop, options.split_bytes)
+    splits = position.exact(splits) if grow else splits
+    choice = Choice(options.topics, options.since, options.until, start, stop)
     try:
-        with _spark(options, splits) as context:
+        same = output.begin(_run_of(layout, options, position))
+        job = Job(
+            output.staging.location,
+            uuid.uuid4().hex[:8],
+            choice,
+            options.partition_by,
+            options.codec,
+            row_group_bytes=options.row_group_bytes,
+            file_bytes=options.file_bytes,
+        )
+        done = done_before(output.staging, splits) if same else {}
+        resumed = len(done)
+        with _spark(options, [split for split in splits if split.number not in done]) as context:
             startup = time.monotonic() - began
-            output.create()
-            done = _read_all(job, splits, context)
+            _Reading(job, splits, done, context, options.where).all(log, progress)
             spark = None if context is None else f"Spark {context.version}, {context.master}"
-        parts = [part for split in done for part in split.parts] or _empty(job)
+        found = [done[split.number] for split in splits]
+        parts = [part for each in found for part in each.parts]
+        if not parts and not before:
+            parts = _empty(job, output)
         output.keep_only(part.path for part in parts)
+        if stop is not None:
+            position = position.after(stop, splits, [each.tally for each in found])
         report = DumpReport(
-            out=output.path,
+            out=local_path(output.location) or out,
             files=len(parts),
             partitions=len({os.path.dirname(part.path) for part in parts}),
             bytes_written=sum(part.bytes for part in parts),
             splits=len(splits),
+            resumed=resumed,
+            expired_bytes=expired,
+            position=position.next if grow else None,
             spark=spark,
             startup_seconds=startup,
             seconds=time.monotonic() - began,
-            **_sums([split.tally for split in done], [d for d in unusable if choice.in_range(d.physical_offset)]),
+            **_sums([each.tally for each in found], [d for d in unusable if choice.in_range(d.physical_offset)]),
         )
-        _write_marks(output, report, parts, layout, options)
-        output.publish()
+        files = [*(before["files"] if before else []), *map(asdict, parts)]
+        output.publish(_manifest(report, files, layout, options, position if grow else None))
         return report
-    finally:
+    except RmqError:
         output.discard()
+        raise
+    except BaseException:
+        if not output.staging.files(DONE):
+            output.discard()
+        raise
+    finally:
+        output.leave()
+
+
+def _run_of(layout: StoreLayout, options: DumpOptions, position: Position) -> dict[str, Any]:
+    """What must be equal for a run to go on with what another has left."""
+    same = {name: getattr(options, name) for name in _SAME}
+    return _jsonable({"rmqtool": __version__, "store": layout.root, "options": same, "position": position.to_dict()})
+
+
+def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
+    """A value as it comes back from JSON."""
+    made: dict[str, Any] = json.loads(json.dumps(value))
+    return made
 
 
 def _spark(options: DumpOptions, splits: list[Split]) -> AbstractContextManager["SparkContext | None"]:
@@ -81,29 +161,67 @@ def _spark(options: DumpOptions, splits: list[Split]) -> AbstractContextManager[
         return nullcontext()
     from rmqtool.analytics.session import spark_context
 
-    return spark_context(options.master)
+    bulk = sum(split.stop - split.start for split in splits) >= BULK_BYTES
+    return spark_context(options.master, preload=bulk)
 
 
-def _read_all(job: Job, splits: list[Split], context: "SparkContext | None") -> list[Done]:
-    """Every split, again where its neighbour shows that it began at the wrong place."""
-    splits = list(splits)
-    done = run_splits(job, splits, context)
-    while True:
-        again, empty = repairs(splits, lambda split: done[split.number])
-        if not again and not empty:
-            return done
-        for split in again + empty:
-            for part in done[split.number].parts:
-                os.unlink(os.path.join(job.folder, part.path))
-        for split in empty:
-            done[split.number] = Done(Tally(first=split.stop, next=split.stop), [])
-        for split, result in zip(again, run_splits(job, again, context), strict=True):
-            splits[split.number], done[split.number] = split, result
+class _Reading:
+    """Splits that are being read.
+
+    Args:
+        splits, done: changed along the way.
+    """
+
+    def __init__(
+        self, job: Job, splits: list[Split], done: dict[int, Done], context: "SparkContext | None", where: str | None
+    ) -> None:
+        self._job, self._splits, self._done, self._context = job, splits, done, context
+        self._where = self._understood(where) if where is not None and context is not None else None
+        self._rounds = 0
+
+    def _understood(self, where: str) -> "Where":
+        from rmqtool.analytics.session import session_of
+        from rmqtool.analytics.where import Where
+
+        assert self._context is not None
+        condition = Where(session_of(self._context), where)
+        self._job = replace(self._job, choice=condition.narrowed(self._job.choice))
+        return condition
+
+    def all(self, log: CommitLog, progress: Progress | None) -> None:
+        """Every split that is not done, and again where its neighbour shows that it began at the wrong place."""
+        splits, done = self._splits, self._done
+        self._run([split for split in splits if split.number not in done], progress)
+        for _time in range(_AGAIN):
+            changed = [split for split in splits if has_changed(log, split, done[split.number].tally)]
+            if not changed:
+                break
+            self._run(changed)
+        while True:
+            again, empty = repairs(splits, lambda split: done[split.number])
+            if not again and not empty:
+                return
+            for split in empty:
+                done[split.number] = Done(Tally(first=split.stop, next=split.stop), [])
+            for split in again:
+                splits[split.number] = split
+            self._run(again)
+
+    def _run(self, splits: list[Split], progress: Progress | None = None) -> None:
+        job = self._job
+        if self._where is not None and splits:
+            folder = Folder(job.folder).below(f"_where-{self._rounds}")
+            self._rounds += 1
+            folder.delete_dir("")
+            self._where.select(splits, job.choice, folder)
+            job = replace(job, selection=folder.location)
+        for split, result in zip(splits, run_splits(job, splits, self._context, progress), strict=True):
+            self._done[split.number] = result
 
 
-def _empty(job: Job) -> list[Part]:
+def _empty(job: Job, output: Output) -> list[Part]:
     """Without any row, one file that has the schema: a directory without files is an error to most readers."""
-    writer = job.writer(0)
+    writer = job.writer(output.staging, None)
     writer.empty_file()
     return writer.close()
 
@@ -127,21 +245,20 @@ def _sums(tallies: list[Tally], unusable: list[Damage]) -> dict[str, Any]:
     }
 
 
-def _write_marks(
-    output: OutputDir, report: DumpReport, parts: list[Part], layout: StoreLayout, options: DumpOptions
-) -> None:
-    """The manifest, then the mark that Hadoop's readers and schedulers know a whole output by."""
-    manifest = {
+def _manifest(
+    report: DumpReport,
+    files: list[dict[str, Any]],
+    layout: StoreLayout,
+    options: DumpOptions,
+    position: Position | None,
+) -> dict[str, Any]:
+    return {
         "rmqtool": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "store": layout.root,
         "options": asdict(options),
         "schema": {field.name: str(field.type) for field in MESSAGE_SCHEMA},
         "report": report.to_dict(),
-        "files": [asdict(part) for part in parts],
+        "files": files,
+        "position": position and position.to_dict(),
     }
-    with open(os.path.join(output.staging, MANIFEST), "w", encoding="utf-8") as file:
-        json.dump(manifest, file, ensure_ascii=False, indent=1)
-        file.write("\n")
-    with open(os.path.join(output.staging, SUCCESS), "w", encoding="utf-8"):
-        pass

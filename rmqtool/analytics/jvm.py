@@ -92,6 +92,15 @@ class Jvm:
         self._log.seek(max(size - _LOG_TAIL, 0))
         return reason_line(self._log.read().decode("utf-8", "replace"))
 
+    def finish(self) -> str:
+        """Have the process end by itself, which takes its time; one line of what it has written."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_START_LIMIT)
+        return self.reason()
+
     def stop(self) -> None:
         """End the process and what belongs to it. Never raises, and may be called twice."""
         process = self._process

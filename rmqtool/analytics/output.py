@@ -1,153 +1,306 @@
-"""The output directory: nothing shows in it before all of it is there, and what was there outlives a failure."""
+"""The output directory: nothing shows in it before all of it is there, and what was there outlives a failure.
+
+A run writes to a directory aside, its staging, that readers pass over. What splits are done is told there too, so that
+a run that was killed can be gone on with.
+"""
 
 import errno
+import fcntl
+import json
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
+from rmqtool.analytics.files import Folder, local_path
 from rmqtool.errors import Refused
 
 MANIFEST = "_rmqtool.json"
 SUCCESS = "_SUCCESS"
+RUN, DONE = "_run.json", "_done"  # in the staging: what is being done, and a directory of what is
 _MARKS = (SUCCESS, MANIFEST)
+_STAGING = "_rmqtool-new"
+_JOURNAL = "_rmqtool-commit.json"
 
 
-class OutputDir:
-    """Where a dump goes.
+class Output:
+    """What both kinds of output have in common.
 
-    Files are written to a hidden directory beside OUT, which takes OUT's place at the end by a rename. Where OUT is a
-    mount point, or its parent is not ours to write to, they are written to a directory inside it that readers pass
-    over, and moved up at the end.
-
-    Args:
-        path: OUT.
-        keep_out: directories that are read; OUT must be neither in them nor around them.
-        overwrite: whether an older output may be replaced.
-
-    Raises:
-        Refused: OUT has content that is not to be replaced, is no directory, or lies in a directory that is read.
+    Attributes:
+        location: OUT.
+        staging: where tasks write.
     """
 
-    def __init__(self, path: str, keep_out: Iterable[str], *, overwrite: bool = False) -> None:
-        self.shown = path
-        self.path = os.path.realpath(path)
-        self.run = uuid.uuid4().hex[:8]
-        self._check(keep_out, overwrite=overwrite)
-        self._parent, self._name = os.path.split(self.path)
-        self._inside = os.path.isdir(self.path) and (
-            os.path.ismount(self.path) or not os.access(self._parent, os.W_OK | os.X_OK)
-        )
-        self.staging = self._aside("new")
+    def __init__(self, location: str, staging: Folder) -> None:
+        self.location, self.staging = location, staging
+        self._lock: int | None = None
 
-    def _aside(self, kind: str) -> str:
-        if self._inside:
-            return os.path.join(self.path, f"_rmqtool-{self.run}-{kind}")
-        return os.path.join(self._parent, f".{self._name}.rmqtool-{self.run}-{kind}")
-
-    def _check(self, keep_out: Iterable[str], *, overwrite: bool) -> None:
-        for directory in map(os.path.realpath, keep_out):
-            common = os.path.commonpath([directory, self.path])
-            if common == directory:
-                raise Refused(f"{self.shown}: the output must not lie in the store ({directory})")
-            if common == self.path and os.path.exists(directory):
-                raise Refused(f"{self.shown}: the store ({directory}) lies in it")
-        try:
-            names = os.listdir(self.path)
-        except FileNotFoundError:
-            return
-        except OSError as err:
-            raise Refused(f"{self.shown}: {os.strerror(err.errno or 0)}") from err
-        if not names:
-            return
-        if not overwrite:
-            raise Refused(f"{self.shown}: exists and is not empty; an older output is replaced only when told so")
-        if self.path == os.path.realpath(os.path.expanduser("~")) or not is_output(self.path):
-            raise Refused(f"{self.shown}: holds other things than a Parquet output, so it is not replaced")
-
-    def create(self) -> None:
-        """Make the place where files are written.
+    def begin(self, run: dict[str, Any]) -> bool:
+        """Have a staging for a run; returns whether it is one that an equal run has left.
 
         Raises:
-            Refused: it cannot be made.
+            Refused: another process writes there, or it cannot be made.
         """
         try:
-            os.makedirs(self.staging)
+            self.staging.make()
+            self._hold()
+            if self.staging.read_json(RUN) == run:
+                return True
+            self._empty()
+            self.staging.write(RUN, json.dumps(run))
         except OSError as err:
-            raise Refused(f"{self.shown}: cannot be written: {os.strerror(err.errno or 0)}") from err
+            raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
+        return False
 
-    def publish(self) -> None:
-        """Put what was written in OUT's place.
+    def _hold(self) -> None:
+        path = local_path(self.staging.location)
+        if path is None:  # nothing is known elsewhere that goes when its holder is killed
+            return
+        self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            os.close(self._lock)
+            self._lock = None
+            raise Refused(f"{self.location}: another dump is being written there") from err
+
+    def _empty(self) -> None:
+        for name in self.staging.files():
+            self.staging.delete(name)
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Make what was written, and what is said of it, the output or a part of it.
 
         Raises:
-            Refused: it cannot; OUT is as it was.
+            Refused: it cannot.
         """
+        raise NotImplementedError
+
+    def keep_only(self, paths: Iterable[str]) -> None:
+        """Remove files that no finished task has reported: leftovers of one that failed and was repeated."""
+        keep = set(paths)
+        for name in self.staging.files():
+            if name not in keep and name != RUN and not name.startswith(f"{DONE}/"):
+                self.staging.delete(name)
+
+    def leave(self) -> None:
+        """Let others write there; what is in the staging stays."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def discard(self) -> None:
+        """Remove what was written and not published; nothing after a publication."""
+        if self._lock is None and local_path(self.staging.location) is not None:
+            return
+        for _attempt in range(20):
+            with suppress(OSError):
+                self.staging.fs.delete_dir(self.staging.path)
+                break
+            if not self.staging.files():
+                break
+            time.sleep(0.05)  # a worker whose JVM was ended may take a moment to notice, and write meanwhile
+        self.leave()
+
+
+class SwapOutput(Output):
+    """A directory beside OUT that takes OUT's place by a rename."""
+
+    def __init__(self, path: str) -> None:
+        parent, name = os.path.split(path)
+        self._path, self._old = path, os.path.join(parent, f".{name}.rmqtool-old")
+        super().__init__(path, Folder(os.path.join(parent, f".{name}.rmqtool-new")))
+
+    def begin(self, run: dict[str, Any]) -> bool:
+        """As :meth:`Output.begin`."""
+        same = super().begin(run)
+        with suppress(OSError):
+            if os.path.exists(self._old):  # killed between two renames, or while removing
+                if os.path.exists(self._path):
+                    shutil.rmtree(self._old, ignore_errors=True)
+                else:
+                    os.rename(self._old, self._path)
+        return same
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """As :meth:`Output.publish`; when refused, OUT is as it was."""
         try:
-            if self._inside:
-                self._move_up()
-            else:
-                self._swap()
+            self.staging.write(MANIFEST, _text(manifest))
+            self.staging.delete_dir(DONE)
+            self.staging.delete(RUN)
+            _prune(self.staging.path)
+            self.staging.write(SUCCESS, "")
+            self._swap()
         except OSError as err:
-            raise Refused(f"{self.shown}: cannot be written: {os.strerror(err.errno or 0)}") from err
+            raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
+        self.leave()
 
     def _swap(self) -> None:
         try:
-            os.rename(self.staging, self.path)  # takes the place of an empty directory too
+            os.rename(self.staging.path, self._path)  # takes the place of an empty directory too
             return
         except OSError as err:
             if err.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        if not is_output(self.path):  # somebody has put other things there meanwhile
+        if not is_output(self._path):  # somebody has put other things there meanwhile
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-        old = self._aside("old")
-        os.rename(self.path, old)
+        os.rename(self._path, self._old)
         try:
-            os.rename(self.staging, self.path)
+            os.rename(self.staging.path, self._path)
         except OSError:
-            os.rename(old, self.path)
+            os.rename(self._old, self._path)
             raise
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(self._old, ignore_errors=True)
 
-    def _move_up(self) -> None:
-        old = self._aside("old")
-        os.mkdir(old)
-        moves = [(n, self.path, old) for n in os.listdir(self.path) if not n.startswith(f"_rmqtool-{self.run}-")]
-        # the marks of a whole output go first and come last
-        moves.sort(key=lambda move: move[0] not in _MARKS)
-        moves += [(n, self.staging, self.path) for n in sorted(os.listdir(self.staging), key=_MARKS.__contains__)]
-        done: list[tuple[str, str, str]] = []
-        try:
-            for name, source, target in moves:
-                os.rename(os.path.join(source, name), os.path.join(target, name))
-                done.append((name, source, target))
-        except OSError:
-            for name, source, target in reversed(done):
-                os.rename(os.path.join(target, name), os.path.join(source, name))
-            os.rmdir(old)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-        os.rmdir(self.staging)
+
+class MoveOutput(Output):
+    """A directory inside OUT whose files are moved up: where OUT grows, is no local directory, or cannot be renamed.
+
+    A journal is written when all files are there. From then on the new files belong to the output: whoever opens it
+    next finishes the moves. ``_SUCCESS`` is absent while they are under way.
+
+    Args:
+        replace: whether all other files of the output go.
+    """
+
+    def __init__(self, location: str, *, replace: bool) -> None:
+        self._folder, self._replace = Folder(location), replace
+        self._made = False
+        super().__init__(location, self._folder.below(_STAGING))
+
+    def begin(self, run: dict[str, Any]) -> bool:
+        """As :meth:`Output.begin`."""
+        path = local_path(self.location)
+        self._made = path is not None and not os.path.exists(path)
+        return super().begin(run)
 
     def discard(self) -> None:
-        """Remove what was written and not published; nothing after :meth:`publish`."""
-        for _attempt in range(20):
-            if not os.path.exists(self.staging):
-                return
-            shutil.rmtree(self.staging, ignore_errors=True)
-            time.sleep(0.05)  # a worker whose JVM was ended may take a moment to notice, and write meanwhile
+        """As :meth:`Output.discard`; OUT goes too where it was made for this run."""
+        super().discard()
+        if self._made:
+            with suppress(OSError):  # not empty
+                os.rmdir(self._folder.path)
 
-    def keep_only(self, paths: Iterable[str]) -> None:
-        """Remove files that no finished task has reported: leftovers of one that failed and was repeated."""
-        keep = {os.path.join(self.staging, path) for path in paths}
-        for folder, _folders, names in os.walk(self.staging, topdown=False):
-            for name in names:
-                if os.path.join(folder, name) not in keep:
-                    os.unlink(os.path.join(folder, name))
-            if folder != self.staging:
-                with suppress(OSError):  # not empty
-                    os.rmdir(folder)
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """As :meth:`Output.publish`; when refused, the same command finishes it."""
+        remove = []
+        if self._replace:
+            new = {file["path"] for file in manifest["files"]}
+            remove = [name for name in self._folder.files() if not name.startswith("_") and name not in new]
+        try:
+            self._folder.write(_JOURNAL, _text({"remove": remove, "manifest": manifest}), _STAGING)
+            _finish(self._folder)
+        except OSError as err:
+            raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
+        self.leave()
+
+    def others(self) -> list[str]:
+        """All files but those of the staging."""
+        return [name for name in self._folder.files() if not name.startswith(f"{_STAGING}/")]
+
+    def finish(self) -> None:
+        """Bring a publication that was begun to its end; nothing where none was.
+
+        Raises:
+            Refused: another process does so, or it fails.
+        """
+        if self._folder.size(_JOURNAL) is None:
+            return
+        try:
+            self.staging.make()
+            self._hold()
+            _finish(self._folder)
+        except OSError as err:
+            raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
+        finally:
+            self.leave()
+
+
+def _finish(folder: Folder) -> None:
+    journal = folder.read_json(_JOURNAL)
+    folder.delete(SUCCESS)
+    for name in journal["remove"]:
+        folder.delete(name)
+    manifest = journal["manifest"]
+    made = set()
+    for file in manifest["files"]:
+        name = file["path"]
+        if folder.size(f"{_STAGING}/{name}") is None:
+            continue  # moved already, or by an earlier run
+        level = name.rpartition("/")[0]
+        if level and level not in made:
+            folder.make(level)
+            made.add(level)
+        folder.move(f"{_STAGING}/{name}", name)
+    folder.write(MANIFEST, _text(manifest), _STAGING)
+    folder.write(SUCCESS, "", _STAGING)
+    folder.delete_dir(_STAGING)
+    if local_path(folder.location) is not None:
+        _prune(folder.path)
+    folder.delete(_JOURNAL)
+
+
+def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = False, grow: bool = False) -> Output:
+    """Where a dump goes.
+
+    Args:
+        location: a path or a URI.
+        keep_out: directories that are read; OUT must be neither in them nor around them.
+        overwrite: whether an older output may be replaced.
+        grow: whether files are added to an older output.
+
+    Raises:
+        BadValue: a URI that is of no known file system.
+        Refused: OUT has content that is not to be replaced, is no directory, or lies in a directory that is read.
+    """
+    path = local_path(location)
+    move = MoveOutput(location if path is None else os.path.realpath(path), replace=not grow)
+    if path is None:
+        try:
+            move.finish()
+            names = move.others()
+        except OSError as err:
+            raise Refused(f"{location}: cannot be read: {_told(err)}") from err
+        _check(location, bool(names), all(map(_belongs_below, names)), overwrite=overwrite, grow=grow)
+        return move
+    path = os.path.realpath(path)
+    _check_apart(location, path, keep_out)
+    inside = os.path.isdir(path) and (os.path.ismount(path) or not os.access(os.path.dirname(path), os.W_OK | os.X_OK))
+    try:
+        there = bool(set(os.listdir(path)) - {_STAGING})
+        if there:
+            move.finish()
+    except FileNotFoundError:
+        there = False
+    except OSError as err:
+        raise Refused(f"{location}: {_told(err)}") from err
+    home = path == os.path.realpath(os.path.expanduser("~"))
+    _check(location, there, not home and (not there or is_output(path)), overwrite=overwrite, grow=grow)
+    return move if inside or grow else SwapOutput(path)
+
+
+def _check_apart(location: str, path: str, keep_out: Iterable[str]) -> None:
+    for directory in map(os.path.realpath, keep_out):
+        common = os.path.commonpath([directory, path])
+        if common == directory:
+            raise Refused(f"{location}: the output must not lie in the store ({directory})")
+        if common == path and os.path.exists(directory):
+            raise Refused(f"{location}: the store ({directory}) lies in it")
+
+
+def _check(location: str, there: bool, fit: bool, *, overwrite: bool, grow: bool) -> None:
+    if there and not overwrite and not grow:
+        raise Refused(f"{location}: exists and is not empty; an older output is replaced only when told so")
+    if there and not fit:
+        raise Refused(f"{location}: holds other things than a Parquet output, so it is left alone")
+
+
+def manifest_of(location: str) -> dict[str, Any] | None:
+    """What an output says of itself; None without one."""
+    manifest = Folder(local_path(location) or location).read_json(MANIFEST)
+    return manifest if isinstance(manifest, dict) else None
 
 
 def is_output(path: str) -> bool:
@@ -170,3 +323,24 @@ def is_output(path: str) -> bool:
 
 def _belongs(name: str) -> bool:
     return name.endswith(".parquet") or name.startswith("_") or (name.startswith(".") and name.endswith(".crc"))
+
+
+def _belongs_below(name: str) -> bool:
+    *levels, last = name.split("/")
+    return _belongs(last) and all("=" in level or level.startswith("_") for level in levels)
+
+
+def _prune(path: str) -> None:
+    """Remove empty directories."""
+    for folder, _folders, _names in os.walk(path, topdown=False):
+        if folder != path:
+            with suppress(OSError):  # not empty
+                os.rmdir(folder)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+
+
+def _told(err: OSError) -> str:
+    return os.strerror(err.errno) if err.errno else str(err).splitlines()[0]

@@ -1,19 +1,20 @@
 """Parquet files of one task: row groups of a useful size, one file for each partition, few files open at a time.
 
-Partition directories are ``topicDir=<topic>`` and ``day=<YYYY-MM-DD>`` (UTC day of the store time). They are labels
-to skip files by; the truth stays in the columns. A directory ``topic=...`` would be worse: readers take a directory's
-value for the column and guess its type, so a topic ``007`` comes back as the number 7 (Spark), or the read fails
-because file and directory disagree (Arrow). Under a name that is no column nothing can clash, whatever the topic is.
+Partition directories are ``topicDir=<topic>``, ``day=<YYYY-MM-DD>`` and ``hour=<YYYY-MM-DD-HH>`` (of the store time,
+UTC). They are labels to skip files by; the truth stays in the columns. A directory ``topic=...`` would be worse:
+readers take a directory's value for the column and guess its type, so a topic ``007`` comes back as the number 7
+(Spark), or the read fails because file and directory disagree (Arrow). Under a name that is no column nothing can
+clash, whatever the topic is.
 """
 
 import hashlib
-import os
 import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rmqtool.analytics.files import Folder
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 
 CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
-PARTITIONS = {"topic": "topicDir", "day": "day"}  # what to part by, and the name in the path
+PARTITIONS = {"topic": "topicDir", "day": "day", "hour": "hour"}  # what to part by, and the name in the path
 ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
 ROW_GROUP_ROWS = 1_000_000
 MAX_OPEN = 64
@@ -37,6 +39,13 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^<>|]")
 _DICTIONARY = ["topic", "queueId", "sysFlag", "flag", "bornHost", "storeHost", "reconsumeTimes", "tags"]
 _DICTIONARY += ["bodyEncoding", "sourceFile"]
 _DELTA = ["queueOffset", "physicalOffset", "storeSize", "bornTimestamp", "storeTimestamp", "bodyLength", "fileOffset"]
+_UNSEARCHED = ("body", "properties", "keys", "bodyEncoding", "bodyError")
+WRITER_OPTIONS: dict[str, Any] = {
+    "use_dictionary": [*_DICTIONARY, "properties.key_value.key"],
+    "column_encoding": dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
+    "write_statistics": [name for name in MESSAGE_SCHEMA.names if name not in _UNSEARCHED],
+    "write_page_index": True,
+}
 
 Key = tuple[str | None, ...]
 
@@ -62,6 +71,7 @@ class _Waiting:
 @dataclass(slots=True)
 class _Open:
     writer: Any
+    stream: Any
     temporary: str
     path: str
     rows: int = 0
@@ -74,26 +84,29 @@ class PartWriter:
     task that runs twice leaves one result.
 
     Args:
-        folder: output directory, which exists.
+        folder: a directory, which exists.
         name: beginning of every file's name.
         suffix: end of every file's name, before ``.parquet``.
         partition_by: of :data:`PARTITIONS`.
         codec: of :data:`CODECS`.
+        row_group_bytes: of Arrow memory that may wait, over all partitions.
+        file_bytes: after which a file is finished and another begun; unlimited when None.
     """
 
     def __init__(
         self,
-        folder: str,
+        folder: Folder,
         name: str,
         suffix: str,
         partition_by: tuple[str, ...] = (),
         codec: str = "zstd",
         row_group_bytes: int = ROW_GROUP_BYTES,
+        file_bytes: int | None = None,
         max_open: int = MAX_OPEN,
     ) -> None:
         self._folder, self._name, self._suffix = folder, name, suffix
         self._partition_by, self._codec = partition_by, codec
-        self._limit, self._max_open = row_group_bytes, max_open
+        self._limit, self._file_bytes, self._max_open = row_group_bytes, file_bytes, max_open
         self._waiting: dict[Key, _Waiting] = {}
         self._waiting_bytes = 0
         self._open: OrderedDict[Key, _Open] = OrderedDict()
@@ -134,7 +147,9 @@ class PartWriter:
             with suppress(Exception):
                 opened.writer.close()
             with suppress(OSError):
-                os.unlink(opened.temporary)
+                opened.stream.close()
+            with suppress(OSError):
+                self._folder.delete(opened.temporary)
         self._open.clear()
         self._waiting.clear()
 
@@ -151,45 +166,37 @@ class PartWriter:
         opened = self._open[key]
         opened.writer.write_table(pa.Table.from_batches(waiting.batches), row_group_size=ROW_GROUP_ROWS)
         opened.rows += waiting.rows
+        if self._file_bytes is not None and opened.stream.tell() >= self._file_bytes:
+            self._finish(key)
 
     def _begin(self, key: Key, *, at_top: bool = False) -> Key:
         if len(self._open) >= self._max_open:
             self._finish(next(iter(self._open)))
         names = [PARTITIONS[by] for by in self._partition_by]
-        folder = "" if at_top else os.path.join(*(map(segment, names, key)), "")
-        os.makedirs(os.path.join(self._folder, folder), exist_ok=True)
+        level = "" if at_top else "".join(f"{segment(*each)}/" for each in zip(names, key, strict=True))
+        self._folder.make(level.rstrip("/"))
         # counted over all partitions: two topics may have one directory, as where names differ by case only
         piece = f"-{self._begun:04d}" if self._begun else ""
         self._begun += 1
-        path = f"{folder}{self._name}{piece}-{self._suffix}.parquet"
-        temporary = os.path.join(self._folder, folder, f"_{uuid.uuid4().hex}.parquet")
-        self._open[key] = _Open(_writer(temporary, self._codec), temporary, path)
+        path = f"{level}{self._name}{piece}-{self._suffix}.parquet"
+        temporary = f"{level}_{uuid.uuid4().hex}.parquet"
+        stream = self._folder.fs.open_output_stream(self._folder.full(temporary))
+        self._open[key] = _Open(_writer(stream, self._codec), stream, temporary, path)
         return key
 
     def _finish(self, key: Key) -> None:
         opened = self._open[key]
         opened.writer.close()
-        final = os.path.join(self._folder, opened.path)
-        os.replace(opened.temporary, final)
+        size = opened.stream.tell()
+        opened.stream.close()
+        self._folder.move(opened.temporary, opened.path)
         del self._open[key]
-        self._parts.append(Part(opened.path, opened.rows, os.path.getsize(final)))
+        self._parts.append(Part(opened.path, opened.rows, size))
 
 
-def _writer(path: str, codec: str) -> Any:
-    encodings = dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED")
-    searchable = [
-        name for name in MESSAGE_SCHEMA.names if name not in ("body", "properties", "keys", "bodyEncoding", "bodyError")
-    ]
-    return pq.ParquetWriter(
-        path,
-        MESSAGE_SCHEMA,
-        compression=codec,
-        compression_level=CODECS[codec],
-        use_dictionary=[*_DICTIONARY, "properties.key_value.key"],
-        column_encoding=encodings,
-        write_statistics=searchable,
-        write_page_index=True,
-    )
+def _writer(stream: Any, codec: str) -> Any:
+    level = CODECS[codec]
+    return pq.ParquetWriter(stream, MESSAGE_SCHEMA, compression=codec, compression_level=level, **WRITER_OPTIONS)
 
 
 def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterator[tuple[Key, pa.RecordBatch]]:
@@ -212,16 +219,24 @@ def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
         for choices in reversed(values):
             number, index = divmod(number, len(choices))
             value = choices[index]
-            key.append(None if value is None else str(value))
+            key.append(None if value is None else _label(value))
         rows = batch if len(found) == 1 else batch.take(pa.array(order[end - count : end]))
         yield tuple(reversed(key)), rows
+
+
+def _label(value: Any) -> str:
+    # not as 2023-11-14T22, which Spark would take for a day
+    return value.strftime("%Y-%m-%d-%H") if isinstance(value, datetime) else str(value)
 
 
 def _column(batch: pa.RecordBatch, by: str) -> pa.Array:
     if by == "topic":
         return batch.column("topic")
     # as a time without a zone: with one, Arrow asks for the system's time zone database, which containers may lack
-    return pc.cast(batch.column("storeTimestamp").view(pa.timestamp("us")), pa.date32())
+    time = batch.column("storeTimestamp").view(pa.timestamp("us"))
+    if by == "day":
+        return pc.cast(time, pa.date32())
+    return pc.cast(pc.floor_temporal(time, unit="hour"), pa.timestamp("s"))
 
 
 def segment(name: str, value: str | None) -> str:

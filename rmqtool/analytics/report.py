@@ -7,6 +7,7 @@ from rmqtool.errors import BadValue
 from rmqtool.store.commit_log import Damage
 
 ENGINES = ("spark", "local")
+MAX_ROW_GROUP = 1 << 30  # bytes; a column of one must stay below the 2 GiB that 32-bit offsets reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +15,19 @@ class DumpOptions:
     """What to dump, and how.
 
     Attributes:
-        partition_by: directories by ``topic``, ``day`` (UTC day of the store time), or both, in this order.
+        partition_by: directories by ``topic``, ``day`` and ``hour`` (of the store time, UTC), in this order.
         topics: exact names, or patterns with ``*``, ``?`` and ``[...]``; empty for all.
         since: store time in ms from which on; None for all.
         until: store time in ms, exclusive.
         start_offset: physical offset from which on, in whole messages.
         stop_offset: physical offset, exclusive.
         codec: ``zstd``, ``snappy``, ``gzip`` or ``none``.
+        where: a Spark SQL condition over the columns; only rows for which it is true. Needs Spark.
+        row_group_bytes: of Arrow memory in a row group; each task holds as much.
+        file_bytes: about as large a file gets; one for each task and partition when None.
         split_bytes: bytes of log for each task.
         overwrite: replace an older output.
+        since_last: add what the output does not have yet to it, and remember up to where that is.
         engine: ``spark``, or ``local`` to read in this process alone, without Java.
         master: Spark master URL; all cores of this machine when None. A cluster's workers must have rmqtool installed,
             and see store and output under the paths given here.
@@ -35,8 +40,12 @@ class DumpOptions:
     start_offset: int | None = None
     stop_offset: int | None = None
     codec: str = "zstd"
+    where: str | None = None
+    row_group_bytes: int = 128 << 20
+    file_bytes: int | None = None
     split_bytes: int = 128 << 20
     overwrite: bool = False
+    since_last: bool = False
     engine: str = "spark"
     master: str | None = None
 
@@ -53,11 +62,20 @@ class DumpOptions:
                 raise BadValue(f"{what} {value!r} is none of {', '.join(known)}")
         for by in self.partition_by:
             if by not in PARTITIONS:
-                raise BadValue(f"cannot partition by {by!r}, only by {' and '.join(PARTITIONS)}")
+                raise BadValue(f"cannot partition by {by!r}, only by {', '.join(PARTITIONS)}")
         if len(set(self.partition_by)) != len(self.partition_by):
             raise BadValue("a partition is named twice")
-        if self.split_bytes < 1:
-            raise BadValue(f"split size {self.split_bytes} is not positive")
+        sizes = {"split": self.split_bytes, "row group": self.row_group_bytes, "file": self.file_bytes}
+        for what, size in sizes.items():
+            if size is not None and size < 1:
+                raise BadValue(f"{what} size {size} is not positive")
+        if self.row_group_bytes > MAX_ROW_GROUP:
+            raise BadValue(f"a row group of {self.row_group_bytes} bytes is more than {MAX_ROW_GROUP}")
+        ranges = (self.since, self.until, self.start_offset, self.stop_offset)
+        if self.since_last and (self.overwrite or any(end is not None for end in ranges)):
+            raise BadValue("what is new since the last dump takes no range, and replaces nothing")
+        if self.where is not None and (self.engine == "local" or self.since_last):
+            raise BadValue("a SQL condition needs the engine spark, and all of the log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +95,9 @@ class DumpReport:
         damage: the first thousand of them.
         not_decompressed: rows whose body is as stored, with the reason in ``bodyError``.
         times_out_of_range: timestamps that are null because no reader could show them.
+        resumed: splits that an earlier run, which was ended, had read already.
+        expired_bytes: of log that was deleted before it was dumped.
+        position: physical offset from which on the next dump since the last begins.
         spark: what Spark ran as; None when it was not needed.
     """
 
@@ -93,6 +114,9 @@ class DumpReport:
     damage: tuple[Damage, ...] = ()
     not_decompressed: int = 0
     times_out_of_range: int = 0
+    resumed: int = 0
+    expired_bytes: int = 0
+    position: int | None = None
     spark: str | None = None
     startup_seconds: float = 0.0
     seconds: float = 0.0

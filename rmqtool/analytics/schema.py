@@ -8,10 +8,13 @@ Timestamps are UTC instants with microseconds, which every reader of Parquet kno
 any 64-bit number; outside of the years 1900 to 9998 it becomes null, for readers fail on such values, each on others.
 """
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from formats.derived import HEAD_V4_V4
 from rmqtool.contract import MESSAGE_FIELDS
+from rmqtool.errors import BadValue
 
 MIN_TIME = -2_208_988_800_000  # ms: 1900-01-01; older ones Spark 3 refuses to read without a calendar setting
 MAX_TIME = 253_370_764_800_000  # ms, exclusive: 9999-01-01; in some time zone a later one is in the year 10000
@@ -39,7 +42,9 @@ _OTHERS = {
     "body": pa.binary(),
 }
 BODY_ENCODING = "binary"
-_MAY_BE_NULL = {"bornTimestamp", "storeTimestamp", "tags", "bodyError"}
+TIME_COLUMNS = ("bornTimestamp", "storeTimestamp")
+BODY_COLUMNS = frozenset({"body", "bodyLength", "bodyError"})  # what takes a body inflated
+_MAY_BE_NULL = {*TIME_COLUMNS, "tags", "bodyError"}
 
 
 def _field(name: str) -> pa.Field:
@@ -57,3 +62,17 @@ MESSAGE_SCHEMA = pa.schema(
 def micros(millis: int) -> int | None:
     """A record's time as the columns hold it; None outside of what readers can show."""
     return millis * 1000 if MIN_TIME <= millis < MAX_TIME else None
+
+
+def schema_of(columns: Sequence[str] | None) -> pa.Schema:
+    """The schema of a choice of columns, in their order; of all when None.
+
+    Raises:
+        BadValue: columns that are unknown, named twice, or none.
+    """
+    if columns is None:
+        return MESSAGE_SCHEMA
+    unknown = [name for name in columns if name not in MESSAGE_SCHEMA.names]
+    if unknown or not columns or len(set(columns)) != len(columns):
+        raise BadValue(f"columns {', '.join(columns)}: give some of {', '.join(MESSAGE_SCHEMA.names)}, each once")
+    return pa.schema([MESSAGE_SCHEMA.field(name) for name in columns])

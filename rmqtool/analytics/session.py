@@ -6,10 +6,11 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.analytics.archive import archive_of
 from rmqtool.analytics.java import find_java, need_bash
 from rmqtool.analytics.jvm import Jvm, environment
 from rmqtool.analytics.start import NOT_CONNECT, applied, environment_of, scratch, settings_of
@@ -24,7 +25,11 @@ LOCAL = "local[*]"
 
 @contextmanager
 def spark_context(
-    master: str | None = None, *, settings: Mapping[str, str] | None = None, brief: bool = True
+    master: str | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    brief: bool = True,
+    preload: bool = False,
 ) -> Iterator["SparkContext"]:
     """A SparkContext for the duration of a ``with`` block.
 
@@ -36,6 +41,7 @@ def spark_context(
         master: Spark master URL; this machine when None.
         settings: Spark settings over our own.
         brief: tune the JVM for a fast start; for work that the JVM itself does, say False.
+        preload: start the Python workers of this machine too, with compiled code loaded.
 
     Raises:
         BadValue: a Spark Connect URL as master.
@@ -60,8 +66,16 @@ def spark_context(
         finally:
             context.stop()
         return
-    started = _Started(master or LOCAL, settings or {}, brief=brief)
+    master = master or LOCAL
+    preload = preload and master.startswith("local")
+    if preload:
+        from rmqtool.analytics.daemon import MODULE
+
+        settings = {"spark.python.daemon.module": MODULE, **(settings or {})}
+    started = Started(master, settings or {}, brief=brief)
     try:
+        if preload:
+            _start_workers(started.running)
         yield started.running
     finally:
         started.stop()
@@ -82,20 +96,51 @@ def spark_session(master: str | None = None, *, settings: Mapping[str, str] | No
                 session.stop()
 
 
-class _Started:
-    """A context with a JVM of its own, and how to undo both."""
+def _start_workers(context: "SparkContext") -> None:
+    """Have the workers there before there is work."""
+    count = context.defaultParallelism
+    try:
+        context.parallelize(range(count), count).foreach(_nothing)
+    except _spark_errors() as err:
+        raise MissingRuntime(f"Spark's Python workers do not start: {failure(err)}") from err
 
-    def __init__(self, master: str, settings: Mapping[str, str], *, brief: bool) -> None:
+
+def _nothing(_item: int) -> None:
+    """A task that only needs its worker."""
+
+
+def session_of(context: "SparkContext") -> "SparkSession":
+    """A SparkSession on a context."""
+    with environment(NOT_CONNECT):
+        from pyspark.sql import SparkSession
+
+        return SparkSession.getActiveSession() or SparkSession(context)
+
+
+class Started:
+    """A context with a JVM of its own, and how to undo both.
+
+    Args:
+        java_options: for the JVM, beside our own; when None, those for the archive of classes, where there is one.
+    """
+
+    def __init__(
+        self, master: str, settings: Mapping[str, str], *, brief: bool, java_options: Sequence[str] | None = None
+    ) -> None:
         from pyspark import SparkConf, SparkContext
 
         interrupt = signal.getsignal(signal.SIGINT)
         java = find_java()
         need_bash()
         local = master.startswith("local")
+        if java_options is None:
+            archive = archive_of(java)
+            java_options = [f"-XX:SharedArchiveFile={archive}"] if os.path.exists(archive) else []
         work_dir = tempfile.mkdtemp(prefix="rmqtool-spark-", dir=scratch())
         try:
             changes = environment_of(java, work_dir, local=local)
-            options = {"spark.master": master, **settings_of(work_dir, settings, local=local, brief=brief)}
+            ours = settings_of(work_dir, settings, local=local, brief=brief, java_options=java_options)
+            options = {"spark.master": master, **ours}
             arguments = [part for name, value in options.items() for part in ("--conf", f"{name}={value}")]
             self.jvm = Jvm(applied(changes), arguments, work_dir)
         except BaseException:
@@ -134,6 +179,15 @@ class _Started:
                 f"SPARK_HOME={os.environ.get('SPARK_HOME')} is Spark {self._context.version}, "
                 f"the installed PySpark is {pyspark.__version__}; they must be the same"
             )
+
+    def finish(self) -> str:
+        """As :meth:`stop`, but let the JVM come to its own end; what it says then."""
+        try:
+            with suppress(Exception):
+                self.running.stop()
+            return self.jvm.finish()
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """Stop the context, end the JVM, and forget both, so that another can be started."""

@@ -16,7 +16,6 @@ from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.segments import Segment
 
 SPLIT_BYTES = 128 << 20
-_MAX_OFFSET = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,11 @@ def plan(
     splits: list[Split] = []
     unusable = []
     files = log.segments.files
-    for file in files:
-        if file.end > _MAX_OFFSET:
+    for path in log.segments.foreign:
+        if name_of(path).isdecimal() and os.path.isfile(path):
             reason = "the file's name is beyond any 64-bit offset"
-            unusable.append(Damage(file.path, 0, file.base, file.size, Ending.DAMAGED, reason))
-            continue
+            unusable.append(Damage(path, 0, int(name_of(path)), os.path.getsize(path), Ending.DAMAGED, reason))
+    for file in files:
         first = max((start or 0) - file.base, 0)
         limit = file.size if stop is None else min(file.size, stop - file.base)
         for at in range(first, limit, split_bytes):

@@ -4,7 +4,7 @@ import hashlib
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 NOT_CONNECT = {"SPARK_REMOTE": None, "SPARK_CONNECT_MODE_ENABLED": None, "SPARK_API_MODE": None}
 
 
-def settings_of(work_dir: str, own: Mapping[str, str], *, local: bool, brief: bool) -> dict[str, str]:
+def settings_of(
+    work_dir: str, own: Mapping[str, str], *, local: bool, brief: bool, java_options: Sequence[str] = ()
+) -> dict[str, str]:
     """Spark settings by name.
 
     Args:
@@ -24,7 +26,9 @@ def settings_of(work_dir: str, own: Mapping[str, str], *, local: bool, brief: bo
         own: settings that win over ours.
         local: whether Spark runs on this machine alone.
         brief: whether a fast start matters more than what the JVM does later.
+        java_options: for the JVM, beside our own.
     """
+    temporary = f"-Djava.io.tmpdir={work_dir}"
     java = [f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}", "-XX:+UseSerialGC"]
     java += ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false"]
     if brief:
@@ -37,7 +41,7 @@ def settings_of(work_dir: str, own: Mapping[str, str], *, local: bool, brief: bo
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.jars.ivy": os.path.join(work_dir, "ivy"),  # its default fails for a user without a home
-        "spark.driver.extraJavaOptions": " ".join([*java, f'"-Djava.io.tmpdir={work_dir}"']),
+        "spark.driver.extraJavaOptions": " ".join([*java, *map(_quoted, [*java_options, temporary])]),
     }
     if local:
         settings |= {
@@ -45,6 +49,10 @@ def settings_of(work_dir: str, own: Mapping[str, str], *, local: bool, brief: bo
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         }
     return settings | dict(own)
+
+
+def _quoted(option: str) -> str:
+    return f'"{option}"'
 
 
 def environment_of(java: Java, work_dir: str, *, local: bool) -> dict[str, str | None]:

@@ -15,6 +15,7 @@ Emergencies:
   broker does not start after a power cut     rmqtool recover STORE --dry-run
   ... and to bring the store in order         rmqtool recover STORE
   ... and keep what lies behind the damage    rmqtool salvage STORE NEWSTORE
+  a JSON file below config/ is broken         rmqtool rebuild STORE config --dry-run
   where is the message with this key?         rmqtool query-key STORE TOPIC KEY --scan
   what is this directory, who holds it?       rmqtool info STORE
   what lies at this offset, byte by byte?     rmqtool commitlog hexdump STORE --offset A:B
@@ -25,17 +26,32 @@ Commands:
   check              Check a whole store: every file by itself, then files against each other.
   explain            Explain a code of check: what it means, how it comes about, what a broker does, what to do.
   recover            Bring a store in order as a broker would at its next start, keeping what is cut.
-  rebuild            Build consume queues, index or checkpoint anew from the commit log.
+  rebuild            Build consume queues, index or checkpoint anew from the commit log, or mend config files.
   salvage            Carve every intact message, also behind damage, into a fresh store that a broker boots.
   undo               Put back what the last writing command replaced.
+  run                Serve a store without a broker: deliver delayed messages and retries, check transactions.
   init               Make an empty store, to append to or to start a broker on.
   append             Append messages to a store, given as NDJSON in the shape that this tool prints.
+  import             Make a store that a broker boots from messages in Parquet or NDJSON.
+  dispatch           Put messages that no queue has yet into consume queues and index; nothing is cut.
+  truncate           Cut the log at a message: it and all behind it go, from queues and index too.
   clean              Remove expired commit-log files, and what in queues and index points into them.
   query-key          Find the messages of a topic by key, through the index.
   query-id           Find a message by its offset id or its unique id.
   query-offset       Read messages of a queue from a queue offset on.
   query-time         Find the queue offset for a store time.
   dump-to-parquet    Write all messages to Parquet through Spark.
+  sql                Ask a store in SQL, through Spark.
+  report             Ready reports through Spark (traffic, sizes, duplicates, producers, lag, unconsumed, retries).
+  trace              Tell the whole life of one message: every copy of it, and which groups have passed it.
+  group              Look at consumer groups and set their offsets (list, lag, offsets, reset, clone, diff).
+  topic              Look at topics: settings, queues and consumers (list, show, unused).
+  retry              Look at messages that consumers gave back (list).
+  dlq                Look at dead letters and give them back (list, export, requeue).
+  delay              Look at delayed messages (list, due).
+  transaction        Look at transactions: half messages and what ended them (list, show).
+  rebalance          Tell which consumer gets which queue (plan).
+  warm-up            Make Spark start faster from now on.
   commitlog          Look into the commit log (dump, hexdump).
   consumequeue       Look into consume queues (dump).
   index              Look into index files (dump).

@@ -1,5 +1,6 @@
 """salvage."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -9,10 +10,23 @@ from rmqtool.cli.options import BrokerConfOption, Output, OutputOption, StoreDir
 from rmqtool.cli.run_query import open_store
 
 
+class Form(StrEnum):
+    """What messages are written as, instead of a store."""
+
+    ndjson = "ndjson"
+    parquet = "parquet"
+
+
 @command("salvage", "rmqtool salvage store newstore")
 def salvage(
     store: StoreDir,
-    new_store: Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to make; must not exist.")],
+    new_store: Annotated[
+        str,
+        typer.Argument(metavar="NEWSTORE", help="Directory to make, or with --to the file; must not exist."),
+    ],
+    to: Annotated[
+        Form | None, typer.Option("--to", help="Write the messages to a file instead; ndjson also to - (stdout).")
+    ] = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -20,20 +34,13 @@ def salvage(
 
     The source is not written. Queues, index and checkpoint of the new store are built; readable config files come
     along. What could not be read is kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
-    """
-    from rmqtool.cli.output import Column, note, write_all, write_object, writer
-    from rmqtool.store.salvage import Salvage
 
-    report = Salvage(open_store(store, broker_conf), new_store).run()
-    fields = ("file", "at", "physicalOffset", "length", "reason", "copy")
-    if output in (Output.json, Output.ndjson):
-        write_object(output.value, report.to_dict())
-    else:
-        columns = [Column(name, right=name in ("at", "physicalOffset", "length")) for name in fields]
-        write_all(writer(output.value, fields, columns), report.to_dict()["lostRanges"])
-    for warning in report.warnings:
-        note(f"warning: {warning}")
-    for queue in report.renumbered:
-        note(f"{queue.topic} queue {queue.queueId}: {queue.lost} queue offsets lost; later messages moved down")
-    note(f"{report.messages} messages, {report.bytes} bytes in {report.store}; {report.lostBytes} bytes not readable")
-    return 1 if report.lostRanges else 0
+    With --to the messages go to one file: as commitlog dump prints them (ndjson), or with the columns of
+    dump-to-parquet. What could not be read is then kept beside it, in NEWSTORE.lost+found.
+    """
+    from rmqtool.cli.run_salvage import run_export, run_salvage
+
+    layout = open_store(store, broker_conf)
+    if to is not None:
+        return run_export(layout, to.value, new_store, output.value)
+    return run_salvage(layout, new_store, output.value)

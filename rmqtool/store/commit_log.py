@@ -142,10 +142,11 @@ def walk_file(
         if isinstance(record, Record):
             yield Found(file, at, record)
             at += record.total_size
-        elif record.ending is Ending.FILLER:
-            return size
         else:
-            found = _next_in_file(file, at + 1)
+            blank = record.ending is Ending.FILLER
+            found = _behind_blank(file, at) if blank else _next_in_file(file, at + 1)
+            if blank and found >= size:
+                return size
             quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(file.path, at, size))
             if not quiet:
                 end = min(found, size)
@@ -155,6 +156,16 @@ def walk_file(
             file.forget(forgotten, min(at, size))
             forgotten = at
     return at
+
+
+def _behind_blank(file: Segment, at: int) -> int:
+    """Where records go on behind an end-of-file blank; the file's size where they do not.
+
+    A blank that says another length than is left has come over a message. Behind a true one lie old bytes at most.
+    """
+    if int.from_bytes(file.view()[at : at + 4], "big", signed=True) == file.size - at:
+        return file.size
+    return _next_in_file(file, at + 8)
 
 
 def says_position(view: memoryview, base: int, at: int) -> bool:

@@ -249,11 +249,16 @@ class IndexBuilder:
     def new_name(self, previous: str) -> str:
         """A name by the clock, as the broker gives it, later than ``previous``."""
         now = time.time()
-        while True:
-            name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
-            if name > previous:
+        begun = max(now, _name_time(previous))
+        # a name of another form may be later than any time is; and where clocks are set back, an hour comes twice
+        for moment in (now, begun + 0.0015, begun + 3600.0015, begun + 7200.0015):
+            if (name := _time_name(moment)) > previous:
                 return name
-            now = max(now, _name_time(previous)) + 0.001
+        return _time_name(now)
+
+
+def _time_name(moment: float) -> str:
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(moment)) + f"{int(moment * 1000) % 1000:03d}"
 
 
 def _name_time(name: str) -> float:

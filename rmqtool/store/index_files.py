@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from formats.errors import FormatError
-from formats.index import Header, chain, infer_geometry, key_hash, read_header
+from formats.index import Header, chain, infer_geometry, key_hash, read_header, slot_at
 from rmqtool.store.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, StoreLayout
 from rmqtool.store.segments import map_file
 
@@ -38,13 +38,13 @@ def open_index(layout: StoreLayout) -> Iterator[IndexView | BadIndex]:
         except FormatError as err:
             yield BadIndex(path, str(err))
             continue
-        geometry = configured or infer_geometry(view)
-        if geometry is not None:
-            yield IndexView(path, view, header, *geometry)
-        elif header.index_count <= 1:
-            yield IndexView(path, view, header, 1, 1)
-        else:
+        geometry = configured or infer_geometry(view) or ((1, 1) if header.index_count <= 1 else None)
+        if geometry is None:
             yield BadIndex(path, "its numbers of slots and entries cannot be told (see --broker-conf)")
+        elif slot_at(geometry[0]) > len(view):
+            yield BadIndex(path, f"{len(view)} bytes long: too short for {geometry[0]} hash slots")
+        else:
+            yield IndexView(path, view, header, *geometry)
 
 
 def geometry_of(layout: StoreLayout) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Build consume queues, index or checkpoint anew from the commit log alone, aside, and swap them in.
+"""Build consume queues, index or checkpoint anew from the commit log alone, aside, and swap them in; mend config files.
 
 The same builders as recovery has, fed with every message of the log from its first file on. The log must be whole:
-where it is damaged, recover cuts it and salvage goes around.
+where it is damaged, recover cuts it and salvage goes around. Config files are mended in a store in any state.
 """
 
 import os
@@ -12,7 +12,8 @@ import numpy as np
 
 from formats import checkpoint
 from formats.endings import Ending
-from rmqtool.errors import CorruptFile, Refused
+from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.dispatch import Batch, BatchBuilder, recovery_batches
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
@@ -25,7 +26,8 @@ from rmqtool.store.segments import Segment, Segments
 from rmqtool.store.transaction import Transaction, sweep, unfinished
 from rmqtool.store.version import unsupported
 
-PARTS = ("consumequeue", "index", "checkpoint")
+CONFIG = "config"
+PARTS = ("consumequeue", "index", "checkpoint", CONFIG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class RebuildReport:
     queues: int
     queueEntries: int
     indexEntries: int
+    configs: list[ConfigOutcome] = field(default_factory=list)  # of the part config alone
     warnings: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     applied: bool = False
@@ -172,13 +175,19 @@ def rebuild(
 ) -> RebuildReport:
     """Rebuild parts of a stopped store under the broker's lock; what they replace is kept.
 
+    Args:
+        parts: of :data:`PARTS`; ``config`` alone, since it goes by the queues that the others would build.
+
     Raises:
         Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
         CorruptFile: the log does not read as a whole.
+        BadValue: config together with other parts.
     """
-    if (reason := unsupported(layout)) is not None:
+    if CONFIG in parts and len(parts) > 1:
+        raise BadValue("config is mended by itself: rebuild the other parts first")
+    if CONFIG not in parts and (reason := unsupported(layout)) is not None:
         raise Refused(f"{layout.root}: {reason}")
-    if layout.aborted:
+    if CONFIG not in parts and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run rmqtool recover first")
     if dry_run:
         import tempfile
@@ -197,21 +206,31 @@ def rebuild(
 
 
 def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, *, apply: bool) -> RebuildReport:
-    run = Rebuild(layout, transaction.staging, parts)
-    run.run()
-    actions = run.prepare(transaction)
+    if CONFIG in parts:
+        doctor = ConfigDoctor(layout)
+        doctor.run()
+        actions = doctor.prepare(transaction)
+        counts = {"messages": 0, "queues": 0, "queueEntries": 0, "indexEntries": 0}
+        configs, warnings = doctor.outcomes, doctor.warnings
+    else:
+        run = Rebuild(layout, transaction.staging, parts)
+        run.run()
+        actions = run.prepare(transaction)
+        run._warn()
+        entries = sum(queue.added for queue in run.queues.values())
+        counts = {"messages": run.dispatched, "queues": len(run.queues)}
+        counts |= {"queueEntries": entries, "indexEntries": run.index.added}
+        configs, warnings = [], run.warnings
     if apply and actions:
         transaction.commit()
-    run._warn()
+    applied = apply and bool(actions)
     return RebuildReport(
         store=layout.root,
         parts=list(parts),
-        messages=run.dispatched,
-        queues=len(run.queues),
-        queueEntries=sum(queue.added for queue in run.queues.values()),
-        indexEntries=run.index.added,
-        warnings=run.warnings,
+        **counts,
+        configs=configs,
+        warnings=warnings,
         actions=actions,
-        applied=apply and bool(actions),
-        backup=transaction.path if apply and actions else None,
+        applied=applied,
+        backup=transaction.path if applied else None,
     )

@@ -5,10 +5,8 @@ physical offset is new, and behind a lost message of the same queue their queue 
 for holes. What could not be read is copied to ``lost+found`` beside the new store's log, with a manifest.
 """
 
-import json
 import os
 import shutil
-from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -20,26 +18,16 @@ from formats.message_build import append_crc, pack, verify_crc
 from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from formats.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.commit_log import CommitLog, Damage, Found
+from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.log_writer import LogWriter
+from rmqtool.store.lost_found import NAME as LOST
+from rmqtool.store.lost_found import LostFound, LostRange
 from rmqtool.store.recover import recover
+from rmqtool.store.salvage_survey import Survey, moved_words, true_files
 from rmqtool.store.segments import list_dir, read_small
 
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
-LOST = "lost+found"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostRange:
-    """Bytes of the source that hold no record although they should."""
-
-    file: str
-    at: int
-    physicalOffset: int
-    length: int
-    reason: str
-    copy: str  # where the bytes are kept, below the new store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +47,11 @@ class SalvageReport:
     store: str
     messages: int
     bytes: int
-    lostRanges: list[LostRange] = field(default_factory=list)
+    lostRanges: list[LostRange] = field(default_factory=list)  # the first thousand; the manifest has all
+    lostRangeCount: int = 0
     lostBytes: int = 0
     renumbered: list[Renumbered] = field(default_factory=list)
+    wrongOffsets: int = 0  # messages whose queue offset was damaged: they got the one that they must have had
     duplicates: int = 0  # records whose queue offset another one before them had: stale bytes come back to life
     configs: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -72,13 +62,20 @@ class SalvageReport:
 
 
 class _Queue:
-    """Numbering of one queue: what comes next, and where old numbers moved."""
+    """Numbering of one queue: what comes next, and where old numbers moved.
 
-    __slots__ = ("lost_before", "next_new", "next_old")
+    Attributes:
+        floating: offsets that were given to messages with a wrong one since the last right one.
+        lost: offsets that no message has.
+        moves: (old offset, by how much it and those after it moved down).
+    """
+
+    __slots__ = ("floating", "lost", "moves", "next_new", "next_old")
 
     def __init__(self, first: int) -> None:
         self.next_old = self.next_new = first
-        self.lost_before: list[tuple[int, int]] = []  # (old offset, offsets lost before it in all)
+        self.floating = self.lost = 0
+        self.moves: list[tuple[int, int]] = []
 
 
 class Salvage:
@@ -87,13 +84,15 @@ class Salvage:
     def __init__(self, layout: StoreLayout, target: str) -> None:
         self.layout, self.target = layout, os.path.abspath(target)
         self.log = CommitLog(layout)
+        self.log.segments, moved, passed = true_files(self.log)
+        self._survey = Survey()
         self._first = max(self.log.min_offset, 0)
         self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
         self.queues: dict[tuple[bytes, int], _Queue] = {}
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
-        self.lost: list[LostRange] = []
-        self.warnings: list[str] = []
-        self.messages = self.duplicates = 0
+        self.lost = LostFound(layout.root, os.path.join(self.target, LOST))
+        self.warnings = moved_words(moved, passed)
+        self.messages = self.duplicates = self.renumbered = 0
 
     def run(self) -> SalvageReport:
         """Do it all.
@@ -109,14 +108,15 @@ class Salvage:
         # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
         with open(os.path.join(self.target, "abort"), "wb"):
             pass
+        self._survey = Survey.of(self.layout, self.log.segments)
         for item in self.log.walk():
             if isinstance(item, Found):
                 self._take(item)
             else:
-                self._keep(item)
+                self.lost.damage(item)
         self.writer.close()
         configs = self._copy_configs()
-        self._write_manifest()
+        self.lost.close()
         recover(StoreLayout(self.target, self.layout.conf), fix_delay_times=True, backup=self._scratch())
         shutil.rmtree(self._scratch(), ignore_errors=True)
         with suppress(OSError):  # something was lost, and found
@@ -126,14 +126,16 @@ class Salvage:
             store=self.target,
             messages=self.messages,
             bytes=self.writer.position - self._first,
-            lostRanges=self.lost,
-            lostBytes=sum(one.length for one in self.lost),
+            lostRanges=self.lost.ranges,
+            lostRangeCount=self.lost.count,
+            lostBytes=self.lost.bytes,
             renumbered=[
-                Renumbered(topic=topic.decode("utf-8", "replace"), queueId=queue_id, lost=queue.lost_before[-1][1])
+                Renumbered(topic=topic.decode("utf-8", "replace"), queueId=queue_id, lost=queue.lost)
                 for (topic, queue_id), queue in sorted(self.queues.items())
-                if queue.lost_before
+                if queue.lost
             ],
             duplicates=self.duplicates,
+            wrongOffsets=self.renumbered,
             configs=configs,
             warnings=self.warnings,
         )
@@ -153,14 +155,14 @@ class Salvage:
         transaction = record.sys_flag & TRANSACTION_MASK
         queue_offset = record.queue_offset
         if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):
-            number = self._number(record)
+            number = self._number(found)
             if number is None:
                 self.duplicates += 1
-                self._keep_bytes(found.file.path, found.at, found.physical_offset, record.total_size, "repeated record")
+                self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, "repeated record")
                 return
             queue_offset = number
         physical = self.writer.reserve(record.total_size)
-        if record.topic == HALF_TOPIC:
+        if record.topic == HALF_TOPIC and physical != found.physical_offset:
             self.halves[found.physical_offset] = physical
         prepared = record.prepared_transaction_offset
         moved = record._replace(
@@ -171,42 +173,29 @@ class Salvage:
         self.writer.append(_packed(record, moved))
         self.messages += 1
 
-    def _number(self, record: Record) -> int | None:
+    def _number(self, found: Found) -> int | None:
         """The queue offset that a record has in the new store; None for one that was there already."""
+        record, span = found.record, _span(found.record)
         key = (record.topic, record.queue_id)
         queue = self.queues.get(key)
         if queue is None:
             # A log whose head has expired has queues that begin above 0. In one that begins at 0 they must not: the
             # broker takes the filler entries in front of such a queue for messages at offset 0.
-            queue = self.queues[key] = _Queue(max(record.queue_offset, 0) if self._first else 0)
-        missing = record.queue_offset - queue.next_old
-        if missing < 0:
-            return None
-        if missing:
-            before = queue.lost_before[-1][1] if queue.lost_before else 0
-            queue.lost_before.append((record.queue_offset, before + missing))
+            queue = self.queues[key] = _Queue(self._survey.begin(record.topic.decode("utf-8", "replace"), key[1]))
         number = queue.next_new
-        queue.next_new += _span(record)
-        queue.next_old = record.queue_offset + _span(record)
+        if found.physical_offset in self._survey.wrong:
+            self.renumbered += 1
+            queue.floating += span
+        elif record.queue_offset < queue.next_old:
+            return None
+        else:
+            queue.lost += max(record.queue_offset - queue.next_old - queue.floating, 0)
+            down = record.queue_offset - number
+            if down != (queue.moves[-1][1] if queue.moves else 0):
+                queue.moves.append((record.queue_offset, down))
+            queue.next_old, queue.floating = record.queue_offset + span, 0
+        queue.next_new += span
         return number
-
-    def _keep(self, damage: Damage) -> None:
-        self._keep_bytes(damage.path, damage.at, damage.physical_offset, damage.length, damage.reason)
-
-    def _keep_bytes(self, path: str, at: int, physical_offset: int, length: int, reason: str) -> None:
-        """Copy what is not a record into lost+found, a named file for each range."""
-        name = os.path.join(LOST, f"{physical_offset:020d}-{length}")
-        target = os.path.join(self.target, name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(path, "rb") as source, open(target, "wb") as out:
-            source.seek(at)
-            left = length
-            while left and (part := source.read(min(left, 1 << 20))):
-                out.write(part)
-                left -= len(part)
-        self.lost.append(
-            LostRange(file=path, at=at, physicalOffset=physical_offset, length=length, reason=reason, copy=name)
-        )
 
     def _copy_configs(self) -> list[str]:
         """Config files, each from the generation that can be read; consumer offsets follow their moved queues."""
@@ -249,29 +238,11 @@ class Salvage:
         moved = table
         for entry in table.entries():
             queue = self.queues.get((entry.topic.encode("utf-8", "surrogateescape"), entry.queue_id))
-            lost = 0
-            for old, total in queue.lost_before if queue else ():
-                if entry.offset >= old:
-                    lost = total
-            if lost:
-                moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - lost)
+            moves = [down for old, down in (queue.moves if queue else ()) if entry.offset >= old]
+            if moves and moves[-1]:
+                moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - moves[-1])
         engine = "5.3" if b'"dataVersion"' in data else "4.9"
         return data if moved is table else moved.build(engine=engine)
-
-    def _write_manifest(self) -> None:
-        if not self.lost:
-            return
-        path = os.path.join(self.target, LOST, "manifest.json")
-        reasons = Counter(one.reason for one in self.lost)
-        manifest = {
-            "source": self.layout.root,
-            "ranges": [asdict(one) for one in self.lost],
-            "reasons": dict(reasons.most_common(100)),
-        }
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _span(record: Record) -> int:

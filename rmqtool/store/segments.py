@@ -3,16 +3,18 @@
 Nothing is opened until it is read, and everything is opened read-only: looking at a store must not change it.
 """
 
+import errno
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
 
 EMPTY = memoryview(b"")
+_TOO_FAR = 2**63 - 2**40
 
 
 class Segment:
@@ -74,7 +76,36 @@ def map_file(path: str) -> mmap.mmap | bytes:
         os.close(fd)
 
 
-def list_dir(path: str) -> list[os.DirEntry[str]]:
+class Entry:
+    """A name in a directory; a link that leads in a circle is neither file nor directory, as one that leads nowhere."""
+
+    __slots__ = ("_entry", "name", "path")
+
+    def __init__(self, entry: os.DirEntry[str]) -> None:
+        self.name, self.path, self._entry = entry.name, entry.path, entry
+
+    def is_file(self) -> bool:
+        """Whether it is a regular file, or a link to one."""
+        return self._ask(self._entry.is_file)
+
+    def is_dir(self) -> bool:
+        """Whether it is a directory, or a link to one."""
+        return self._ask(self._entry.is_dir)
+
+    def stat(self) -> os.stat_result:
+        """Of what a link leads to."""
+        return self._entry.stat()
+
+    def _ask(self, question: Callable[[], bool]) -> bool:
+        try:
+            return question()
+        except OSError as err:
+            if err.errno == errno.ELOOP:
+                return False
+            raise UnreadableStore(f"{self.path}: {os.strerror(err.errno or 0)}") from err
+
+
+def list_dir(path: str) -> list[Entry]:
     """Directory entries sorted by name; none when the directory is missing.
 
     Raises:
@@ -82,7 +113,7 @@ def list_dir(path: str) -> list[os.DirEntry[str]]:
     """
     try:
         with os.scandir(path) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            return sorted(map(Entry, entries), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
     except OSError as err:
@@ -90,8 +121,12 @@ def list_dir(path: str) -> list[os.DirEntry[str]]:
 
 
 def offset_name(name: str) -> int | None:
-    """The offset that a file name says, or None for a foreign file. Java takes any decimal digits, non-Latin too."""
-    return int(name) if name.isdecimal() and len(name) <= 20 else None
+    """The offset that a file name says, or None for a foreign file. Java takes any decimal digits, non-Latin too.
+
+    No file can begin so near the last offset of a ``long`` that its end would lie beyond.
+    """
+    offset = int(name) if name.isdecimal() and len(name) <= 20 else _TOO_FAR
+    return offset if offset < _TOO_FAR else None
 
 
 def name_of(offset: int) -> str:

@@ -2,7 +2,7 @@
 
 from formats.endings import Ending
 from formats.message import End
-from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.store.dispatch import BatchBuilder, checked, reput_batches
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recovery import Recovery, Stage
@@ -27,13 +27,14 @@ class Truncate(Recovery):
 
         Raises:
             Refused: the store was not stopped cleanly.
+            UnreadableStore: there is no log.
             BadValue: no message begins there.
             CorruptFile: the log does not read that far.
         """
         if self.aborted:
             raise Refused(f"{self.layout.root}: was not stopped cleanly: run rmqtool recover first")
         if not self.files:
-            raise BadValue(f"{self._cut}: there is no commit log")
+            raise UnreadableStore(f"{self.layout.root}: no commit log in it")
         super().run()
 
     def _recover_log(self, known: int) -> None:

@@ -1,13 +1,16 @@
 """The output directory: what is refused, what is replaced, and what survives a failure."""
 
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqtool.analytics import output
-from rmqtool.analytics.output import MANIFEST, SUCCESS, OutputDir, is_output
-from rmqtool.errors import Refused
+from rmqtool.analytics.files import Folder
+from rmqtool.analytics.output import MANIFEST, SUCCESS, Output, is_output, manifest_of, open_output
+from rmqtool.errors import BadValue, Refused
 
 
 def fill(folder: Path, name: str = "part-0.parquet", text: str = "old") -> Path:
@@ -17,18 +20,21 @@ def fill(folder: Path, name: str = "part-0.parquet", text: str = "old") -> Path:
     return folder
 
 
-def put(target: OutputDir, text: str = "new") -> None:
-    target.create()
-    Path(target.staging, "day=2").mkdir()
-    Path(target.staging, "day=2", "part-1.parquet").write_text(text)
-    Path(target.staging, MANIFEST).write_text("{}")
-    Path(target.staging, SUCCESS).touch()
+def put(target: Output, text: str = "new", name: str = "part-1") -> dict[str, Any]:
+    """Write a file as tasks do; returns what is to be said of it."""
+    assert not target.begin(RUN)
+    staging = Path(target.staging.path)
+    (staging / "day=2").mkdir()
+    (staging / "day=2" / f"{name}.parquet").write_text(text)
+    target.keep_only([f"day=2/{name}.parquet"])
+    return {"files": [{"path": f"day=2/{name}.parquet"}]}
 
 
 def tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+RUN = {"run": 1}
 NEW = [SUCCESS, MANIFEST, "day=2/part-1.parquet"]
 
 
@@ -38,42 +44,41 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "parent" / "out"
     path.mkdir(parents=True)
     if request.param == "inside":
-        monkeypatch.setattr(os.path, "ismount", lambda name: name == str(path))
+        monkeypatch.setattr(os.path, "ismount", lambda name: os.path.basename(name) == "out")
     return path
 
 
 def test_nothing_shows_before_it_is_published(place: Path) -> None:
-    target = OutputDir(str(place), [])
-    put(target)
+    target = open_output(str(place), [])
+    manifest = put(target)
     assert [path for path in place.iterdir() if not path.name.startswith("_")] == []
-    target.publish()
+    target.publish(manifest)
     target.discard()
     assert tree(place) == sorted(NEW)
     assert os.listdir(place.parent) == ["out"]
 
 
 def test_discard_takes_everything_back(place: Path) -> None:
-    target = OutputDir(str(place), [])
+    target = open_output(str(place), [])
     put(target)
     target.discard()
     assert tree(place.parent) == []
 
 
 def test_a_missing_directory_is_made_with_its_parents(tmp_path: Path) -> None:
-    target = OutputDir(str(tmp_path / "a" / "b" / "out"), [])
-    put(target)
-    target.publish()
+    target = open_output(str(tmp_path / "a" / "b" / "out"), [])
+    target.publish(put(target))
     assert tree(tmp_path / "a" / "b" / "out") == sorted(NEW)
 
 
 def test_an_older_output_is_replaced_when_told_so(place: Path) -> None:
     fill(place)
     with pytest.raises(Refused, match="not empty"):
-        OutputDir(str(place), [])
-    target = OutputDir(str(place), [], overwrite=True)
-    put(target)
+        open_output(str(place), [])
+    target = open_output(str(place), [], overwrite=True)
+    manifest = put(target)
     assert "day=1/part-0.parquet" in tree(place)
-    target.publish()
+    target.publish(manifest)
     assert tree(place) == sorted(NEW)
     assert os.listdir(place.parent) == ["out"]
 
@@ -81,32 +86,130 @@ def test_an_older_output_is_replaced_when_told_so(place: Path) -> None:
 def test_an_older_output_survives_a_failed_run(place: Path) -> None:
     fill(place)
     before = tree(place)
-    target = OutputDir(str(place), [], overwrite=True)
+    target = open_output(str(place), [], overwrite=True)
     put(target)
     target.discard()
     assert tree(place) == before
 
 
-def test_an_older_output_survives_a_failed_swap(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(place)
+def test_an_older_output_survives_a_failed_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = fill(tmp_path / "parent" / "out")
     before = tree(place)
-    target = OutputDir(str(place), [], overwrite=True)
-    put(target)
+    target = open_output(str(place), [], overwrite=True)
+    manifest = put(target)
     rename = os.rename
 
     def failing(source: str, to: str) -> None:
         # the new output's last step
-        if source in (target.staging, os.path.join(target.staging, SUCCESS)) and not os.path.exists(to):
+        if source == target.staging.path and not os.path.exists(to):
             raise OSError(28, "No space left on device")
         rename(source, to)
 
     monkeypatch.setattr(output.os, "rename", failing)
     with pytest.raises(Refused, match="No space left"):
-        target.publish()
+        target.publish(manifest)
     monkeypatch.undo()
     target.discard()
     assert tree(place) == before
     assert os.listdir(place.parent) == ["out"]
+
+
+class Killed(BaseException):
+    """What a test ends a run by."""
+
+
+STEPS = ("move", "write", "delete", "delete_dir")
+
+
+def publish_killed_at(target: Output, manifest: dict[str, Any], step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Publish, with the process killed before a step of it; returns whether it was."""
+    left = step
+
+    def killing(real: Any) -> Any:
+        def run(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return real(*args, **options)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(Folder, name, killing(getattr(Folder, name)))
+        for name in ("rename", "rmdir"):
+            patch.setattr(output.os, name, killing(getattr(os, name)))
+        patch.setattr(output.shutil, "rmtree", killing(shutil.rmtree))
+        try:
+            target.publish(manifest)
+        except Killed:
+            target.leave()
+            return True
+    return False
+
+
+@pytest.mark.parametrize("grow", [False, True])
+def test_killed_anywhere_it_is_the_old_or_the_new_output(
+    grow: bool, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = "day=2/part-1.parquet"
+    new = sorted([*NEW, "day=1/part-0.parquet"] if grow else NEW)
+    for step in range(60):
+        out = place.parent / str(step) / "out"
+        old = tree(fill(out))
+        target = open_output(str(out), [], overwrite=not grow, grow=grow)
+        killed = publish_killed_at(target, put(target), step, monkeypatch)
+        seen = tree(out) if out.exists() else []
+        if SUCCESS in seen:  # what looks whole is whole
+            assert [name for name in seen if name.endswith(".parquet") and not name.startswith("_")] in (
+                [name for name in old if name.endswith(".parquet")],
+                [name for name in new if name.endswith(".parquet")],
+            )
+        again = open_output(str(out), [], overwrite=not grow, grow=grow)
+        resumed = again.begin(RUN)
+        kept = [name for name in tree(out) if not name.startswith("_rmqtool-")]
+        assert kept in (old, new)
+        if resumed:
+            assert kept == old
+            assert (Path(again.staging.path) / file).exists()
+            again.keep_only([file])
+            again.publish({"files": [{"path": file}]})
+            assert tree(out) == new
+        again.discard()
+        again.leave()
+        assert os.listdir(out.parent) == ["out"]
+        if not killed:
+            assert kept == new
+            assert manifest_of(str(out)) == {"files": [{"path": file}]}
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_two_runs_do_not_share_a_place(place: Path) -> None:
+    target = open_output(str(place), [])
+    put(target)
+    other = open_output(str(place), [])
+    with pytest.raises(Refused, match="another dump is being written"):
+        other.begin(RUN)
+    other.discard()
+    target.leave()
+    assert other.begin(RUN)
+    assert (Path(other.staging.path) / "day=2" / "part-1.parquet").exists()
+    other.leave()
+    assert not open_output(str(place), []).begin({"run": 2})
+    assert list(Path(other.staging.path).rglob("*.parquet")) == []
+
+
+def test_a_uri_of_this_machine_is_a_path(tmp_path: Path) -> None:
+    target = open_output(f"file://{tmp_path}/out", [])
+    target.publish(put(target))
+    assert tree(tmp_path / "out") == sorted(NEW)
+    with pytest.raises(Refused, match="must not lie in the store"):
+        open_output(f"file://{tmp_path}/out/x", [str(tmp_path)])
+    for bad in ("nosuch://host/path", f"{tmp_path}/\udcff", "file:///x\0"):
+        with pytest.raises(BadValue):
+            open_output(bad, [])
 
 
 def test_the_store_is_never_written_to(tmp_path: Path) -> None:
@@ -116,10 +219,10 @@ def test_the_store_is_never_written_to(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(store)
     for bad in (store, store / "out", tmp_path / "link" / "x" / "y", log / "out"):
         with pytest.raises(Refused, match="must not lie in the store"):
-            OutputDir(str(bad), [str(store), str(log)], overwrite=True)
+            open_output(str(bad), [str(store), str(log)], overwrite=True)
     with pytest.raises(Refused, match="lies in it"):
-        OutputDir(str(tmp_path / "data"), [str(store), str(log)], overwrite=True)
-    OutputDir(str(tmp_path / "data" / "store2"), [str(store)])
+        open_output(str(tmp_path / "data"), [str(store), str(log)], overwrite=True)
+    open_output(str(tmp_path / "data" / "store2"), [str(store)])
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "commitlog/0", ".bashrc", "day=1/x.csv", "src/a.parquet"])
@@ -128,7 +231,7 @@ def test_only_an_output_is_replaced(foreign: str, tmp_path: Path) -> None:
     (place / foreign).parent.mkdir(exist_ok=True)
     (place / foreign).touch()
     with pytest.raises(Refused, match="other things"):
-        OutputDir(str(place), [], overwrite=True)
+        open_output(str(place), [], overwrite=True)
 
 
 def test_what_counts_as_an_output(tmp_path: Path) -> None:
@@ -146,23 +249,25 @@ def test_what_counts_as_an_output(tmp_path: Path) -> None:
 def test_home_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(fill(tmp_path / "home")))
     with pytest.raises(Refused, match="other things"):
-        OutputDir(str(tmp_path / "home"), [], overwrite=True)
+        open_output(str(tmp_path / "home"), [], overwrite=True)
 
 
 def test_a_file_is_no_place(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("x")
     with pytest.raises(Refused, match="Not a directory"):
-        OutputDir(str(tmp_path / "out"), [], overwrite=True)
+        open_output(str(tmp_path / "out"), [], overwrite=True)
     with pytest.raises(Refused):
-        OutputDir(str(tmp_path / "out" / "deeper"), []).create()
+        open_output(str(tmp_path / "out" / "deeper"), []).begin(RUN)
 
 
 def test_leftovers_of_a_failed_task_do_not_stay(tmp_path: Path) -> None:
-    target = OutputDir(str(tmp_path / "out"), [])
-    put(target)
-    Path(target.staging, "day=3").mkdir()
-    Path(target.staging, "day=3", "part-1-0001.parquet").touch()
-    Path(target.staging, "_123.parquet").touch()
+    target = open_output(str(tmp_path / "out"), [])
+    manifest = put(target)
+    staging = Path(target.staging.path)
+    (staging / "day=3").mkdir()
+    (staging / "day=3" / "part-1-0001.parquet").touch()
+    (staging / "_123.parquet").touch()
     target.keep_only(["day=2/part-1.parquet"])
-    assert tree(Path(target.staging)) == ["day=2/part-1.parquet"]
-    assert not Path(target.staging, "day=3").exists()
+    assert tree(staging) == ["_run.json", "day=2/part-1.parquet"]
+    target.publish(manifest)
+    assert not (tmp_path / "out" / "day=3").exists()

@@ -8,10 +8,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.analytics.arrow import Choice, Tally, batches
+from rmqtool.analytics.arrow import batches
+from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.files import Folder
 from rmqtool.analytics.parquet import CODECS, PartWriter, by_partition, segment
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.splits import plan
+from rmqtool.analytics.tally import Tally
 from rmqtool.store.commit_log import CommitLog
 from tests.analytics.helpers import log_of, rows_of, store_of
 
@@ -77,7 +80,7 @@ def test_labels_fit_a_file_name(value: str) -> None:
 def test_files_show_when_they_are_complete(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    writer = PartWriter(str(out), "part-00007", "run.zstd", ("topic",), row_group_bytes=1)
+    writer = PartWriter(Folder(str(out)), "part-00007", "run.zstd", ("topic",), row_group_bytes=1)
     writer.write(batch_of(tmp_path, TOPICS))
     assert visible(out) == []
     parts = writer.close()
@@ -91,7 +94,7 @@ def test_files_show_when_they_are_complete(tmp_path: Path) -> None:
 def test_discard_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    writer = PartWriter(str(out), "part", "run", row_group_bytes=1)
+    writer = PartWriter(Folder(str(out)), "part", "run", row_group_bytes=1)
     writer.write(batch_of(tmp_path, TOPICS))
     writer.discard()
     assert [path for path in out.rglob("*") if path.is_file()] == []
@@ -101,7 +104,7 @@ def test_few_files_are_open_at_once(tmp_path: Path) -> None:
     topics = [f"T{number % 9}" for number in range(90)]
     out = tmp_path / "out"
     out.mkdir()
-    writer = PartWriter(str(out), "part", "run", ("topic",), row_group_bytes=1, max_open=4)
+    writer = PartWriter(Folder(str(out)), "part", "run", ("topic",), row_group_bytes=1, max_open=4)
     batch = batch_of(tmp_path, topics)
     for at in range(0, 90, 30):
         writer.write(batch.slice(at, 30))
@@ -114,7 +117,7 @@ def test_few_files_are_open_at_once(tmp_path: Path) -> None:
 def test_rows_wait_for_a_row_group(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    writer = PartWriter(str(out), "part", "run", ("topic",))
+    writer = PartWriter(Folder(str(out)), "part", "run", ("topic",))
     batch = batch_of(tmp_path, TOPICS)
     for _time in range(20):
         writer.write(batch)
@@ -126,7 +129,7 @@ def test_rows_wait_for_a_row_group(tmp_path: Path) -> None:
 def test_two_topics_with_one_directory_do_not_overwrite_each_other(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    writer = PartWriter(str(out), "part", "run", ("topic",))
+    writer = PartWriter(Folder(str(out)), "part", "run", ("topic",))
     batch = batch_of(tmp_path, ["__HIVE_DEFAULT_PARTITION__", "x"])
     empty = batch.set_column(0, MESSAGE_SCHEMA.field("topic"), pa.array(["", ""]))
     for rows in (batch, empty):
@@ -139,7 +142,7 @@ def test_two_topics_with_one_directory_do_not_overwrite_each_other(tmp_path: Pat
 def test_codecs_and_encodings(codec: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    writer = PartWriter(str(out), "part", "run", codec=codec)
+    writer = PartWriter(Folder(str(out)), "part", "run", codec=codec)
     writer.write(batch_of(tmp_path, TOPICS))
     (part,) = writer.close()
     file = pq.ParquetFile(out / part.path)
@@ -153,7 +156,7 @@ def test_codecs_and_encodings(codec: str, tmp_path: Path) -> None:
 
 
 def test_an_empty_file_has_the_schema(tmp_path: Path) -> None:
-    writer = PartWriter(str(tmp_path), "part-00000", "run", ("topic", "day"))
+    writer = PartWriter(Folder(str(tmp_path)), "part-00000", "run", ("topic", "day"))
     writer.empty_file()
     (part,) = writer.close()
     assert part.path == "part-00000-run.parquet"

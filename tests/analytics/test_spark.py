@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqtool.analytics.archive import archive_of, remove_archives
+from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.dump import dump_to_parquet
+from rmqtool.analytics.java import find_java
 from rmqtool.analytics.jvm import Jvm, environment, reason_line
 from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.analytics.session import failure, spark_context
+from rmqtool.analytics.where import Where
 from rmqtool.errors import BadValue, MissingRuntime, RmqError
 from rmqtool.store.commit_log import CommitLog, Damage, Found
 from rmqtool.store.layout import StoreLayout
@@ -124,6 +128,40 @@ def test_hostile_times_do_not_stop_spark(spark: "SparkSession", tmp_path: Path) 
     assert spark.read.parquet(str(tmp_path / "2")).count() == len(rows_of(tmp_path / "2")) == report.rows == 1
 
 
+@pytest.mark.parametrize(
+    ("where", "narrow"),
+    [
+        ("topic = 'Orders' and queueId in (1, 2)", Choice(topics=("Orders",), queues=(1, 2))),
+        ("length(body) > 20 or tags is null", Choice()),
+        ("properties['region'] = 'r1' and 3000 <= physicalOffset and physicalOffset < 90000",
+         Choice(start=3000, stop=90000)),
+        ("storeTimestamp > timestamp'2026-11-20 20:34:44.6111Z' and topic in ('Orders', 'Delayed')",
+         Choice(since=1795206884611, topics=("Orders", "Delayed"))),
+        ("queueId = 3 and length(topic) < 0", Choice(queues=(3,))),
+    ],
+)  # fmt: skip
+def test_a_condition_in_sql(
+    where: str, narrow: Choice, spark: "SparkSession", golden: Unpacked, tmp_path: Path
+) -> None:
+    layout = StoreLayout(str(golden("broker")))
+    assert Where(spark, where).narrowed(Choice()) == narrow
+    dump(layout, tmp_path / "all")
+    report = dump(layout, tmp_path / "some", where=where, split_bytes=20_000, partition_by=("topic",))
+    expected = spark.read.parquet(str(tmp_path / "all")).where(where).select("physicalOffset").collect()
+    found = [row["physicalOffset"] for row in rows_of(tmp_path / "some")]
+    assert found == sorted(row[0] for row in expected)
+    assert report.rows == len(found) < 609
+    assert bool(found) == ("length(topic)" not in where)
+
+
+@pytest.mark.parametrize("where", ["nosuch = 1", "topic =", "sum(queueId) > 3", "physicalOffset"])
+def test_what_is_no_condition(where: str, spark: "SparkSession", tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="no condition") as caught:
+        dump(store_of(tmp_path, log_of(["A"])), tmp_path / "out", where=where)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_overwriting(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     out = tmp_path / "out"
     dump(store_of(tmp_path, log_of(["A"])), out)
@@ -135,7 +173,6 @@ def test_a_failed_task_is_one_line_and_leaves_nothing(spark: "SparkSession", tmp
     layout = store_of(tmp_path, *(log_of(["A"], base=0) for _file in range(3)))
     log = CommitLog(layout)
     log.segments.files[1].path = str(tmp_path / "gone")
-    from rmqtool.analytics.arrow import Choice
     from rmqtool.analytics.splits import plan
     from rmqtool.analytics.tasks import Job, run_splits
 
@@ -281,6 +318,41 @@ def test_a_spark_home_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(MissingRuntime, match="spark-submit: No such file"):
         Jvm({"SPARK_HOME": str(tmp_path)}, [], str(work))
     assert not work.exists()
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_workers_have_compiled_code_when_it_is_wanted(preload: bool) -> None:
+    script = (
+        "from rmqtool.analytics.session import spark_context\n"
+        f"with spark_context('local[1]', preload={preload}) as context:\n"
+        "    look = lambda _: 'formats.kernel_arrow' in __import__('sys').modules\n"
+        "    print(context.parallelize([0], 1).map(look).collect())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == (f"[{preload}]\n", "")
+
+
+@pytest.mark.slow
+def test_a_warm_up_is_used(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = "from rmqtool.analytics.archive import warm_up; print(warm_up().archive)"
+    call = [sys.executable, "-W", "error", "-c", script]
+    made = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+    assert made == archive_of(find_java())
+    assert os.path.getsize(made) > 50 << 20
+    assert (os.stat(made).st_mode & 0o777, os.listdir(os.path.dirname(made))) == (0o600, [os.path.basename(made)])
+    script = (
+        "from pathlib import Path; from rmqtool.analytics.session import spark_context\n"
+        "with spark_context('local[1]') as context:\n"
+        "    pid = context._jvm.java.lang.ProcessHandle.current().pid()\n"
+        "    print(Path(f'/proc/{pid}/maps').read_text())"
+    )
+    call = [sys.executable, "-c", script]
+    assert made in subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    Path(made).write_bytes(b"what no Java has made")
+    assert made not in subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert remove_archives() == [made]
+    assert not os.path.exists(made)
 
 
 def test_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:

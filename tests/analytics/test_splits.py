@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from formats.message_build import build_blank
-from rmqtool.analytics.arrow import Choice, Tally, batches
+from rmqtool.analytics.arrow import batches
+from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.splits import Split, plan, repairs
+from rmqtool.analytics.tally import Tally
 from rmqtool.store.commit_log import CommitLog, Damage, next_record, walk_file
 from rmqtool.store.layout import StoreLayout
 from tests.analytics.helpers import log_of, record, store_of

@@ -7,7 +7,7 @@ import pytest
 from formats.message import Record, read
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan
-from tests.bench import append, lookup, recover, scan
+from tests.bench import append, dump, lookup, recover, scan
 from tests.bench.make_log import BLOCK, write_log
 
 
@@ -63,3 +63,19 @@ def test_the_append_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_the_lookup_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lookup.report(tmp_path, 2000, 100, 2)) == 2
     assert "best" in capsys.readouterr().out
+
+
+def test_the_dump_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    messages = write_log(store / "commitlog", body=128, file_size=1 << 20, files=1)
+    assert dump.run("writer", store, messages)["rows"] == messages
+    content = (store / "commitlog" / f"{0:020d}").read_bytes()
+    assert sum(1 for _message in dump.messages_in(content)) == messages
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_dump_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = dump.report(tmp_path, 128, 1 << 20, 1, 1 << 20)
+    assert {way: len(each) for way, each in figures.items()} == {"dump": 1, "writer": 1, "udf": 1}
+    assert "times as long" in capsys.readouterr().out

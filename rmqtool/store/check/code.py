@@ -13,7 +13,7 @@ REBUILD = (
 )
 REINDEX = "move checkpoint away, create an empty file abort, then: rmqtool recover STORE"
 CUT = "rmqtool salvage STORE NEWSTORE keeps what lies behind; rmqtool recover STORE cuts here, as a broker does"
-STOP_AND_EDIT = "stop the broker and correct the file by hand"
+MEND = "rmqtool rebuild STORE config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

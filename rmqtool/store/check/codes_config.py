@@ -1,6 +1,6 @@
 """Codes of config files and of the offsets in them."""
 
-from rmqtool.store.check.code import ERROR, INFO, STOP_AND_EDIT, WARNING, kind
+from rmqtool.store.check.code import ERROR, INFO, MEND, WARNING, kind
 
 ALL = (
     kind(
@@ -11,7 +11,7 @@ ALL = (
         "Power cut or full disk while it was written; edited by hand.",
         "It reads the .bak, the generation before. Where that is broken too it does not start; where there is none it "
         "starts with an empty table.",
-        "where the .bak is good: copy it over the file; else " + STOP_AND_EDIT,
+        MEND,
     ),
     kind(
         "config-bak-broken",
@@ -29,7 +29,7 @@ ALL = (
         "Between deleting the old file and renaming the new one there is a moment without any.",
         "Killed in that moment.",
         "It reads the .bak.",
-        "copy the .bak over the missing file",
+        MEND,
     ),
     kind(
         "config-tmp",
@@ -47,7 +47,7 @@ ALL = (
         "Its queues hold messages, but no configuration names it.",
         "topics.json was lost or is older than the messages; the topic was deleted.",
         "Clients find no route to it; 5.x deletes its queues after a while.",
-        "create the topic anew (mqadmin updateTopic) once the broker runs",
+        MEND + " while the broker is stopped, or mqadmin updateTopic once it runs",
     ),
     kind(
         "queue-unread",
@@ -74,7 +74,7 @@ ALL = (
         "The group says it has consumed messages that the queue does not have.",
         "The log or queue lost its tail; consumerOffset.json is of another copy of the store.",
         "The group gets nothing until the queue has grown up to it, or is set back to the queue's end or beginning.",
-        "reset the group's offset (mqadmin resetOffsetByTime) once the broker runs",
+        MEND + " while the broker is stopped, or mqadmin resetOffsetByTime once it runs",
     ),
     kind(
         "offset-expired",
@@ -92,7 +92,7 @@ ALL = (
         "delayOffset.json says that messages were delivered which the queue does not have.",
         "The log lost its tail after a crash; delayOffset.json is of another copy of the store.",
         "New delayed messages of this level are not delivered until the queue has grown up to the offset.",
-        STOP_AND_EDIT + ": config/delayOffset.json",
+        MEND,
     ),
     kind(
         "delay-offset-lost",
@@ -101,6 +101,6 @@ ALL = (
         "delayOffset.json does not say how far the level was delivered.",
         "The file was lost, or the broker was killed before it was first written.",
         "All delayed messages of this level that are still in the queue are delivered again.",
-        STOP_AND_EDIT + ": config/delayOffset.json",
+        MEND,
     ),
 )

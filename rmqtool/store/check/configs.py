@@ -89,12 +89,12 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
             found.add("config-missing", _path(name), actual=bak)
         return before
     if before is not None:
-        bak, fix = "the broker starts with the .bak, the generation before", f"copy {name}.bak over {name}"
+        bak = "the broker starts with the .bak, the generation before"
     elif bak_why:
-        bak, fix = f"the broker does not start: the .bak is broken too ({bak_why})", "correct one of both by hand"
+        bak = f"the broker does not start: the .bak is broken too ({bak_why})"
     else:
-        bak, fix = "the broker starts with an empty table: there is no .bak", "correct the file by hand"
-    found.add("config-broken", _path(name), offset=at, actual=why, consequence=bak, fix=fix)
+        bak = "the broker starts with an empty table: there is no .bak"
+    found.add("config-broken", _path(name), offset=at, actual=why, consequence=bak)
     return before
 
 
@@ -156,10 +156,9 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
                 expected=f"level {level}: at most {end}",
                 actual=offset,
             )
-    # an offset is written when the first message is delivered; a hash in place of a time is small
-    latest = (ctx.last_timestamp or 0) - _LATE
+    # an offset is written when the first message is delivered
     for level, due in sorted(ctx.first_due.items()):
-        if 2**31 <= due < latest and level not in delays.offsets:
+        if is_overdue(ctx, due) and level not in delays.offsets:
             ctx.found.add(
                 "delay-offset-lost",
                 name,
@@ -168,3 +167,8 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
                 expected=f"an offset of level {level}, whose first message was due at {due}",
                 actual="none",
             )
+
+
+def is_overdue(ctx: Context, due: int, late: int = _LATE) -> bool:
+    """Whether a message was due so many ms before the end of the log; a tag hash in place of a time is small."""
+    return 2**31 <= due < (ctx.last_timestamp or 0) - late

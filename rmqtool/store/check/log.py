@@ -23,12 +23,14 @@ class Stretch(NamedTuple):
     """Consecutive records, and what the checks across files need to know of them.
 
     Attributes:
+        file: that they lie in.
         batch: what dispatch would make of them.
         position: where each record really lies, whatever it says of itself; int64, ascending.
         inner: positions of inner batches, which have an entry of another kind.
         epoch: changes where damage or a gap lies between this stretch and the one before it.
     """
 
+    file: Segment
     batch: Batch
     position: Column
     inner: Column
@@ -247,7 +249,7 @@ class LogCheck:
     def _give(self, file: Segment, start: int, batch: Batch, inner: list[Column]) -> int:
         ends = start + np.cumsum(batch.size)
         position = file.base + ends - batch.size
-        self._take(Stretch(batch, position, np.concatenate(inner) if inner else position[:0], self._epoch))
+        self._take(Stretch(file, batch, position, np.concatenate(inner) if inner else position[:0], self._epoch))
         del inner[:-1]  # the last part may lie in the next batch too
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])

@@ -34,7 +34,7 @@ from rmqtool.store.check.queue_state import (
 )
 from rmqtool.store.check.tags import TagCheck
 from rmqtool.store.layout import UNIT, is_path_name
-from rmqtool.store.segments import Segments
+from rmqtool.store.segments import Segment, Segments
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -86,7 +86,7 @@ class QueueCheck:
             queue = self._queue(batch.topics[int(batch.topic[first])], int(batch.queue_id[first]), len(rows))
             if queue is None:
                 continue
-            self._ordinals(queue, batch.queue_offset[rows], position[rows], stretch.epoch)
+            self._ordinals(queue, stretch.file, batch.queue_offset[rows], position[rows], stretch.epoch)
             columns = (batch.queue_offset, batch.size, batch.tags_code, batch.store_timestamp)
             self._compare(queue, position[rows], *(column[rows] for column in columns))
         if batch.light:
@@ -107,7 +107,7 @@ class QueueCheck:
             columns = (batch.size, batch.tags_code, batch.store_timestamp)
             self._compare(queue, stretch.position[rows], ordinals, *(column[rows] for column in columns))
 
-    def _ordinals(self, queue: QueueState, ordinals: Column, position: Column, epoch: int) -> None:
+    def _ordinals(self, queue: QueueState, file: Segment, ordinals: Column, position: Column, epoch: int) -> None:
         """Queue offsets must count up by one; where damage lies between, only up."""
         expected = np.empty_like(ordinals)
         expected[1:] = ordinals[:-1] + 1
@@ -121,21 +121,23 @@ class QueueCheck:
             ("log-ordinal-repeat", wrong[ordinals[wrong] < expected[wrong]]),
         ):
             if len(rows):
-                self._tell_ordinals(code, queue, rows, ordinals, expected, position)
+                self._tell_ordinals(code, queue, file, rows, ordinals, expected, position)
         queue.next_ordinal, queue.epoch = int(ordinals[-1]) + 1, epoch
 
     def _tell_ordinals(
-        self, code: str, queue: QueueState, rows: Column, ordinals: Column, expected: Column, position: Column
+        self,
+        code: str,
+        queue: QueueState,
+        file: Segment,
+        rows: Column,
+        ordinals: Column,
+        expected: Column,
+        position: Column,
     ) -> None:
-        # a stretch lies in one file
-        file = self.ctx.log.segments.find(int(position[0]))
-        assert file is not None
-        base = file.base
-
         def detail(i: int) -> dict[str, Any]:
             row = rows[i]
             return {
-                "offset": int(position[row]) - base,
+                "offset": int(position[row]) - file.base,
                 "queueOffset": int(ordinals[row]),
                 "expected": str(int(expected[row])),
                 "actual": str(int(ordinals[row])),

@@ -1,0 +1,161 @@
+"""Entries of a configuration file that is damaged: those in front of the damage, and those behind it that still stand.
+
+An entry counts only when all of it is there and it fits its model. Of a table of numbers (consumer offsets) each number
+is an entry of its own.
+"""
+
+import re
+from dataclasses import fields
+from typing import Any
+
+from formats.config_beans import ConfigFile, Nested
+from formats.config_json import Key, Value, loads_prefix, loads_torn
+from formats.config_kinds import Kind, Table, Unfit
+from formats.errors import BadText
+
+_ENTRY = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*+)"\s*+:\s*+(?=\{)')
+_NOISE = re.compile("[\x00-\x1f\x7f\udc80-\udcff]")
+_OWN_NAMES = ("topicName", "groupName", "topic")  # members of a bean that repeat its key
+_BRACE = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}]', re.DOTALL)
+_WINDOW = 1 << 16  # bytes in which an entry must end
+
+
+def tables_of(model: type[ConfigFile]) -> dict[str, Table]:
+    """Name to kind of a file's tables."""
+    return {name: kind for name, kind in _kinds(model).items() if isinstance(kind, Table)}
+
+
+def _kinds(model: type[ConfigFile]) -> dict[str, Kind]:
+    return {about["name"]: about["kind"] for one in fields(model) if (about := one.metadata)}
+
+
+def salvage(model: type[ConfigFile], data: bytes) -> dict[Key, Value]:
+    """What can be made out of a damaged file: an object that the model reads, perhaps an empty one."""
+    torn = loads_torn(data)  # None where it is well-formed, but some of it does not fit
+    found = _fitting(model, loads_prefix(data)[0], []) if torn is None else _fitting(model, torn.value, torn.open)
+    for name, key, entry in _carved(model, data):
+        table = found.setdefault(name, {})
+        assert isinstance(table, dict)
+        table.setdefault(key, entry)
+    return found
+
+
+def merge(model: type[ConfigFile], older: dict[Key, Value], newer: dict[Key, Value]) -> dict[Key, Value]:
+    """Entries of two files, the newer ones where both have them."""
+    merged = {**older, **newer}
+    for name, kind in tables_of(model).items():
+        tables = [table[name] for table in (older, newer) if isinstance(table.get(name), dict)]
+        if tables:
+            merged[name] = _merged(kind, *tables)
+    return merged
+
+
+def _merged(kind: Kind, *tables: Any) -> Any:
+    """Tables by their keys, tables in them too; anything else is one piece."""
+    made: dict[Key, Value] = {}
+    for table in tables:
+        for key, item in table.items():
+            old = made.get(key)
+            inner = kind.item if isinstance(kind, Table) else kind
+            nested = isinstance(inner, Table) and isinstance(old, dict) and isinstance(item, dict)
+            made[key] = _merged(inner, old, item) if nested else item
+    return made
+
+
+def _fitting(model: type[ConfigFile], value: Value, open_path: list[Key]) -> dict[Key, Value]:
+    """The members and entries that are whole and that the model takes."""
+    if not isinstance(value, dict):
+        return {}
+    kept: dict[Key, Value] = {}
+    # a member that no version knows may be one of a lost entry that came to the top
+    for name, kind in _kinds(model).items():
+        item, inside = value.get(name), open_path[1:] if open_path[:1] == [name] else None
+        if isinstance(kind, Table) and isinstance(item, dict):
+            kept[name] = _whole(kind, item, inside or [])
+        elif item is not None and inside is None and _plain(item) and _reads(kind, item):
+            kept[name] = item
+    return kept
+
+
+def _reads(kind: Kind, item: Value) -> bool:
+    try:
+        kind.read(item)
+    except Unfit:
+        return False
+    return True
+
+
+def _whole(table: Table, raw: dict[Key, Value], open_path: list[Key]) -> dict[Key, Value]:
+    """Entries of a table without the one that has not ended, and without those that do not fit."""
+    kept: dict[Key, Value] = {}
+    for key, item in raw.items():
+        is_open = bool(open_path) and open_path[0] == key
+        if not _plain(key):
+            continue
+        try:
+            table.key(key)
+            if isinstance(table.item, Table) and isinstance(item, dict):
+                kept[key] = _whole(table.item, item, open_path[1:] if is_open else [])
+            elif not is_open and _plain(item) and _reads(table.item, item):
+                kept[key] = item
+        except Unfit:
+            continue
+    return kept
+
+
+def _plain(value: Value) -> bool:
+    """Whether all names and texts could be a broker's: within quotes the dialect lets any noise pass."""
+    pending: list[Value] = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if _NOISE.search(item):
+                return False
+        elif isinstance(item, dict):
+            pending += [*item, *item.values()]
+        elif isinstance(item, list):
+            pending += item
+    return True
+
+
+def _carved(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]]:
+    """(table, key, entry) of what reads as an entry and says by itself what it is, wherever it stands."""
+    found: list[tuple[str, Key, Value]] = []
+    tables, at = tables_of(model), 0
+    budget = 8 * len(data) + _WINDOW  # bytes to be looked at: no file of a broker is nested deeper
+    while budget > 0 and (match := _ENTRY.search(data, at)) is not None:
+        at = match.end()
+        end = _end_of(data, at)
+        budget -= (end or at + _WINDOW) - at
+        try:
+            key = loads_prefix(b'"' + match[1] + b'"')[0]
+            item, length = loads_prefix(data[at:end])
+        except BadText:
+            continue
+        for name, table in tables.items():
+            if isinstance(key, str) and _says_what_it_is(table, key, item):
+                found.append((name, key, item))
+                at += length
+                break
+    return found
+
+
+def _end_of(data: bytes, at: int) -> int:
+    """Where the object that begins at a byte ends by its braces; 0 where that is too far."""
+    depth = 0
+    for match in _BRACE.finditer(data, at, at + _WINDOW):
+        depth += {b"{": 1, b"}": -1}.get(match[0], 0)
+        if not depth:
+            return match.end()
+    return 0
+
+
+def _says_what_it_is(table: Table, key: str, item: Value) -> bool:
+    if not isinstance(item, dict) or not item or not _plain(key) or not _plain(item):
+        return False
+    if not _reads(table, {key: item}):
+        return False
+    if isinstance(table.item, Nested):
+        return any(item.get(name) == key for name in _OWN_NAMES)
+    # topic@group with a number for each queue
+    return isinstance(table.item, Table) and key.count("@") == 1 and all(isinstance(number, int) for number in item)

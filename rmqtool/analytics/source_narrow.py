@@ -1,0 +1,328 @@
+"""Ways to a few messages that do not go through the whole log: index, consume queues, store times.
+
+What a way leads past must not be missed. Index and queues are therefore used only in a store that a broker has closed,
+or holds; only where they are sound as far as it can be told at little cost; and what they do not reach yet is scanned.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from formats.consume_queue import FILLER_SIZE, as_array
+from formats.ids import is_id, parse_offset_id
+from formats.index import chain, key_hash, slots_array
+from formats.message import MIN_SIZE, Record, read
+from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.source_filter import Wanted
+from rmqtool.errors import CorruptFile
+from rmqtool.store.commit_log import CommitLog, Found, next_record
+from rmqtool.store.config_store import read_config
+from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.index_files import IndexView, open_index
+from rmqtool.store.layout import UNIT, StoreLayout
+from rmqtool.store.lock import holder
+from rmqtool.store.segments import Segment
+
+NEAR = 4096  # bytes between two messages that are read together with what lies between them
+_SHARE = 3  # a way that leads to more than one in so many bytes of the log is no shorter one
+_CLOCK_SLACK = 60_000  # ms that a broker's clock may have gone back while it ran
+_NEAR_ENOUGH = 4 << 10  # bytes; a search by time ends here
+_SAMPLE = 1 << 20  # bytes at most, and one in _SAMPLES of the log, whose messages must be in the queues that are used
+_SAMPLES = 100
+_PATTERN = set("*?[")
+
+
+@dataclass(slots=True)
+class Way:
+    """Where messages lie: exact ranges, and stretches of the log that must be scanned besides.
+
+    Attributes:
+        starts: physical offsets at which records begin, ascending.
+        stops: where these records end.
+        scan: (start, stop) of stretches; None is the log's end.
+        bytes_read: of index, queues and log, to find out.
+    """
+
+    starts: Any
+    stops: Any
+    scan: list[tuple[int, int | None]] = field(default_factory=list)
+    bytes_read: int = 0
+
+
+def is_orderly(layout: StoreLayout) -> bool:
+    """Whether a broker has closed the store, or holds it: then its queues and index are what it works with itself."""
+    return not layout.aborted or holder(layout.root) is not None
+
+
+def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
+    """The shortest way to what is wanted; None when that is the log itself."""
+    if not log.segments.files or not is_orderly(log.layout):
+        return None
+    way = _by_index(log, wanted) if wanted.ids or wanted.choice.keys else None
+    if way is None and _names(wanted.choice):
+        way = _by_queues(log, wanted.choice)
+    if way is None:
+        return None
+    hint = way.scan[-1][0]
+    end = log.end(hint)[0] if log.segments.find(hint) else log.segments.files[-1].end
+    scanned = sum((max(end, start) if stop is None else stop) - start for start, stop in way.scan)
+    return way if (int((way.stops - way.starts).sum()) + scanned) * _SHARE <= end - log.min_offset else None
+
+
+def _names(choice: Choice) -> tuple[str, ...]:
+    """The topics asked for, by name; none where there are patterns among them."""
+    return () if any(_PATTERN & set(topic) for topic in choice.topics) else choice.topics
+
+
+# -- index ------------------------------------------------------------------------------------------------------------
+
+
+def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
+    """By key or unique id, which the index has both; the broker hashes them with the topic."""
+    files = list(reversed(list(open_index(log.layout))))  # oldest first
+    bytes_read = 0
+    sound: list[IndexView] = []
+    for file in files:
+        if not isinstance(file, IndexView) or not _all_slots(file):
+            return None
+        bytes_read += slots_array(file.view, file.slots).nbytes
+        if file.header.index_count > 1:
+            sound.append(file)
+    if not sound:
+        return None
+    scan = _not_indexed(log, sound)
+    if scan is None:
+        return None
+    queued = {topic for topic, _queue_id, _path in log.layout.queue_dirs()}
+    topics = _names(wanted.choice) or (queued and queued | _configured(log.layout).keys())
+    if not topics:
+        return None  # without queues there is no telling which topics there are
+    # what has no unique id has its offset id as msgId
+    offsets = {parse_offset_id(text).physical_offset for text in wanted.ids if is_id(text)}
+    for topic in topics:
+        for key in wanted.ids or wanted.choice.keys:
+            hashed = key_hash(topic, key)
+            for file in sound:
+                for _number, entry in chain(file.view, file.slots, hashed):
+                    bytes_read += UNIT
+                    if entry.key_hash % file.slots != hashed % file.slots:
+                        return None  # a page of the file was lost: the rest of the chain is too
+                    if entry.key_hash == hashed:
+                        offsets.add(entry.physical_offset)
+    found = [item for offset in sorted(offsets) if isinstance(item := log.look(offset, crc=False), Found)]
+    starts = np.array([item.physical_offset for item in found], np.int64)
+    stops = starts + np.array([item.record.total_size for item in found], np.int64)
+    return Way(*_joined(starts, stops, log), scan, bytes_read)
+
+
+def _all_slots(file: IndexView) -> bool:
+    """Whether as many slots are in use as the header counts: a page of slots that was lost shows here."""
+    header = file.header
+    used = int(np.count_nonzero(slots_array(file.view, file.slots)))
+    whole = used >= header.hash_slot_count and (used > 0) == (header.index_count > 1)
+    return whole and header.index_count <= file.entries
+
+
+def _not_indexed(log: CommitLog, files: Sequence[IndexView]) -> list[tuple[int, int | None]] | None:
+    """Stretches of the log that no index file covers; None when the files contradict each other."""
+    scan: list[tuple[int, int | None]] = []
+    at = before = log.min_offset
+    for file in files:
+        first, last = file.header.begin_physical_offset, file.header.end_physical_offset
+        if last < log.min_offset:
+            continue  # of messages that have expired
+        if before != log.min_offset and first < before:
+            return None
+        if first > at:
+            scan.append((at, first))
+        item = log.look(last, crc=False)
+        if not isinstance(item, Found):
+            return None
+        at, before = last + item.record.total_size, last  # the keys of one message may lie in two files
+    scan.append((at, None))
+    return scan
+
+
+# -- consume queues ---------------------------------------------------------------------------------------------------
+
+
+def _by_queues(log: CommitLog, choice: Choice) -> Way | None:
+    """By topic, and maybe queue id and queue offset."""
+    layout = log.layout
+    written: dict[str, dict[int, str]] = {}
+    dispatched, bytes_read = log.min_offset, 0
+    for topic, queue_id, path in layout.queue_dirs():
+        written.setdefault(topic, {})[queue_id] = path
+        end, probes = _last_end(ConsumeQueue(layout, topic, queue_id, path).segments.files)
+        dispatched = max(dispatched, end)
+        bytes_read += probes
+    configured = _configured(layout)
+    entries = []
+    for topic in choice.topics:
+        queues = written.get(topic, {})
+        expected = range(configured.get(topic, 0))
+        asked = choice.queues or tuple(queues.keys() | set(expected))
+        if not queues or any(queue_id not in queues for queue_id in asked if queue_id in expected or not expected):
+            return None  # not there at all, or one that should be is not
+        for queue_id in asked:
+            if queue_id in queues:
+                units = _entries(ConsumeQueue(layout, topic, queue_id, queues[queue_id]), choice)
+                if units is None:
+                    return None
+                bytes_read += units.nbytes
+                entries.append(units[units["physical_offset"] >= log.min_offset])
+    units = np.concatenate(entries) if entries else np.empty(0, as_array(b"").dtype)
+    units = units[np.argsort(units["physical_offset"], kind="stable")]
+    starts = units["physical_offset"].astype(np.int64)
+    stops = starts + units["size"]
+    looked = _sample(log, choice, starts, dispatched)
+    if looked is None:
+        return None
+    bytes_read += looked
+    inside = (starts >= (choice.start or 0)) & (starts < (choice.stop if choice.stop is not None else 1 << 62))
+    return Way(*_joined(starts[inside], stops[inside], log), [(dispatched, None)], bytes_read)
+
+
+def _sample(log: CommitLog, choice: Choice, starts: Any, dispatched: int) -> int | None:
+    """Bytes at the log's end that were read to see whether the queues have lost their ends; None when they have."""
+    asked = replace(choice, start=None, stop=None, since=None, until=None, tags=(), keys=())
+    known = set(starts[-_SAMPLE // MIN_SIZE :].tolist()) if len(starts) else set()
+    size = min(_SAMPLE, (dispatched - log.min_offset) // _SAMPLES)
+    looked = 0
+    for item in log.walk(dispatched - size, dispatched, crc=False):
+        if isinstance(item, Found):
+            looked += item.record.total_size
+            if asked.has(item.record, item.physical_offset) and item.physical_offset not in known:
+                return None
+    return looked
+
+
+def _last_end(files: list[Segment]) -> tuple[int, int]:
+    """(end of the message of a queue's last entry, bytes looked at); found by halving, as full queues are long."""
+    probes = 0
+    for file in reversed(files):
+        units = as_array(file.view())
+        low, high = 0, len(units)
+        while low < high:
+            middle = (low + high) // 2
+            probes += UNIT
+            if units[middle]["size"] > 0:
+                low = middle + 1
+            else:
+                high = middle
+        if low:
+            last = units[low - 1]
+            end = int(last["physical_offset"]) + int(last["size"])
+            file.release()
+            return (end if last["size"] != FILLER_SIZE else 0), probes
+        file.release()
+    return 0, probes
+
+
+def _entries(queue: ConsumeQueue, choice: Choice) -> Any:
+    """The entries of a queue that are asked for; None when the queue has a hole."""
+    files = queue.segments.files
+    if any(b.base != a.base + queue.file_size for a, b in pairwise(files)):
+        return None
+    found = []
+    for number, file in enumerate(files):
+        units = as_array(file.view())
+        base = file.base // UNIT
+        low = min(max((choice.queue_start or 0) - base, 0), len(units))
+        high = len(units) if choice.queue_stop is None else min(max(choice.queue_stop - base, 0), len(units))
+        some = np.array(units[low:high])
+        valid = some["size"] > 0
+        count = int(valid.sum())
+        if not valid[:count].all() or (number < len(files) - 1 and count < len(some)):
+            return None
+        some = some[:count]
+        found.append(some[some["size"] != FILLER_SIZE])
+        file.release()
+    return np.concatenate(found) if found else np.empty(0, as_array(b"").dtype)
+
+
+def _configured(layout: StoreLayout) -> dict[str, int]:
+    """Topic: number of queues that it is written to, as its config says."""
+    from formats.config_files import Topics
+
+    try:
+        table = read_config(layout, "topics.json")
+    except CorruptFile:
+        return {}
+    return {name: topic.write_queue_nums for name, topic in table.topics.items()} if isinstance(table, Topics) else {}
+
+
+def _joined(starts: Any, stops: Any, log: CommitLog) -> tuple[Any, Any]:
+    """Ranges with their near neighbours of the same file joined."""
+    if not len(starts):
+        return starts, stops
+    bases = np.array([file.base for file in log.segments.files], np.int64)
+    file = np.searchsorted(bases, starts, side="right")
+    ends = np.maximum.accumulate(stops)
+    apart = np.flatnonzero((starts[1:] - ends[:-1] > NEAR) | (file[1:] != file[:-1])) + 1
+    return starts[np.concatenate(([0], apart))], ends[np.concatenate((apart - 1, [len(ends) - 1]))]
+
+
+# -- store time -------------------------------------------------------------------------------------------------------
+
+
+def between(log: CommitLog, since: int | None, until: int | None) -> tuple[int | None, int | None, int]:
+    """(start, stop, bytes read): physical offsets between which messages of a time lie; None is the log's end.
+
+    Store times grow along the log; by a minute a broker's clock may go back.
+    """
+    if since is None and until is None:
+        return None, None, 0
+    files, probes = log.segments.files, _Probes()
+    first = None if since is None else _first_at(files, since - _CLOCK_SLACK, probes)
+    stop = None if until is None else _first_at(files, until + _CLOCK_SLACK, probes, before=False)
+    return first, stop, probes.bytes
+
+
+class _Probes:
+    """Reads single records, and counts their bytes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def time(self, file: Segment, at: int) -> int | None:
+        """Store time of a record; None where none is."""
+        record = read(file.view(), at, file.size, crc=False)
+        if not isinstance(record, Record):
+            return None
+        self.bytes += record.total_size
+        return record.store_timestamp
+
+
+def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool = True) -> int | None:
+    """Where messages of a time begin: all before it in the log are older. None: at the end, or it cannot be told.
+
+    Args:
+        before: whether the answer may lie before that place, or behind it.
+    """
+    later = [(file, first) for file in files if (first := probes.time(file, 0)) is not None]
+    low, high = 0, len(later)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if later[middle][1] < time else (low, middle)
+    if not low:
+        return later[0][0].base if later and not before else None
+    file = later[low - 1][0]
+    following = later[low][0].base if low < len(later) else None
+    start, stop = 0, file.size  # a record older than the time begins at start, and none is known to from stop on
+    while stop - start > _NEAR_ENOUGH:
+        middle = next_record(file.view(), file.base, (start + stop) // 2, stop)
+        if middle >= stop:
+            stop = (start + stop) // 2
+        elif (found := probes.time(file, middle)) is None:
+            break
+        elif found < time:
+            start = middle
+        else:
+            stop = (start + stop) // 2
+    if before:
+        return file.base + start
+    return following if stop >= file.size else file.base + stop

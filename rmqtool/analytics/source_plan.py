@@ -1,0 +1,196 @@
+"""What a query asks for as pieces that can be read apart, by whoever schedules them."""
+
+import glob
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, takewhile
+from typing import Any
+
+import numpy as np
+
+from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.source_filter import Wanted
+from rmqtool.analytics.source_narrow import Way, between, shortest
+from rmqtool.analytics.source_tables import TABLES, Store, parts_of
+from rmqtool.analytics.splits import SPLIT_BYTES, Split, plan
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.store.commit_log import CommitLog
+
+THROUGH = ("auto", "log")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, before any filter of a query.
+
+    Attributes:
+        through: ``auto`` takes index and queues where they lead to few messages; ``log`` never does.
+        counters: directory where each reader leaves its counters; None for none.
+    """
+
+    stores: tuple[Store, ...]
+    table: str = "messages"
+    wanted: Wanted = field(default_factory=Wanted)
+    split_bytes: int = SPLIT_BYTES
+    through: str = "auto"
+    counters: str | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one task reads: a part of one store's table.
+
+    Attributes:
+        splits: of the commit log.
+        ranges: for each split, int64 of shape (n, 2): bytes of the file in which records begin and end; None for all.
+        part: of another table, see :func:`rmqtool.analytics.source_tables.parts_of`.
+    """
+
+    store: Store
+    table: str
+    choice: Choice = field(default_factory=Choice)
+    splits: tuple[Split, ...] = ()
+    ranges: tuple[Any, ...] = ()
+    part: tuple[str, ...] = ()
+
+
+def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[Store, ...]:
+    """The stores that paths name: commas between them, ``*`` and the like in them.
+
+    Raises:
+        UnreadableStore: a path leads to no directory.
+        BadValue: no path.
+    """
+    listed = [part.strip() for part in paths.split(",")] if isinstance(paths, str) else paths
+    # a store whose own name has such characters in it is itself
+    found = [
+        match
+        for path in listed
+        if path
+        for match in ([path] if os.path.isdir(path) else sorted(filter(os.path.isdir, glob.glob(path))) or [path])
+    ]
+    if isinstance(paths, str) and os.path.isdir(paths):
+        found = [paths]
+    roots = list(dict.fromkeys(map(os.path.abspath, found)))
+    if not roots:
+        raise BadValue("no path of a store is given")
+    for root in roots:
+        if not os.path.isdir(root):
+            raise UnreadableStore(f"{root}: no such directory")
+    return tuple(map(Store, roots, _brokers(roots), [broker_conf] * len(roots)))
+
+
+def _brokers(roots: list[str]) -> list[str]:
+    """What tells paths apart: that between what all begin and all end with. Of a single one, its name."""
+    parts = [root.strip(os.sep).split(os.sep) for root in roots]
+    if len(parts) == 1:
+        return [parts[0][-1] or os.sep]
+    shortest_path = min(map(len, parts)) - 1  # something must stay of each
+    begin = _common(parts, shortest_path)
+    end = _common([path[::-1] for path in parts], shortest_path - begin)
+    return ["/".join(path[begin : len(path) - end]) for path in parts]
+
+
+def _common(paths: list[list[str]], limit: int) -> int:
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    return min(sum(1 for _names in same), max(limit, 0))
+
+
+def request_of(options: Mapping[str, str]) -> Request:
+    """What the options of a data source ask for.
+
+    Raises:
+        BadValue: an option that is not known, or a value that it cannot have.
+        UnreadableStore: a path leads to no directory.
+    """
+    import json
+
+    from rmqtool.analytics.source_options import OPTIONS, condition_of, number_of
+
+    unknown = [name for name in options if name.lower() not in OPTIONS]
+    if unknown:
+        raise BadValue(f"option {', '.join(unknown)} is not known; there are {', '.join(OPTIONS.values())}")
+    paths: str | list[str] = options.get("path", "")
+    if not paths and "paths" in options:
+        paths = list(json.loads(options["paths"]))
+    table = options.get("table", "messages")
+    if table not in TABLES:
+        raise BadValue(f"table {table!r} is none of {', '.join(TABLES)}")
+    through = options.get("through", "auto")
+    if through not in THROUGH:
+        raise BadValue(f"through {through!r} is none of {', '.join(THROUGH)}")
+    conditions = [condition for name, value in options.items() if (condition := condition_of(name, value))]
+    return Request(
+        stores_of(paths, options.get("brokerConf")),
+        table,
+        Wanted().narrowed(conditions),
+        number_of(options, "splitBytes", SPLIT_BYTES),
+        through,
+        options.get("counters"),
+    )
+
+
+def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
+    """(pieces that together are what is wanted, bytes read to find out).
+
+    Raises:
+        UnreadableStore: not a store, or a file of it cannot be read.
+    """
+    found: list[Piece] = []
+    bytes_read = 0
+    for store in request.stores:
+        if request.table != "messages":
+            parts = parts_of(request.table, store, request.split_bytes)
+            found += [Piece(store, request.table, part=part) for part in parts]
+            continue
+        log = CommitLog(store.layout())
+        way = shortest(log, wanted) if request.through == "auto" else None
+        if way is not None:
+            bytes_read += way.bytes_read
+            found += _exact(store, wanted.choice, log, way, request.split_bytes)
+            stretches = way.scan
+        else:
+            start, stop, probed = between(log, wanted.choice.since, wanted.choice.until)
+            bytes_read += probed
+            stretches = [(start or 0, stop)]
+        found += [
+            Piece(store, "messages", choice, splits=(split,), ranges=(None,))
+            for start, stop in stretches
+            for choice in [_within(wanted.choice, start, stop)]
+            for split in plan(log, choice.start, choice.stop, request.split_bytes)[0]
+        ]
+    return found, bytes_read
+
+
+def _within(choice: Choice, start: int, stop: int | None) -> Choice:
+    starts = [bound for bound in (start or None, choice.start) if bound is not None]
+    stops = [bound for bound in (stop, choice.stop) if bound is not None]
+    return replace(choice, start=max(starts, default=None), stop=min(stops, default=None))
+
+
+def _exact(store: Store, choice: Choice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
+    """Pieces of about the same number of bytes each, over as many files as it takes."""
+    splits: list[Split] = []
+    ranges: list[Any] = []
+    held = 0
+    files = log.segments.files
+    for file in files:
+        low, high = np.searchsorted(way.starts, (file.base, min(file.end, 1 << 62)))
+        for first, last in _runs(way.stops[low:high] - way.starts[low:high], size):
+            some = np.stack((way.starts[low:high][first:last], way.stops[low:high][first:last]), axis=1) - file.base
+            splits.append(Split(0, file.path, file.base, file.size, 0, file.size, file is files[-1], exact=True))
+            ranges.append(some)
+            held += int((some[:, 1] - some[:, 0]).sum())
+            if held >= size:
+                yield Piece(store, "messages", choice, tuple(splits), tuple(ranges))
+                splits, ranges, held = [], [], 0
+    if splits:
+        yield Piece(store, "messages", choice, tuple(splits), tuple(ranges))
+
+
+def _runs(sizes: Any, limit: int) -> Iterator[tuple[int, int]]:
+    """Indexes of [first, last) that together have about ``limit`` bytes."""
+    group = (np.cumsum(sizes) - sizes) // limit
+    edges = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(sizes)]
+    yield from ((a, b) for a, b in pairwise(edges) if a < b)

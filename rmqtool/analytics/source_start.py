@@ -1,0 +1,78 @@
+"""Where a byte range of the commit log really begins, found by the task that reads it.
+
+The first record that says its own position is where it begins, nearly always. It is not when a message's body holds
+such a record, or when old records lie behind the blank that ends a file. A queue entry that points at it proves it
+real; where no queue does, the file is gone through from its beginning, from record to record.
+"""
+
+from dataclasses import replace
+
+from formats.message import Record, read
+from rmqtool.analytics.source_tables import Store
+from rmqtool.analytics.splits import Split
+from rmqtool.store.commit_log import next_record, says_position, walk_file
+from rmqtool.store.consume_queue import open_queue
+from rmqtool.store.dispatch import is_bulk
+from rmqtool.store.layout import UNIT, StoreLayout
+from rmqtool.store.scan import ROWS
+from rmqtool.store.segments import Segment
+
+WINDOW = 8 << 20  # bytes after which pages are given back
+
+
+def exact(split: Split, store: Store) -> tuple[Split, int]:
+    """(the split with its true start, bytes looked at): it begins where a walk of what lies before it ends."""
+    if split.exact:
+        return split, 0
+    file = split.segment()
+    first = next_record(file.view(), file.base, split.start, split.stop)
+    looked = 0
+    if first < split.stop:
+        record = read(file.view(), first, file.size, crc=True)
+        if isinstance(record, Record) and is_queued(store.layout(), record, file.base + first):
+            looked = record.total_size + UNIT
+        else:
+            first, looked = _walked(file, split)
+    file.release()
+    return replace(split, start=min(first, split.stop), exact=True), looked
+
+
+def is_queued(layout: StoreLayout, record: Record, physical_offset: int) -> bool:
+    queue = open_queue(layout, record.topic.decode("utf-8", "surrogateescape"), record.queue_id)
+    entry = queue.entry(record.queue_offset) if queue is not None and record.queue_offset >= 0 else None
+    return entry is not None and (entry.physical_offset, entry.size) == (physical_offset, record.total_size)
+
+
+def _walked(file: Segment, split: Split) -> tuple[int, int]:
+    """(where the walk of the file up to the split's start ends, bytes gone over)."""
+    view, at = file.view(), 0
+    while at < file.size and (at < split.start or not says_position(view, file.base, at)):
+        if (behind := _over_records(file, at, split.start)) > at:
+            at = behind
+            continue
+        walk = walk_file(file, at, at + 1, last=split.last)
+        try:
+            while True:
+                next(walk)
+        except StopIteration as end:
+            at = int(end.value)
+    return at, at
+
+
+def _over_records(file: Segment, at: int, stop: int) -> int:
+    """Over whole records, by compiled code where there are many: where it ends, at ``stop`` or what is no record."""
+    view = file.view()
+    if not is_bulk(view, at, stop):
+        return at
+    from formats.kernel import Walker
+
+    walker = Walker(view, ROWS)
+    forgotten = at
+    while True:
+        rows, following = walker.walk(at, file.size, stop)
+        if not rows.records:
+            return at
+        at = following
+        if at - forgotten >= WINDOW:
+            file.forget(forgotten, at)
+            forgotten = at

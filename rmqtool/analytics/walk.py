@@ -1,0 +1,57 @@
+"""What :func:`rmqtool.store.commit_log.walk_file` finds, many records at once by compiled code."""
+
+from collections.abc import Generator
+
+import numpy as np
+
+from formats.kernel import Rows, Walker
+from rmqtool.store.commit_log import Damage, says_position, walk_file
+from rmqtool.store.scan import ROWS
+from rmqtool.store.segments import Segment
+
+_WINDOW = 8 << 20  # bytes walked before their pages are given back
+
+
+def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
+    """As ``walk_file``; rows are arrays that the next step overwrites, of at most :data:`rmqtool.store.scan.ROWS`."""
+    view, size, forgotten, disagreed = file.view(), file.size, at, -1
+    if at >= stop:
+        return at
+    walker = Walker(view, ROWS)
+    while at < size:
+        if at >= stop and says_position(view, file.base, at):
+            return at
+        rows, following = walker.walk(at, size, min(at + _WINDOW, stop) if at < stop else at + _WINDOW)
+        if at >= stop:
+            rows, following = _before_position(rows, file.base, following)
+        if rows.records:
+            yield rows
+            at = following
+        else:
+            # plain code says what is there instead of a record
+            there = walk_file(file, at, at + 1, last=last)
+            try:
+                item = next(there)
+            except StopIteration as end:
+                at = end.value
+                continue
+            if isinstance(item, Damage):
+                yield item
+                at = item.at + item.length
+                disagreed = -1
+            elif disagreed == at:  # once is a record that was being written meanwhile
+                raise AssertionError(f"{file.path}: byte {at}: compiled and plain reader disagree")
+            else:
+                disagreed = at
+        if at - forgotten >= _WINDOW:
+            file.forget(forgotten, min(at, size))
+            forgotten = at
+    return at
+
+
+def _before_position(rows: Rows, base: int, following: int) -> tuple[Rows, int]:
+    """Rows up to the first that says its own position, and where that one begins."""
+    found = np.flatnonzero(rows.physical_offset == rows.at + base)
+    if not len(found):
+        return rows, following
+    return Rows(*(column[: found[0]] for column in rows)), int(rows.at[found[0]])

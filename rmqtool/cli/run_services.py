@@ -1,0 +1,179 @@
+"""The commands run and dlq requeue behind their options."""
+
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqtool.cli.output import confirm, dump_json, note
+from rmqtool.cli.show_rows import Warnings, write_rows
+from rmqtool.cli.times import parse_time
+from rmqtool.contract import message_row
+from rmqtool.errors import BadValue, Refused
+from rmqtool.services.engine import Store
+from rmqtool.services.requeue import TARGETS, Requeue, Requeued, requeue
+from rmqtool.services.run_loop import RunLoop, RunReport
+from rmqtool.services.transaction_service import CheckRequest, Decide, Decision
+
+_SECONDS = 60  # that a command may take for one answer
+
+
+class Ending:
+    """Whether SIGINT or SIGTERM has come; a pause ends when one does."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """The signals are ours as long as this lasts."""
+        before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(self._read)
+            os.close(self._write)
+
+    def _take(self, _number: int, _frame: object) -> None:
+        self.asked = True
+
+    def wait(self, millis: int) -> None:
+        """Pause."""
+        if not self.asked:
+            select.select([self._read], [], [], millis / 1000)
+
+
+def _decider(text: str | None) -> Decide | None:
+    """What answers for the producers."""
+    if text is None:
+        return None
+    word, _, rest = text.partition(" ")
+    if not rest and word in tuple(Decision):
+        return lambda _request: Decision(word)
+    try:
+        words = shlex.split(rest)
+    except ValueError as err:
+        raise BadValue(f"--transactions {text!r}: {err}") from None
+    if word != "exec" or not words:
+        raise BadValue(f"--transactions {text!r}: give {', '.join(Decision)} or 'exec COMMAND'")
+
+    def ask(request: CheckRequest) -> Decision:
+        row = message_row(request.record, request.record.physical_offset) | {
+            "properties": request.properties,
+            "producerGroup": request.producer_group,
+            "msgId": request.message_id,
+            "checkTimes": request.check_times,
+        }
+        try:
+            done = subprocess.run(
+                words, input=dump_json(row) + "\n", stdout=subprocess.PIPE, text=True, encoding="utf-8",
+                errors="backslashreplace", timeout=_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as err:
+            note(f"warning: {request.message_id}: {err}: its end stays unknown")
+            return Decision.UNKNOWN
+        answer = done.stdout.strip()
+        if done.returncode or answer not in tuple(Decision):
+            note(f"warning: {request.message_id}: {words[0]} ended with {done.returncode} and said {answer[:80]!r}: "
+                 "its end stays unknown")  # fmt: skip
+            return Decision.UNKNOWN
+        return Decision(answer)
+
+    return ask
+
+
+class _Spoken(Warnings):
+    """Warnings of a command that may go on for days: each is said at once, and once."""
+
+    def __call__(self, text: str) -> None:
+        if text not in self._seen:
+            note(f"warning: {text}")
+        super().__call__(text)
+
+    def tell(self) -> int:
+        return 1 if self._seen else 0
+
+
+def _open(path: str, broker_conf: str | None) -> Store:
+    store = Store(path, write=True, broker_conf=broker_conf, mend=True)
+    if store.live.mended is not None and store.live.mended.actions:
+        note(f"{store.layout.root}: was not closed; put in order first, nothing is lost")
+    return store
+
+
+def run_loop(
+    path: str, broker_conf: str | None, *, once: bool, until: str | None, transactions: str | None, output: str
+) -> int:
+    """Serve a store until it is time to end; 1 where something could not be delivered."""
+    if once and until is not None:
+        raise BadValue("give --once or --until, not both")
+    decide = _decider(transactions)
+    end = parse_time(until) if until not in (None, "delivered") and until is not None else None
+    warn, ending = _Spoken(), Ending()
+    with ending.watched(), _open(path, broker_conf) as store:
+        loop = RunLoop(store, warn, decide)
+        report = loop.run(
+            ending.wait, once=once, until=end, until_delivered=until == "delivered", stop=lambda: ending.asked
+        )
+    names = (
+        *("delivered", "discarded", "skipped", "checked", "committed", "rolledBack", "unknown", "givenUp"),
+        "nextTimestamp",
+    )
+    write_rows(output, RunReport, [report], names)
+    return warn.tell()
+
+
+def run_requeue(
+    path: str,
+    group: str,
+    ids: list[str] | None,
+    broker_conf: str | None,
+    *,
+    target: str,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> int:
+    """Give dead letters back; 1 where a dry run found some, or where one was refused or none was found."""
+    if target not in TARGETS:
+        raise BadValue(f"--to {target}: give {' or '.join(TARGETS)}")
+    if not dry_run and not yes and not sys.stdin.isatty():
+        raise Refused("dlq requeue writes: give --yes to do it, or --dry-run to look only")
+    names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
+    warn = Warnings()
+    if dry_run or not yes:
+        from rmqtool.cli.run_query import need_log
+
+        plan = [row for row, _message in Requeue(need_log(path, broker_conf), group, ids, target, warn).plan()]
+        count = sum(row.state == "to-do" for row in plan)
+        if dry_run or not count:
+            write_rows(output, Requeued, plan, names, wide=("keys", "reason"))
+            return _told(plan, group) or warn.tell() or (1 if count else 0)
+        note(f"{count} dead letters of {group} go to {', '.join(sorted({str(r.targetTopic) for r in plan}))}")
+        if not confirm("Do this?"):
+            raise Refused("not confirmed: nothing was changed")
+    with _open(path, broker_conf) as store:
+        done = list(requeue(store, group, ids, target, warn))
+    write_rows(output, Requeued, done, names, wide=("keys", "reason"))
+    return _told(done, group) or warn.tell() or (1 if any(row.state == "refused" for row in done) else 0)
+
+
+def _told(rows: list[Requeued], group: str) -> int:
+    """Say how many there are of each kind; 1 where there are none."""
+    if not rows:
+        note(f"no such dead letter of {group}")
+        return 1
+    words = {"to-do": "would be given back", "done": "given back", "before": "given back before", "refused": "refused"}
+    counts = {state: sum(row.state == state for row in rows) for state in words}
+    note(", ".join(f"{count} {words[state]}" for state, count in counts.items() if count))
+    return 0

@@ -1,0 +1,100 @@
+"""The offsets that a broadcasting client keeps for itself: ``<base>/<clientId>/<group>/offsets.json``.
+
+fastjson writes a map whose keys are objects, which no JSON parser reads::
+
+    {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:12}}
+
+Source: client.consumer.store.LocalFileOffsetStore, OffsetSerializeWrapper; message-services 13.3.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from formats.config_json import Value, dumps, loads
+from formats.errors import BadText
+
+# possessive: a match never steps back, so that reading stays linear whatever the bytes are
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}:]', re.DOTALL)
+_TABLE = "offsetTable"
+
+
+class QueueName(NamedTuple):
+    """A queue as a client names it (``MessageQueue``); sorted as Java sorts it."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+def parse(data: bytes) -> dict[QueueName, int]:
+    """Queue to the next offset to consume, in the order of the file.
+
+    Raises:
+        BadText: not such a file.
+    """
+    value = loads(_as_lists(data), cycles=False)
+    table = value.get(_TABLE, []) if isinstance(value, dict) else None
+    if not isinstance(table, list):
+        raise BadText(0, "not the offsets of a broadcasting client: no offsetTable of queues")
+    if len(table) % 2:
+        raise BadText(0, f"{_TABLE}: a queue without an offset")
+    return dict(_entry(key, offset) for key, offset in zip(table[::2], table[1::2], strict=True))
+
+
+def _entry(key: Value, offset: Value) -> tuple[QueueName, int]:
+    if isinstance(key, dict):
+        topic, broker, queue_id = (key.get(name) for name in ("topic", "brokerName", "queueId"))
+        if (
+            isinstance(topic, str)
+            and isinstance(broker, str)
+            and type(queue_id) is int
+            and type(offset) is int
+            and -(2**63) <= offset < 2**63
+        ):
+            return QueueName(topic, broker, queue_id), offset
+    raise BadText(0, f"{_TABLE}: an entry that is not a queue (topic, brokerName, queueId) and its offset")
+
+
+def _as_lists(data: bytes) -> bytes:
+    """The same bytes with the table as a list of keys and values: every place in the file stays where it is."""
+    out = bytearray(data)
+    depth, table_at, after_key = 0, -1, False
+    name = b""
+    for found in _TOKEN.finditer(data):
+        token, at = found.group(), found.start()
+        if token == b"{":
+            depth += 1
+            if depth == 2 and name == b'"offsetTable"':
+                out[at : at + 1], table_at = b"[", depth
+        elif token == b"}":
+            if depth == table_at:
+                out[at : at + 1], table_at = b"]", -1
+            after_key = depth == table_at + 1 and table_at > 0
+            depth -= 1
+        elif token == b":":
+            if after_key:
+                out[at : at + 1] = b","
+            after_key = False
+        elif depth == 1:
+            name = token
+    return bytes(out)
+
+
+def build(offsets: Mapping[QueueName, int]) -> bytes:
+    """The file as a 4.9 client writes it, apart from the order of queues, which is ours."""
+    if not offsets:
+        return b'{\n\t"offsetTable":{}\n}'
+    entries = b",".join(_built(queue) + b":" + str(offset).encode() for queue, offset in offsets.items())
+    return b'{\n\t"offsetTable":{' + entries + b"\n\t}\n}"
+
+
+def _built(queue: QueueName) -> bytes:
+    """A key: an object two levels down, on lines of its own."""
+    lines = dumps({"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}).split(b"\n")
+    return b"\n\t\t".join(lines)
+
+
+def brokers(offsets: Mapping[QueueName, int]) -> Iterator[str]:
+    """The brokers that a client has offsets of, sorted."""
+    return iter(sorted({queue.broker_name for queue in offsets}))

@@ -1,0 +1,175 @@
+"""What a broker keeps in ``config/`` while it runs: topics, groups, consumer offsets, delay offsets.
+
+In memory it changes at once; :meth:`BrokerState.persist` writes it, always after the messages that it speaks of. A file
+is replaced as a broker does it, the one before becoming ``.bak``, but so that at no time neither of them is whole.
+
+Source: common.ConfigManager, broker.topic.TopicConfigManager (createTopicInSendMessageBackMethod),
+broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManager (4.9.8); message-services 1.3, 7.2,
+12.1.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from formats.config_files import (
+    ConfigFile,
+    DataVersion,
+    DelayOffsets,
+    SubscriptionGroup,
+    SubscriptionGroups,
+    TopicConfig,
+    Topics,
+)
+from formats.primitives import java_hash
+from rmqtool.errors import CorruptFile
+from rmqtool.services.configs import Warn, load_config
+from rmqtool.services.engine import Store
+from rmqtool.services.offset_files import BrokerFile, Key, placed
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.transaction import copy_aside, sync
+
+T = TypeVar("T", bound=ConfigFile)
+TOPICS, GROUPS, DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_SLOTS = 2048  # of the broker's maps of topics and of groups (ConcurrentHashMap of 1024)
+
+
+def setting(conf: BrokerConf, name: str, default: int) -> int:
+    """A whole number among the broker's settings.
+
+    Raises:
+        CorruptFile: it is none.
+    """
+    text = conf.text(name) or str(default)
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise CorruptFile(conf.path, None, f"{name}={text} is not a number")
+    return int(text)
+
+
+class BrokerState:
+    """The tables of one store that is open for writing.
+
+    Raises:
+        CorruptFile: one of the files is broken, and its ``.bak`` too.
+        Refused: consumer offsets are kept in RocksDB.
+    """
+
+    def __init__(self, store: Store, warn: Warn) -> None:
+        self.store, self.layout, self.warn = store, store.layout, warn
+        self._broken: set[str] = set()
+        self._dirty: dict[str, Callable[[], bytes]] = {}
+        self._topics = self._load(TOPICS, Topics)
+        self._groups = self._load(GROUPS, SubscriptionGroups)
+        self._delays = self._load(DELAYS, DelayOffsets)
+        self.delay_offsets: dict[int, int] = dict(self._delays.offsets)  # level → next queue offset
+        offsets = BrokerFile(self.layout, warn)
+        self._offsets, self._changed = offsets.offsets, dict[Key, int]()
+        self._offsets_path = offsets.path
+
+    def _load(self, name: str, kind: type[T]) -> T:
+        said: list[str] = []
+        found = load_config(self.layout, name, said.append)
+        for text in said:
+            self._broken.add(name)
+            self.warn(text)
+        return found if isinstance(found, kind) else kind()
+
+    # -- topics and groups --------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicConfig | None:
+        """A topic's configuration."""
+        return self._topics.topics.get(name)
+
+    def ensure_topic(self, name: str, queues: int = 1) -> TopicConfig:
+        """A topic's configuration, made where it is missing: readable, writable, with so many queues."""
+        found = self.topic(name)
+        if found is None:
+            found = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+            known = self._topics.topics
+            self._topics = replace(
+                self._topics,
+                topics=placed({**known, name: found}, known, java_hash, _SLOTS),
+                data_version=self._next(self._topics.data_version),
+            )
+            self._dirty[TOPICS] = lambda: self._topics.build(engine=self.store.live.engine)
+        return found
+
+    def ensure_group(self, name: str) -> SubscriptionGroup | None:
+        """A group's configuration, made where it is missing and groups are made by themselves; else None."""
+        found = self._groups.groups.get(name)
+        made = self.layout.conf.flag("autoCreateSubscriptionGroup", True) or name.startswith(SYSTEM_GROUP_PREFIX)
+        if found is None and made:
+            found = SubscriptionGroup(group_name=name)
+            known = self._groups.groups
+            self._groups = replace(
+                self._groups,
+                groups=placed({**known, name: found}, known, java_hash, _SLOTS),
+                data_version=self._next(self._groups.data_version),
+            )
+            self._dirty[GROUPS] = lambda: self._groups.build(engine=self.store.live.engine)
+        return found
+
+    def _next(self, version: DataVersion) -> DataVersion:
+        return replace(version, counter=version.counter + 1, timestamp=self.store.live.clock())
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    def set_delay_offset(self, level: int, offset: int) -> None:
+        """Where a level goes on."""
+        if self.delay_offsets.get(level) != offset:
+            self.delay_offsets[level] = offset
+            self._dirty[DELAYS] = self._build_delays
+
+    def _build_delays(self) -> bytes:
+        ordered = dict(sorted(self.delay_offsets.items()))
+        return replace(self._delays, offsets=ordered).build(engine=self.store.live.engine)
+
+    def offset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """Next offset of a group in a queue; None where it has none."""
+        return self._offsets.get((topic, group, queue_id))
+
+    def set_offset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Where a group goes on in a queue."""
+        key = (topic, group, queue_id)
+        if self._offsets.get(key) != offset:
+            self._offsets[key] = self._changed[key] = offset
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def persist(self) -> bool:
+        """Make the messages durable, then write what has changed since; whether anything had."""
+        if not self._dirty and not self._changed:
+            return False
+        self.store.flush()
+        for name, build in self._dirty.items():
+            self._replace(self.layout.path("config", name), build(), keep=name not in self._broken)
+            self._broken.discard(name)
+        self._dirty.clear()
+        if self._changed:
+            file = BrokerFile(self.layout, lambda _text: None)
+            self._replace(self._offsets_path, file.build(self._changed), keep=file.previous is not None)
+            self._changed.clear()
+        return True
+
+    def _replace(self, path: str, data: bytes, *, keep: bool) -> None:
+        """Put a file in place.
+
+        Args:
+            keep: the one before becomes ``.bak``; a broken one must not.
+        """
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = path + ".tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.pwrite(fd, left, len(data) - len(left)) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if keep and os.path.lexists(path):
+            copy_aside(path, path + ".bak")
+        os.replace(temporary, path)
+        sync(os.path.dirname(path))

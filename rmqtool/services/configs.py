@@ -1,0 +1,71 @@
+"""Config files for those who look: as a broker would take them at its start, with a word on what is wrong with them."""
+
+from collections.abc import Callable
+
+from formats.config_files import ConfigFile, ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
+from rmqtool.errors import CorruptFile
+from rmqtool.services.offsets import FILES
+from rmqtool.store.config_store import read_config
+from rmqtool.store.layout import StoreLayout
+
+Warn = Callable[[str], None]
+
+
+def load_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None:
+    """A config file, or its ``.bak`` where it is missing or broken; None where there is neither.
+
+    Raises:
+        CorruptFile: broken, and no good ``.bak``.
+    """
+    try:
+        found = read_config(layout, name)
+    except CorruptFile as err:
+        try:
+            older = read_config(layout, name, bak=True)
+        except CorruptFile:
+            raise err from None
+        if older is None:
+            raise
+        warn(f"{err}: that one is read, as a broker does at its start")
+        return older
+    if found is None and (found := read_config(layout, name, bak=True)) is not None:
+        warn(f"{layout.path('config', name)}: missing: {name}.bak is read, as a broker does at its start")
+    return found
+
+
+def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | None:
+    """As :func:`load_config`, for what an answer can do without: a file that cannot be read is only a warning."""
+    try:
+        return load_config(layout, name, warn)
+    except CorruptFile as err:
+        warn(str(err))
+        return None
+
+
+def topics_of(layout: StoreLayout, warn: Warn) -> Topics | None:
+    """``topics.json``; None where it is lost: then no topic can be called unknown."""
+    found = look_at_config(layout, "topics.json", warn)
+    return found if isinstance(found, Topics) else None
+
+
+def groups_of(layout: StoreLayout, warn: Warn) -> SubscriptionGroups | None:
+    """``subscriptionGroup.json``; None where it is lost."""
+    found = look_at_config(layout, "subscriptionGroup.json", warn)
+    return found if isinstance(found, SubscriptionGroups) else None
+
+
+def group_offsets(layout: StoreLayout, warn: Warn) -> list[QueueOffset]:
+    """Every offset that the broker keeps for its groups.
+
+    Raises:
+        CorruptFile: an offsets file is broken, and has no good ``.bak``.
+    """
+    tables = [load_config(layout, name, warn) for name in FILES]
+    return [entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries()]
+
+
+def known_offsets(layout: StoreLayout, warn: Warn) -> dict[tuple[str, str, int], int]:
+    """(topic, group, queue) to offset, as far as the files can be read."""
+    tables = [look_at_config(layout, name, warn) for name in FILES]
+    entries = (entry for table in tables if isinstance(table, ConsumerOffsets) for entry in table.entries())
+    return {(entry.topic, entry.group, entry.queue_id): entry.offset for entry in entries}

@@ -1,0 +1,21 @@
+"""Copies of stored messages on their way back into a store: what every service that moves a message leaves as it is."""
+
+from typing import Any
+
+from formats.message import Record
+from formats.primitives import host_text
+from rmqtool.store.outgoing import Message
+
+
+def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str], **changes: Any) -> Message:
+    """A stored message as one to be put: body, flags, born time and both hosts as they were, ``changes`` aside."""
+    fields: dict[str, Any] = {
+        "body": record.body,
+        "flag": record.flag,
+        "sys_flag": record.sys_flag,
+        "born_timestamp": record.born_timestamp,
+        "born_host": host_text(record.born_address, record.born_port),
+        "store_host": host_text(record.store_address, record.store_port),
+        "reconsume_times": record.reconsume_times,
+    }
+    return Message(topic=topic, queue_id=queue_id, properties=properties, **fields | changes)

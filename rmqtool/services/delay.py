@@ -1,0 +1,190 @@
+"""Delayed messages: one queue of the schedule topic per level, delivered in order from the level's saved offset.
+
+Source: store.schedule.ScheduleMessageService; message-services 10.3, 10.4.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from formats.config_files import DelayOffsets
+from formats.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from rmqtool.services.configs import Warn, look_at_config
+from rmqtool.services.queue_messages import SCHEDULE, TopicQueues, messages_of
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.consume_queue import ConsumeQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayLevel:
+    """One level of the table, and how far its queue has been delivered. Times are ms since the epoch."""
+
+    level: int
+    queueId: int
+    delay: int | None  # ms; None for a queue that no level of the table has
+    minOffset: int
+    maxOffset: int
+    deliveredOffset: int | None  # as delayOffset.json has it: the next to deliver; None without an entry
+    delivered: int  # messages of the queue that the level has passed
+    pending: int
+    due: int  # of those, what the broker would deliver at once
+    firstDeliverTimestamp: int | None  # of the pending ones, in the order of the queue
+    lastDeliverTimestamp: int | None
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedMessage:
+    """One message that waits for its time."""
+
+    level: int
+    queueOffset: int
+    physicalOffset: int
+    deliverTimestamp: int
+    storeTimestamp: int
+    topic: str | None  # where it will go
+    queueId: int | None
+    msgId: str | None
+    keys: str | None
+    reconsumeTimes: int
+    due: bool  # the broker would deliver it at once
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class Delays:
+    """The levels of one store.
+
+    Args:
+        now: the time at which "due" is meant, ms.
+        topics: the store's queues, where they have been listed already.
+        saved: next offset of each level, in place of what ``delayOffset.json`` says.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        now: int,
+        warn: Warn,
+        topics: TopicQueues | None = None,
+        saved: Mapping[int, int] | None = None,
+    ) -> None:
+        self.log, self.now, self.warn = log, now, warn
+        self.millis = log.layout.conf.delay_levels
+        if saved is None:
+            file = look_at_config(log.layout, "delayOffset.json", warn)
+            saved = file.offsets if isinstance(file, DelayOffsets) else {}
+        self.saved = dict(saved)
+        self.queues = {queue.queue_id: queue for queue in (topics or TopicQueues(log.layout)).of(SCHEDULE)}
+
+    def delay(self, level: int) -> int | None:
+        """Delay of a level in ms; None where the table has no such level."""
+        return self.millis[level - 1] if 0 < level <= len(self.millis) else None
+
+    def start(self, level: int) -> int:
+        """Queue offset from which a broker delivers: the saved one, moved into the queue's range as at its start."""
+        queue = self.queues.get(level - 1)
+        if queue is None:
+            return 0
+        low = queue.min_offset(self.log.min_offset)
+        return min(max(self.saved.get(level, 0), low), queue.max_offset)
+
+    def levels(self) -> Iterator[DelayLevel]:
+        """Every level of the table, and every queue beyond it that has messages or an offset."""
+        numbers = {*range(1, len(self.millis) + 1), *(number + 1 for number in self.queues), *self.saved}
+        for level in sorted(numbers):
+            yield self._level(level)
+
+    def _level(self, level: int) -> DelayLevel:
+        queue, saved = self.queues.get(level - 1), self.saved.get(level)
+        low = queue.min_offset(self.log.min_offset) if queue else 0
+        high = queue.max_offset if queue else 0
+        start = self.start(level)
+        notes = []
+        if saved is not None and queue is not None and saved != start:
+            notes.append(f"saved offset {saved} is outside the queue: delivery begins at {start}")
+        if saved is not None and queue is None and saved:
+            notes.append(f"saved offset {saved}, but the queue is not there")
+        if self.delay(level) is None and high > low:
+            notes.append("no level of the table: never delivered (see --broker-conf: messageDelayLevel)")
+        first = queue.entry(start) if queue and start < high else None
+        last = queue.entry(high - 1) if queue and start < high else None
+        return DelayLevel(
+            level=level,
+            queueId=level - 1,
+            delay=self.delay(level),
+            minOffset=low,
+            maxOffset=high,
+            deliveredOffset=saved,
+            delivered=start - low,
+            pending=high - start,
+            due=self._due(queue, level, start) if queue else 0,
+            firstDeliverTimestamp=first.tags_code if first else None,
+            lastDeliverTimestamp=last.tags_code if last else None,
+            note="; ".join(notes) or None,
+        )
+
+    def due(self, level: int) -> range:
+        """Queue offsets of a level that the broker would deliver at once."""
+        start, queue = self.start(level), self.queues.get(level - 1)
+        return range(start, start + self._due(queue, level, start) if queue is not None else start)
+
+    def next_time(self, level: int) -> int | None:
+        """When the first pending message of a level may be delivered; None where none waits, or none ever will be."""
+        delay, queue = self.delay(level), self.queues.get(level - 1)
+        start = self.start(level)
+        entry = queue.entry(start) if queue is not None and start < queue.max_offset else None
+        if entry is None or delay is None:
+            return None
+        return entry.tags_code if entry.tags_code <= self.now + delay else self.now
+
+    def _due(self, queue: ConsumeQueue, level: int, start: int) -> int:
+        """How many pending messages come before the first that must still wait; none is looked at behind that one."""
+        delay, count = self.delay(level), 0
+        if delay is None:
+            return 0  # a broker has no task for it
+        for _first, units in queue.runs(start):
+            codes = units["tags_code"]
+            # a time further away than the level's own delay cannot be meant: the broker takes it for now
+            waits = (codes > self.now) & (codes <= self.now + delay)
+            at = np.flatnonzero(waits)
+            if len(at):
+                return count + int(at[0])
+            count += len(units)
+        return count
+
+    def pending(self, level: int | None = None, *, due_only: bool = False) -> Iterator[DelayedMessage]:
+        """Messages that are not delivered yet, level by level in the order of delivery."""
+        for number in sorted(self.queues):
+            if level not in (None, number + 1):
+                continue
+            queue, ready = self.queues[number], self.due(number + 1)
+            stop = ready.stop if due_only else None
+            for entry, record, properties in messages_of(self.log, queue, self.warn, ready.start, stop):
+                yield DelayedMessage(
+                    level=number + 1,
+                    queueOffset=entry.queue_offset,
+                    physicalOffset=entry.physical_offset,
+                    deliverTimestamp=entry.tags_code,
+                    storeTimestamp=record.store_timestamp,
+                    topic=properties.get(REAL_TOPIC),
+                    queueId=number_of(properties.get(REAL_QID)),
+                    msgId=properties.get(UNIQ_KEY),
+                    keys=properties.get(KEYS),
+                    reconsumeTimes=record.reconsume_times,
+                    due=entry.queue_offset < ready.stop,
+                )
+
+
+def number_of(text: str | None) -> int | None:
+    """A decimal property of at most 18 digits; None where it is none."""
+    digits = (text or "").removeprefix("-")
+    return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) < 19 else None

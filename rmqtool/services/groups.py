@@ -1,0 +1,240 @@
+"""Consumer groups: how far each has come, in which queues it lags, and where its offsets cannot be right.
+
+Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeStats; message-services 13, 19.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from formats.config_files import QueueOffset
+from rmqtool.services.configs import Warn, group_offsets, groups_of, topics_of
+from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.consume_queue import ConsumeQueue
+
+PROBLEMS = ("ahead", "expired")
+Key = tuple[str, str, int]  # topic, group, queue id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLag:
+    """One queue of a group, as the broker counts its lag.
+
+    ``state``: ok, behind, none (no offset yet: counts as 0), expired (the next message to consume is gone), ahead (the
+    offset is beyond the queue's end), unknown-topic (topics.json has no such topic), extra-queue (the topic has no such
+    read queue).
+    """
+
+    group: str
+    topic: str
+    queueId: int
+    consumerOffset: int | None
+    minOffset: int
+    brokerOffset: int
+    diff: int
+    lastTimestamp: int  # store time of the last message that was consumed; 0 where it is gone
+    state: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagSum:
+    """The lags of one group, or of one group in one topic, added up."""
+
+    group: str
+    topic: str | None
+    topics: int
+    queues: int
+    diff: int
+    lastTimestamp: int  # of the queue that was consumed last
+    problems: int  # queues whose offset cannot be right
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """One group that the store knows of."""
+
+    group: str
+    configured: bool  # subscriptionGroup.json has it
+    consumeEnable: bool | None
+    retryMaxTimes: int | None
+    topics: int  # that it has offsets in, without its retry topic
+    queues: int
+    diff: int  # without its retry topic
+    retryDiff: int
+    deadLetters: int
+    problems: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetChange:
+    """One offset in two snapshots; None where one of them has none."""
+
+    group: str
+    topic: str
+    queueId: int
+    offset: int | None
+    otherOffset: int | None
+    change: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class Groups:
+    """The groups of one store beside its queues.
+
+    Args:
+        offsets: in place of those in ``consumerOffset.json``, for example of a broadcasting client.
+    """
+
+    def __init__(self, log: CommitLog, warn: Warn, offsets: Iterable[QueueOffset] | None = None) -> None:
+        self.log = log
+        entries = group_offsets(log.layout, warn) if offsets is None else offsets
+        self.offsets: dict[Key, int] = {(e.topic, e.group, e.queue_id): e.offset for e in entries}
+        self.topics = topics_of(log.layout, warn)
+        self.groups = groups_of(log.layout, warn)
+        self.queues = TopicQueues(log.layout)
+
+    def lag(self) -> Iterator[GroupLag]:
+        """Every queue of every group, sorted by group, topic and queue."""
+        for group, topic, queue_ids in self._subscribed():
+            config = self.topics.topics.get(topic) if self.topics is not None else None
+            reads = range(config.read_queue_nums) if config is not None else range(0)
+            on_disk = {queue.queue_id: queue for queue in self.queues.of(topic)}
+            # of a topic of a thousand read queues those that have neither messages nor an offset say nothing
+            for queue_id in sorted({*queue_ids, *(n for n in on_disk if n in reads)}):
+                offset = self.offsets.get((topic, group, queue_id))
+                state = self._state_of_topic(topic, queue_id)
+                yield self._lag(group, topic, queue_id, on_disk.get(queue_id), offset, state)
+
+    def _subscribed(self) -> Iterator[tuple[str, str, list[int]]]:
+        """(group, topic, queues with an offset)."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for topic, group, queue_id in self.offsets:
+            found.setdefault((group, topic), []).append(queue_id)
+        for group, topic in sorted(found):
+            yield group, topic, found[group, topic]
+
+    def _state_of_topic(self, topic: str, queue_id: int) -> str | None:
+        if self.topics is None:
+            return None
+        config = self.topics.topics.get(topic)
+        if config is None:
+            # 4.9 does not write every internal topic into the table
+            return None if topic in SYSTEM_TOPICS else "unknown-topic"
+        return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
+
+    def _lag(
+        self, group: str, topic: str, queue_id: int, queue: ConsumeQueue | None, offset: int | None, state: str | None
+    ) -> GroupLag:
+        low = queue.min_offset(self.log.min_offset) if queue is not None else 0
+        high = queue.max_offset if queue is not None else 0
+        consumed = offset or 0
+        last = 0
+        if queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
+            found = self.log.read(entry.physical_offset, crc=False)
+            last = found.record.store_timestamp if found is not None else 0
+        if consumed > high:
+            state = "ahead"
+        elif offset is not None and consumed < low:
+            state = "expired"
+        elif state is None:
+            state = "none" if offset is None and high else "behind" if high > consumed else "ok"
+        return GroupLag(
+            group=group,
+            topic=topic,
+            queueId=queue_id,
+            consumerOffset=offset,
+            minOffset=low,
+            brokerOffset=high,
+            diff=high - consumed,
+            lastTimestamp=last,
+            state=state,
+        )
+
+    def infos(self) -> Iterator[GroupInfo]:
+        """Every group that has a configuration or an offset, sorted."""
+        configured = self.groups.groups if self.groups is not None else {}
+        lags: dict[str, list[GroupLag]] = {name: [] for name in configured}
+        for lag in self.lag():
+            lags.setdefault(lag.group, []).append(lag)
+        for group, rows in sorted(lags.items()):
+            config = configured.get(group)
+            own = [row for row in rows if row.topic != RETRY_PREFIX + group]
+            dead = self.queues.of(DLQ_PREFIX + group)
+            yield GroupInfo(
+                group=group,
+                configured=config is not None,
+                consumeEnable=config.consume_enable if config is not None else None,
+                retryMaxTimes=config.retry_max_times if config is not None else None,
+                topics=len({row.topic for row in own}),
+                queues=len(own),
+                diff=sum(row.diff for row in own),
+                retryDiff=sum(row.diff for row in rows if row.topic == RETRY_PREFIX + group),
+                deadLetters=sum(queue.max_offset - queue.min_offset(self.log.min_offset) for queue in dead),
+                problems=sum(row.state in PROBLEMS for row in rows),
+            )
+
+
+def sums(lags: Iterable[GroupLag], *, by_topic: bool) -> Iterator[LagSum]:
+    """Lags added up by group, or by group and topic; they must come sorted."""
+    rows: list[GroupLag] = []
+
+    def key(lag: GroupLag) -> tuple[str, str]:
+        return lag.group, lag.topic if by_topic else ""
+
+    for lag in lags:
+        if rows and key(lag) != key(rows[0]):
+            yield _sum(rows, by_topic=by_topic)
+            rows = []
+        rows.append(lag)
+    if rows:
+        yield _sum(rows, by_topic=by_topic)
+
+
+def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
+    return LagSum(
+        group=rows[0].group,
+        topic=rows[0].topic if by_topic else None,
+        topics=len({row.topic for row in rows}),
+        queues=len(rows),
+        diff=sum(row.diff for row in rows),
+        lastTimestamp=max(row.lastTimestamp for row in rows),
+        problems=sum(row.state in PROBLEMS for row in rows),
+    )
+
+
+def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: bool = False) -> Iterator[OffsetChange]:
+    """What differs between two tables of offsets, sorted by group, topic and queue.
+
+    Args:
+        equal: also tell what does not differ.
+    """
+    tables: list[dict[tuple[str, str, int], int]] = [
+        {(e.group, e.topic, e.queue_id): e.offset for e in entries} for entries in (one, other)
+    ]
+    for key in sorted({*tables[0], *tables[1]}):
+        ours, theirs = (table.get(key) for table in tables)
+        if equal or ours != theirs:
+            yield OffsetChange(
+                group=key[0],
+                topic=key[1],
+                queueId=key[2],
+                offset=ours,
+                otherOffset=theirs,
+                change=theirs - ours if ours is not None and theirs is not None else None,
+            )

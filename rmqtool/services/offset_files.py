@@ -1,0 +1,163 @@
+"""Where consumer offsets are kept: the broker's ``consumerOffset.json``, or a broadcasting client's own file.
+
+Both are read as their owner reads them, and built as it would write them, with nothing changed but what is meant to.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from formats.config_files import LMQ_PREFIX, ConsumerOffsets, LmqConsumerOffsets, QueueOffset
+from formats.errors import FormatError
+from formats.primitives import java_hash
+from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
+from rmqtool.services.broadcast_offsets import QueueName, brokers
+from rmqtool.services.broadcast_offsets import build as build_broadcast
+from rmqtool.services.broadcast_offsets import parse as parse_broadcast
+from rmqtool.services.configs import Warn, load_config
+from rmqtool.services.offsets import FILES
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.segments import read_small
+from rmqtool.store.version import rocksdb_forms, version_of
+
+Key = tuple[str, str, int]  # topic, group, queue id
+K = TypeVar("K", str, int)
+V = TypeVar("V")
+_GROUPS_TABLE, _QUEUES_TABLE = 1024, 64  # slots of the broker's own maps (ConcurrentHashMap of 512, and of 32)
+
+
+class OffsetFile:
+    """One file of offsets.
+
+    Attributes:
+        path: the file.
+        entries: what it says.
+        previous: its bytes, which a writer keeps as ``.bak``; None where it is missing, or broken and a good ``.bak``
+            was read instead: that one must not be lost.
+    """
+
+    def __init__(self, path: str, entries: list[QueueOffset], previous: bytes | None) -> None:
+        self.path, self.entries, self.previous = path, entries, previous
+        self.offsets: dict[Key, int] = {(e.topic, e.group, e.queue_id): e.offset for e in entries}
+
+    def build(self, changes: Mapping[Key, int]) -> bytes:
+        """The file with some offsets set."""
+        raise NotImplementedError
+
+
+class BrokerFile(OffsetFile):
+    """``consumerOffset.json``, or ``lmqConsumerOffset.json`` of a broker with light queues.
+
+    Raises:
+        CorruptFile: broken, and no good ``.bak``.
+        Refused: the offsets are in RocksDB.
+    """
+
+    def __init__(self, layout: StoreLayout, warn: Warn) -> None:
+        forms = rocksdb_forms(layout)
+        if place := next((place for place in ("config/consumerOffsets", "config/rdb") if place in forms), None):
+            raise Refused(f"{layout.path(place)}: offsets are kept in a RocksDB database, which this version cannot do")
+        plain, light = FILES
+        paths = {name: layout.path("config", name) for name in FILES}
+        is_light = layout.conf.flag("enableLmq", not os.path.lexists(paths[plain]) and os.path.lexists(paths[light]))
+        name = light if is_light else plain
+        broken: list[str] = []
+        table = load_config(layout, name, broken.append)
+        for text in broken:
+            warn(text)
+        empty: ConsumerOffsets = LmqConsumerOffsets() if is_light else ConsumerOffsets()
+        self._table = table if isinstance(table, ConsumerOffsets) else empty
+        data = read_small(paths[name])
+        super().__init__(paths[name], list(self._table.entries()), None if broken else data)
+        self._engine = _engine_of(layout, data)
+
+    def build(self, changes: Mapping[Key, int]) -> bytes:
+        offsets = {key: dict(queues) for key, queues in self._table.offsets.items()}
+        light = dict(self._table.lmq_offsets) if isinstance(self._table, LmqConsumerOffsets) else None
+        for (topic, group, queue_id), offset in changes.items():
+            key = f"{topic}@{group}"
+            if light is not None and group.startswith(LMQ_PREFIX):
+                light[key] = offset
+            else:
+                offsets.setdefault(key, {})[queue_id] = offset
+        known = self._table.offsets
+        ordered = {
+            key: placed(offsets[key], known.get(key, {}), int, _QUEUES_TABLE)
+            for key in placed(offsets, known, java_hash, _GROUPS_TABLE)
+        }
+        if isinstance(self._table, LmqConsumerOffsets):
+            return replace(self._table, offsets=ordered, lmq_offsets=light or {}).build(engine=self._engine)
+        return replace(self._table, offsets=ordered).build(engine=self._engine)
+
+
+class ClientFile(OffsetFile):
+    """``offsets.json`` of a broadcasting client, as far as it is about one broker.
+
+    Args:
+        broker_name: may be left out where the file knows one broker only.
+
+    Raises:
+        UnreadableStore: there is no such file.
+        CorruptFile: not such a file.
+        BadValue: the file knows several brokers, or not this one.
+    """
+
+    def __init__(self, path: str, broker_name: str | None) -> None:
+        data = read_small(path)
+        if data is None:
+            raise UnreadableStore(f"{path}: no such file")
+        try:
+            self._table = parse_broadcast(data)
+        except FormatError as err:
+            raise CorruptFile(path, err.at, err.reason) from err
+        names = list(brokers(self._table))
+        if broker_name is None and len(names) > 1:
+            raise BadValue(f"{path}: has offsets of {', '.join(names)}: say with --broker which of them this store is")
+        self._broker = broker_name or (names[0] if names else "")
+        group = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        entries = [
+            QueueOffset(queue.topic, group, queue.queue_id, offset)
+            for queue, offset in self._table.items()
+            if queue.broker_name == self._broker
+        ]
+        super().__init__(os.path.abspath(path), entries, data)
+        self.group = group
+
+    def build(self, changes: Mapping[Key, int]) -> bytes:
+        new = {QueueName(topic, self._broker, number): offset for (topic, _group, number), offset in changes.items()}
+        return build_broadcast({**self._table, **new})
+
+
+def _engine_of(layout: StoreLayout, data: bytes | None) -> str:
+    """Whose form the file has: only 5.x writes a version into it."""
+    if data:
+        return "5.3" if b'"dataVersion"' in data else "4.9"
+    log = CommitLog(layout)
+    first = log.read(log.min_offset, crc=False)
+    return "5.3" if version_of(layout, first.record.version if first else 1)[0] == "5.x" else "4.9"
+
+
+def placed(keys: Mapping[K, V], known: Mapping[K, object], hash_of: Callable[[K], int], slots: int) -> dict[K, V]:
+    """``keys`` in the order of ``known``, each new one where Java's map puts it.
+
+    The order of the file shows how many slots the map had; where it shows none, new keys go to the end.
+    """
+    order = [key for key in known if key in keys]
+    new = [key for key in keys if key not in known]
+
+    def slot(key: K, count: int) -> int:
+        spread = hash_of(key) & 0xFFFFFFFF
+        return (spread ^ spread >> 16) & 0x7FFFFFFF & (count - 1)
+
+    for count in (slots, *(1 << bits for bits in range(4, 21))) if new else ():
+        places = [slot(key, count) for key in order]
+        if places == sorted(places):
+            while 4 * len(keys) >= 3 * count:
+                count *= 2  # as the map does when it is three quarters full
+            order = sorted(order + new, key=lambda key: slot(key, count))
+            break
+    else:
+        order += new
+    return {key: keys[key] for key in order}

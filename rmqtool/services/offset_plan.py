@@ -1,0 +1,324 @@
+"""Set consumer offsets: plan first, every row beside the range of its queue; then write, under the broker's lock.
+
+Source: broker.offset.ConsumerOffsetManager, tools ResetOffsetByTimeCommand and CloneGroupOffsetCommand.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
+from rmqtool.services.configs import Warn
+from rmqtool.services.offset_files import Key, OffsetFile
+from rmqtool.services.query_time import offset_by_time_v5
+from rmqtool.services.queue_messages import RETRY_PREFIX, TopicQueues
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.lock import StoreLock
+from rmqtool.store.segments import read_small
+from rmqtool.store.transaction import Transaction, sweep, unfinished
+from rmqtool.store.version import unsupported
+
+
+class Target(NamedTuple):
+    """Where offsets shall go."""
+
+    kind: str  # earliest, latest, time, offset or shift
+    value: int = 0  # ms since the epoch, an offset, or how far to move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetMove:
+    """One offset that is set, beside the range of its queue."""
+
+    group: str
+    topic: str
+    queueId: int
+    consumerOffset: int | None  # before; None where the group has none
+    newOffset: int
+    change: int | None
+    minOffset: int
+    brokerOffset: int
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+    @property
+    def key(self) -> Key:
+        """As offset files have it."""
+        return self.topic, self.group, self.queueId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetPlan:
+    """What would be set, or was."""
+
+    store: str
+    file: str
+    moves: list[OffsetMove]
+    warnings: list[str] = field(default_factory=list)
+    applied: bool = False
+    backup: str | None = None
+
+    @property
+    def changes(self) -> dict[Key, int]:
+        """Only what differs from now."""
+        return {move.key: move.newOffset for move in self.moves if move.newOffset != move.consumerOffset}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+Opener = Callable[[StoreLayout, Warn], OffsetFile]
+Planner = Callable[["Queues", OffsetFile], list[OffsetMove]]
+
+
+class Queues:
+    """The ranges that offsets must be in.
+
+    Args:
+        clamp: move an offset that is out of its range to the nearest end instead of refusing it.
+    """
+
+    def __init__(self, layout: StoreLayout, *, clamp: bool) -> None:
+        self.log, self.clamp = CommitLog(layout), clamp
+        self._queues = TopicQueues(layout)
+
+    def ids(self, topic: str) -> set[int]:
+        """Queues that a topic has on disk."""
+        return {queue.queue_id for queue in self._queues.of(topic)}
+
+    def move(self, key: Key, before: int | None, new: Callable[[ConsumeQueue | None, int, int], int]) -> OffsetMove:
+        """A row of the plan.
+
+        Args:
+            new: the offset for (queue, lowest offset, highest offset).
+
+        Raises:
+            Refused: it is out of the queue's range.
+        """
+        topic, group, queue_id = key
+        queue = self._queues.one(topic, queue_id)
+        low = queue.min_offset(self.log.min_offset) if queue is not None else 0
+        high = queue.max_offset if queue is not None else 0
+        offset = wanted = new(queue, low, high)
+        note = None
+        if not low <= wanted <= high:
+            if not self.clamp:
+                raise Refused(
+                    f"{topic} queue {queue_id}: offset {wanted} is outside {low} to {high}, where the queue's messages "
+                    "are (--clamp takes the nearest)"
+                )
+            offset = min(max(wanted, low), high)
+            note = f"{wanted} is outside the queue"
+        return OffsetMove(
+            group=group,
+            topic=topic,
+            queueId=queue_id,
+            consumerOffset=before,
+            newOffset=offset,
+            change=offset - before if before is not None else None,
+            minOffset=low,
+            brokerOffset=high,
+            note=note,
+        )
+
+
+def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, target: Target) -> Planner:
+    """Plan to move a group's offsets.
+
+    Args:
+        topics: globs over the topics that the group has offsets in, or names of others that have queues; None for all
+            that it has offsets in, its retry topic aside.
+    """
+
+    def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+        own = {topic for topic, owner, _queue in file.offsets if owner == group}
+        chosen = own - {RETRY_PREFIX + group}
+        if topics:
+            chosen = {topic for topic in own if any(fnmatchcase(topic, glob) for glob in topics)}
+            chosen |= {topic for topic in topics if queues.ids(topic)}
+        moves = []
+        for topic in sorted(chosen):
+            ids = {n for t, owner, n in file.offsets if (t, owner) == (topic, group)} | queues.ids(topic)
+            for number in sorted(ids if not queue_ids else ids.intersection(queue_ids)):
+                before = file.offsets.get((topic, group, number))
+                new = _new_offset(queues.log, target, before)
+                moves.append(queues.move((topic, group, number), before, new))
+        return moves
+
+    return plan
+
+
+def _new_offset(log: CommitLog, target: Target, before: int | None) -> Callable[[ConsumeQueue | None, int, int], int]:
+    def new(queue: ConsumeQueue | None, low: int, high: int) -> int:
+        if target.kind == "earliest":
+            return low
+        if target.kind == "latest":
+            return high
+        if target.kind == "offset":
+            return target.value
+        if target.kind == "shift":
+            return (before or 0) + target.value
+        return offset_by_time_v5(log, queue, target.value) if queue is not None else 0
+
+    return new
+
+
+def clone(source: str, group: str, topics: list[str] | None) -> Planner:
+    """Plan to give a group the offsets of another, its retry topic aside."""
+
+    def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+        moves = []
+        for (topic, owner, number), offset in sorted(file.offsets.items()):
+            if owner != source or topic == RETRY_PREFIX + source:
+                continue
+            if not topics or any(fnmatchcase(topic, glob) for glob in topics):
+                key = (topic, group, number)
+                moves.append(queues.move(key, file.offsets.get(key), lambda _q, _low, _high, at=offset: at))  # type: ignore[misc]
+        return moves
+
+    return plan
+
+
+class Wanted(NamedTuple):
+    """One row of a CSV plan."""
+
+    key: Key
+    offset: int
+    before: int | None  # what the plan was made on; None where the file does not say
+
+
+def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
+    """Plan what a file says.
+
+    Raises:
+        BadValue: a row of another group.
+        Refused: an offset has moved since the file was made.
+    """
+
+    def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+        moves = []
+        for key, offset, before in rows:
+            if key[1] != group:
+                raise BadValue(f"{key[0]} queue {key[2]}: of group {key[1]}, not {group}")
+            now = file.offsets.get(key)
+            if before is not None and now != before:
+                raise Refused(f"{key[0]} queue {key[2]}: is at {now} now, not at {before} as in the plan: plan anew")
+            moves.append(queues.move(key, now, lambda _q, _low, _high, at=offset: at))  # type: ignore[misc]
+        return moves
+
+    return plan
+
+
+def read_rows(path: str) -> list[Wanted]:
+    """The rows of a CSV file as ``group reset`` and ``group offsets`` print it: ``newOffset``, else ``consumerOffset``.
+
+    Raises:
+        UnreadableStore: there is no such file.
+        CorruptFile: not such a file.
+    """
+    data = read_small(path)
+    if data is None:
+        raise UnreadableStore(f"{path}: no such file")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        raise CorruptFile(path, err.start, "not UTF-8") from err
+    table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        return list(_rows(table))
+    except (ValueError, csv.Error) as err:
+        raise CorruptFile(path, None, f"line {table.line_num}: {err}") from err
+
+
+def _rows(table: "csv.DictReader[str]") -> Iterator[Wanted]:
+    names = table.fieldnames or ()
+    if missing := {"group", "topic", "queueId"}.difference(names):
+        raise ValueError(f"no column {' or '.join(sorted(missing))}")
+    column = "newOffset" if "newOffset" in names else "consumerOffset"
+    if column not in names:
+        raise ValueError("no column newOffset or consumerOffset")
+    for row in table:
+        before = row.get("consumerOffset") if column == "newOffset" else None
+        key = (row["topic"], row["group"], _number(row["queueId"], 31))
+        yield Wanted(key, _number(row[column], 63), _number(before, 63) if before else None)
+
+
+def _number(text: str | None, bits: int) -> int:
+    number = (text or "").strip()
+    if not (number.isascii() and number.isdigit()) or len(number) > 19 or int(number) >= 1 << bits:
+        raise ValueError(f"{text!r} is no offset or queue id")
+    return int(number)
+
+
+def make(layout: StoreLayout, opener: Opener, planner: Planner, *, clamp: bool = False) -> OffsetPlan:
+    """A plan on the store as it is; nothing is written."""
+    warnings: list[str] = []
+    file = opener(layout, warnings.append)
+    moves = planner(Queues(layout, clamp=clamp), file)
+    return OffsetPlan(store=layout.root, file=file.path, moves=moves, warnings=warnings)
+
+
+def apply(
+    layout: StoreLayout,
+    opener: Opener,
+    planner: Planner,
+    *,
+    command: str,
+    clamp: bool = False,
+    backup: str | None = None,
+) -> OffsetPlan:
+    """Make the plan once more under the broker's lock and carry it out; the file before becomes ``.bak``.
+
+    Where nothing would change nothing is written. A run that was killed is finished first; if it was one of the same
+    command that is all, for its offsets must not be moved twice.
+
+    Raises:
+        Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
+    """
+    if (reason := unsupported(layout)) is not None:
+        raise Refused(f"{layout.root}: {reason}")
+    if layout.aborted:
+        raise Refused(f"{layout.root}: was not stopped cleanly, its queues may change: run rmqtool recover first")
+    if unfinished(layout.root, backup) is None and not (plan := make(layout, opener, planner, clamp=clamp)).changes:
+        return plan
+    with StoreLock(layout.root):
+        if (pending := unfinished(layout.root, backup)) is not None:
+            pending.apply()
+            if f"-{command}" in os.path.basename(pending.path):
+                done = f"finished the interrupted run in {pending.path}; nothing else was done"
+                path = opener(layout, lambda _text: None).path
+                return OffsetPlan(
+                    store=layout.root, file=path, moves=[], warnings=[done], applied=True, backup=pending.path
+                )
+        sweep(layout.root, backup)
+        layout = StoreLayout(layout.root, layout.conf)
+        plan = make(layout, opener, planner, clamp=clamp)
+        if not plan.changes:
+            return plan
+        file = opener(layout, lambda _text: None)
+        transaction = Transaction(layout.root, command, backup)
+        try:
+            if file.previous is not None:
+                _put(transaction, file.path + ".bak", file.previous)
+            _put(transaction, file.path, file.build(plan.changes))
+            transaction.commit()
+        finally:
+            transaction.discard()
+        return replace(plan, applied=True, backup=transaction.path)
+
+
+def _put(transaction: Transaction, path: str, content: bytes) -> None:
+    staged = transaction.staging()
+    with open(staged, "wb") as out:
+        out.write(content)
+    transaction.put(path, staged)

@@ -1,0 +1,116 @@
+"""The messages of one queue in order. Only what its entries point at is read, so a small queue costs little."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.ids import offset_id
+from formats.message import Record
+from formats.properties import UNIQ_KEY, parse
+from rmqtool.services.configs import Warn
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.consume_queue import ConsumeQueue, Entry
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.segments import Segment
+
+_WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "SELF_TEST_TOPIC",
+        "BenchmarkTest",
+        "RMQ_SYS_TRACE_TOPIC",
+    }
+)
+RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
+
+
+class QueueMessage(NamedTuple):
+    """A message with the entry that leads to it."""
+
+    entry: Entry
+    record: Record
+    properties: dict[str, str]
+
+    @property
+    def message_id(self) -> str:
+        """What a client calls ``msgId``: the unique id where there is one, else the offset id."""
+        return self.properties.get(UNIQ_KEY) or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        """The broker's id of this copy."""
+        return offset_id(self.record.store_address, self.record.store_port, self.entry.physical_offset)
+
+
+def raw(topic: str) -> bytes:
+    """Stored bytes of a topic that was a directory's name, which need not be UTF-8."""
+    return topic.encode("utf-8", "surrogateescape")
+
+
+class TopicQueues:
+    """The queues that each topic has on disk. Directories are listed once, and each queue is opened once."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self._layout = layout
+        self._dirs: dict[str, dict[int, str]] = {}
+        self._opened: dict[str, ConsumeQueue] = {}  # by path
+        for topic, queue_id, path in layout.queue_dirs():
+            self._dirs.setdefault(topic, {})[queue_id] = path
+
+    def topics(self, prefix: str = "") -> list[str]:
+        """Topics whose names begin so, sorted."""
+        return [topic for topic in self._dirs if topic.startswith(prefix)]
+
+    def of(self, topic: str) -> list[ConsumeQueue]:
+        """A topic's queues, sorted by id; none for a topic that is not there."""
+        return [self._open(topic, queue_id) for queue_id in self._dirs.get(topic, ())]
+
+    def one(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """One queue that has files, or None."""
+        queue = self._open(topic, queue_id) if queue_id in self._dirs.get(topic, ()) else None
+        return queue if queue is not None and queue.segments.files else None
+
+    def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        path = self._dirs[topic][queue_id]
+        if path not in self._opened:
+            self._opened[path] = ConsumeQueue(self._layout, topic, queue_id, path)
+        return self._opened[path]
+
+
+def messages_of(
+    log: CommitLog, queue: ConsumeQueue, warn: Warn, start: int | None = None, stop: int | None = None
+) -> Iterator[QueueMessage]:
+    """Messages of queue offsets [start, stop), by default all whose place in the log still exists.
+
+    Entries that lead to no message of this queue are passed over; one warning tells how many there were.
+    """
+    topic = raw(queue.topic)
+    missing, first = 0, -1
+    last: Segment | None = None
+    forgotten = 0  # byte of that file up to which its pages were given back
+    for entry in queue.entries(queue.min_offset(log.min_offset) if start is None else start, stop):
+        found = log.read(entry.physical_offset, crc=False)
+        if found is None or found.record.topic != topic or found.record.queue_id != queue.queue_id:
+            missing, first = missing + 1, entry.queue_offset if first < 0 else first
+            continue
+        if last is not found.file:
+            if last is not None:
+                last.release()
+            last, forgotten = found.file, found.at
+        elif found.at - forgotten >= _WINDOW:
+            last.forget(forgotten, found.at)
+            forgotten = found.at
+        yield QueueMessage(entry, found.record, parse(found.record.properties))
+    if missing:
+        warn(
+            f"{queue.topic} queue {queue.queue_id}: {missing} entries without a message, the first at "
+            f"queue offset {first}: passed over"
+        )

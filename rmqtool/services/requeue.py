@@ -1,0 +1,144 @@
+"""Give dead letters back: to the group's retry topic, or to the topic that they came from.
+
+What is given back is told apart by the property ``REQUEUED_FROM``, the offset id of the dead letter: a run that was
+killed goes on where it was, and none is given back twice. The dead letter itself stays where it is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from formats.errors import FormatError
+from formats.ids import offset_id, parse_offset_id
+from formats.properties import DELAY, REAL_QID, REAL_TOPIC, parse
+from rmqtool.services.broker_state import BrokerState
+from rmqtool.services.configs import Warn
+from rmqtool.services.copies import copy_of
+from rmqtool.services.engine import Store
+from rmqtool.services.queue_messages import (
+    DLQ_PREFIX,
+    ORIGIN_MESSAGE_ID,
+    RETRY_PREFIX,
+    RETRY_TOPIC,
+    TopicQueues,
+    messages_of,
+    raw,
+)
+from rmqtool.services.retry import Retries
+from rmqtool.services.transactions import first_behind
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.outgoing import Message
+
+REQUEUED_FROM = "REQUEUED_FROM"
+TARGETS = ("retry", "origin")
+_LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, "WAIT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeued:
+    """One dead letter and where it goes. ``state``: to-do, done (now), before (by an earlier run), refused."""
+
+    group: str
+    state: str
+    deadLetterId: str  # offset id of the dead letter
+    queueOffset: int  # of the dead letter
+    msgId: str
+    keys: str | None
+    targetTopic: str | None
+    targetQueueId: int | None = None
+    targetQueueOffset: int | None = None
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class Requeue:
+    """The dead letters of one group.
+
+    Args:
+        ids: only these: unique ids, offset ids of the dead letters, or of the messages that they were at first.
+        target: ``retry``: the group gets them again, as often as any message; ``origin``: every group of the topic.
+    """
+
+    def __init__(self, log: CommitLog, group: str, ids: list[str] | None, target: str, warn: Warn) -> None:
+        self.log, self.group, self.target, self._ids = log, group, target, set(ids or ())
+        self._warn = warn
+        self._topics = TopicQueues(log.layout)
+        self._before: dict[str, set[str]] = {}  # topic → dead letters that were given back to it
+
+    def plan(self) -> Iterator[tuple[Requeued, Message | None]]:
+        """Every dead letter that is chosen, and the message that it becomes; None where there is nothing to do."""
+        retries = Retries(self.log, 0, self._warn)
+        for letter, found in retries.dead_letters([self.group]):
+            record = found.record
+            dead_id = offset_id(record.store_address, record.store_port, found.physical_offset)
+            if self._ids and self._ids.isdisjoint({dead_id, letter.msgId, letter.originMsgId}):
+                continue
+            row = Requeued(
+                group=self.group,
+                state="to-do",
+                deadLetterId=dead_id,
+                queueOffset=letter.queueOffset,
+                msgId=letter.msgId,
+                keys=letter.keys,
+                targetTopic=RETRY_PREFIX + self.group if self.target == "retry" else letter.originTopic,
+            )
+            if row.targetTopic is None:
+                yield replace(row, state="refused", reason=f"no property {RETRY_TOPIC}: its topic is not known"), None
+            elif dead_id in self._given_back(row.targetTopic):
+                yield replace(row, state="before"), None
+            else:
+                queue_id = self._queue_id(row.targetTopic, letter.originMsgId)
+                yield replace(row, targetQueueId=queue_id), self._message(found, row.targetTopic, queue_id, dead_id)
+
+    def _given_back(self, topic: str) -> set[str]:
+        """The dead letters that the messages of a topic were; only what is younger than the first of them is read."""
+        if topic not in self._before:
+            self._before[topic] = set()
+            dead = self._topics.one(DLQ_PREFIX + self.group, 0)
+            oldest = dead.entry(dead.min_offset(self.log.min_offset)) if dead is not None else None
+            if oldest is None:
+                return set()
+            for queue in self._topics.of(topic):
+                start = max(first_behind(queue, oldest.physical_offset), queue.min_offset(self.log.min_offset))
+                for message in messages_of(self.log, queue, self._warn, start):
+                    if (dead_id := message.properties.get(REQUEUED_FROM)) is not None:
+                        self._before[topic].add(dead_id)
+        return self._before[topic]
+
+    def _queue_id(self, topic: str, origin_id: str | None) -> int:
+        """The queue that the message was in at first; 0 where that cannot be told, and for a retry topic."""
+        if self.target == "retry" or origin_id is None:
+            return 0
+        try:
+            found = self.log.read(parse_offset_id(origin_id).physical_offset, crc=False)
+        except FormatError:
+            return 0
+        return found.record.queue_id if found is not None and found.record.topic == raw(topic) else 0
+
+    def _message(self, found: Found, topic: str, queue_id: int, dead_id: str) -> Message:
+        properties = parse(found.record.properties)
+        for name in _LEFT_BEHIND if self.target == "retry" else (*_LEFT_BEHIND, RETRY_TOPIC, ORIGIN_MESSAGE_ID):
+            properties.pop(name, None)
+        properties[REQUEUED_FROM] = dead_id
+        return copy_of(found.record, topic, queue_id, properties, reconsume_times=0)
+
+
+def requeue(store: Store, group: str, ids: list[str] | None, target: str, warn: Warn) -> Iterator[Requeued]:
+    """Give dead letters back; each row comes when its message is in the log, which survives the end of this process."""
+    state = BrokerState(store, warn)
+    store.dispatch()
+    for row, message in Requeue(CommitLog(store.layout), group, ids, target, warn).plan():
+        if target == "retry":
+            state.ensure_topic(RETRY_PREFIX + group)
+        if message is None:
+            yield row
+            continue
+        result = store.append(message)
+        if result.ok:
+            yield replace(row, state="done", targetQueueOffset=result.queue_offset)
+        else:
+            yield replace(row, state="refused", reason=result.reason)
+    state.persist()

@@ -1,0 +1,210 @@
+"""Retries and dead letters: what consumer groups gave back, and what became of it.
+
+A failed message is stored anew for its group, ``reconsumeTimes`` one higher: first in the schedule topic, then, when
+its time has come, in ``%RETRY%group``; after the last retry in ``%DLQ%group``. All copies name the first one as
+``ORIGIN_MESSAGE_ID``.
+
+Source: broker.processor.SendMessageProcessor (consumerSendMsgBack); message-services 12.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from formats.properties import KEYS, REAL_TOPIC, TAGS
+from rmqtool.services.configs import Warn, known_offsets
+from rmqtool.services.delay import Delays
+from rmqtool.services.pairs import Pairs
+from rmqtool.services.queue_messages import (
+    DLQ_PREFIX,
+    ORIGIN_MESSAGE_ID,
+    RETRY_PREFIX,
+    RETRY_TOPIC,
+    SCHEDULE,
+    QueueMessage,
+    TopicQueues,
+    messages_of,
+)
+from rmqtool.store.commit_log import CommitLog, Found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryInfo:
+    """One delivery of a failed message to its group. Times are ms since the epoch.
+
+    ``state``: scheduled (its time has not come), waiting (the group has not taken it yet), retried (failed again), dead
+    (failed and became a dead letter), done (taken, and not given back).
+    """
+
+    group: str
+    state: str
+    reconsumeTimes: int
+    originTopic: str | None
+    originMsgId: str | None
+    msgId: str
+    tags: str | None
+    keys: str | None
+    topic: str  # where it lies: the retry topic, or the schedule topic
+    queueId: int
+    queueOffset: int
+    physicalOffset: int
+    bornTimestamp: int
+    storeTimestamp: int
+    deliverTimestamp: int | None  # of a scheduled one
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One dead letter with the retries that led to it. Times are ms since the epoch."""
+
+    group: str
+    reconsumeTimes: int
+    originTopic: str | None
+    originMsgId: str | None
+    msgId: str
+    tags: str | None
+    keys: str | None
+    queueId: int
+    queueOffset: int
+    physicalOffset: int
+    bornTimestamp: int
+    storeTimestamp: int
+    retryTimestamps: list[int]  # when each retry that is still in the log came to the group
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class Retries:
+    """Retries and dead letters of one store.
+
+    Memory: 16 bytes for each message that was given back.
+
+    Args:
+        now: for what is due, ms.
+    """
+
+    def __init__(self, log: CommitLog, now: int, warn: Warn) -> None:
+        self.log, self.warn = log, warn
+        self.topics = TopicQueues(log.layout)
+        self._delays = Delays(log, now, warn, self.topics)
+        self._offsets = known_offsets(log.layout, warn)
+
+    def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
+        """What each group has got, or will get, again: group by group, first what was delivered."""
+        scheduled, scheduled_groups = self._scheduled()
+        for group in groups or sorted({*self._groups_with(RETRY_PREFIX), *scheduled_groups}):
+            retry_topic = RETRY_PREFIX + group
+            given_back = self._given_back(group, scheduled)
+            for queue in self.topics.of(retry_topic):
+                taken = self._offsets.get((retry_topic, group, queue.queue_id), 0)
+                for message in messages_of(self.log, queue, self.warn):
+                    state = "waiting"
+                    if message.entry.queue_offset < taken:
+                        later = given_back.get(_attempt(message, message.record.reconsume_times + 1))
+                        state = "done" if not later else "dead" if later[0] else "retried"
+                    yield _retry(group, state, retry_topic, message, None)
+            for level, message in self._of_group(group, scheduled):
+                if message.entry.queue_offset >= self._delays.start(level):
+                    yield _retry(group, "scheduled", SCHEDULE, message, message.entry.tags_code)
+
+    def _scheduled(self) -> tuple[Pairs, set[str]]:
+        """(group, level) to queue offset of every retry in the schedule topic, delivered or not; and the groups."""
+        found, groups = Pairs(), set()
+        for queue_id, queue in sorted(self._delays.queues.items()):
+            for entry, _record, properties in messages_of(self.log, queue, self.warn):
+                target = properties.get(REAL_TOPIC, "")
+                if target.startswith(RETRY_PREFIX):
+                    group = target.removeprefix(RETRY_PREFIX)
+                    groups.add(group)
+                    found.add(hash((group, queue_id + 1)), entry.queue_offset)
+        return found, groups
+
+    def _of_group(self, group: str, scheduled: Pairs) -> Iterator[tuple[int, QueueMessage]]:
+        """(level, message) of a group's retries in the schedule topic."""
+        for queue_id, queue in sorted(self._delays.queues.items()):
+            for offset in scheduled.get(hash((group, queue_id + 1))):
+                for message in messages_of(self.log, queue, self.warn, offset, offset + 1):
+                    yield queue_id + 1, message
+
+    def _given_back(self, group: str, scheduled: Pairs) -> Pairs:
+        """Attempt (see :func:`_attempt`) to 1 for a dead letter, 0 for a retry."""
+        found = Pairs()
+        for queue in self.topics.of(DLQ_PREFIX + group):
+            for message in messages_of(self.log, queue, self.warn):
+                found.add(_attempt(message, message.record.reconsume_times), 1)
+        for _level, message in self._of_group(group, scheduled):
+            found.add(_attempt(message, message.record.reconsume_times), 0)
+        return found
+
+    def _groups_with(self, prefix: str) -> list[str]:
+        return [topic.removeprefix(prefix) for topic in self.topics.topics(prefix)]
+
+    def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, Found]]:
+        """Every dead letter with its message, group by group in the order in which they died."""
+        for group in groups or self._groups_with(DLQ_PREFIX):
+            times = Pairs()
+            for queue in self.topics.of(RETRY_PREFIX + group):
+                for message in messages_of(self.log, queue, self.warn):
+                    times.add(_chain(message), message.record.store_timestamp)
+            for queue in self.topics.of(DLQ_PREFIX + group):
+                for message in messages_of(self.log, queue, self.warn):
+                    letter = _dead_letter(group, message, times.get(_chain(message)))
+                    found = self.log.read(message.entry.physical_offset, crc=False)
+                    assert found is not None  # it was read a moment ago
+                    yield letter, found
+
+
+def _chain(message: QueueMessage) -> int:
+    """A number that all copies of one failed message share."""
+    return hash(message.properties.get(ORIGIN_MESSAGE_ID) or message.message_id)
+
+
+def _attempt(message: QueueMessage, reconsume_times: int) -> int:
+    """A number for one attempt of a failed message."""
+    return hash((_chain(message), reconsume_times))
+
+
+def _retry(group: str, state: str, topic: str, message: QueueMessage, deliver: int | None) -> RetryInfo:
+    entry, record, properties = message
+    return RetryInfo(
+        group=group,
+        state=state,
+        reconsumeTimes=record.reconsume_times,
+        originTopic=properties.get(RETRY_TOPIC),
+        originMsgId=properties.get(ORIGIN_MESSAGE_ID),
+        msgId=message.message_id,
+        tags=properties.get(TAGS),
+        keys=properties.get(KEYS),
+        topic=topic,
+        queueId=record.queue_id,
+        queueOffset=entry.queue_offset,
+        physicalOffset=entry.physical_offset,
+        bornTimestamp=record.born_timestamp,
+        storeTimestamp=record.store_timestamp,
+        deliverTimestamp=deliver,
+    )
+
+
+def _dead_letter(group: str, message: QueueMessage, retries: list[int]) -> DeadLetter:
+    entry, record, properties = message
+    return DeadLetter(
+        group=group,
+        reconsumeTimes=record.reconsume_times,
+        originTopic=properties.get(RETRY_TOPIC),
+        originMsgId=properties.get(ORIGIN_MESSAGE_ID),
+        msgId=message.message_id,
+        tags=properties.get(TAGS),
+        keys=properties.get(KEYS),
+        queueId=record.queue_id,
+        queueOffset=entry.queue_offset,
+        physicalOffset=entry.physical_offset,
+        bornTimestamp=record.born_timestamp,
+        storeTimestamp=record.store_timestamp,
+        retryTimestamps=sorted(retries),
+    )

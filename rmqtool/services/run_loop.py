@@ -1,0 +1,129 @@
+"""The services of one store that is held open: deliver what is due, check transactions, write down the offsets.
+
+Nobody else writes while the store is held, so nothing is polled: it is known when the next message is due.
+
+Source: store.schedule.ScheduleMessageService, broker.transaction.TransactionalMessageCheckService,
+broker.BrokerController (the scheduled persisting); message-services 10.4, 11.5, 13.1.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rmqtool.services.broker_state import BrokerState, setting
+from rmqtool.services.configs import Warn
+from rmqtool.services.delivery import Delivery
+from rmqtool.services.engine import Store
+from rmqtool.services.queue_messages import TopicQueues
+from rmqtool.services.transaction_service import Checked, Decide, TransactionService
+
+_SHORTEST, _LONGEST = 100, 1_000  # ms of a pause: the broker's own; and so that a changed clock is noticed
+_AFTER_A_FAILURE = 10_000  # ms until a level that stands still is tried again
+_TIMERS = "rmq_sys_wheel_timer"
+
+Wait = Callable[[int], None]
+"""Pause for so many ms, or less."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunReport:
+    """What the services did. Times are ms since the epoch."""
+
+    store: str
+    startTimestamp: int
+    endTimestamp: int = 0
+    delivered: int = 0
+    discarded: int = 0
+    skipped: int = 0
+    stuck: list[int] = field(default_factory=list)  # levels that stand still
+    checked: int = 0
+    committed: int = 0
+    rolledBack: int = 0
+    unknown: int = 0
+    givenUp: int = 0
+    immune: int = 0
+    nextTimestamp: int | None = None  # when the next delayed message is due
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class RunLoop:
+    """The services of a store that is open for writing; times are those of its clock.
+
+    Args:
+        decide: asked about transactions; None leaves them alone.
+    """
+
+    def __init__(self, store: Store, warn: Warn, decide: Decide | None = None) -> None:
+        self.store, self.warn, self._decide = store, warn, decide
+        self.state = BrokerState(store, warn)
+        self.delivery = Delivery(store, self.state, warn)
+        self.transactions = TransactionService(store, self.state, warn)
+        conf = store.layout.conf
+        self._check_every = setting(conf, "transactionCheckInterval", 60_000)
+        self._persist_every = min(
+            setting(conf, "flushDelayOffsetInterval", 10_000), setting(conf, "flushConsumerOffsetInterval", 5_000)
+        )
+        self._clock = store.live.clock
+        now = self._clock()
+        self.report = RunReport(store=store.layout.root, startTimestamp=now)
+        self._deliver_at: int | None = now
+        self._check_at, self._persist_at = now, now + self._persist_every
+        if any(queue.max_offset for queue in TopicQueues(store.layout).of(_TIMERS)):
+            warn(f"{_TIMERS}: timer messages of 5.x are not delivered by this program")
+
+    def step(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Do what is to be done by now."""
+        now = self._clock()
+        if self._decide is not None and now >= self._check_at and not stop():
+            self._add(self.transactions.check(self._decide, stop))
+            self._check_at = now + self._check_every
+            self._deliver_at = now  # a committed message may be a delayed one
+        if self._deliver_at is not None and now >= self._deliver_at and not stop():
+            done = self.delivery.deliver_due(now, stop)
+            for name in ("delivered", "discarded", "skipped"):
+                setattr(self.report, name, getattr(self.report, name) + getattr(done, name))
+            self.report.stuck = done.stuck
+            self.report.nextTimestamp = self._deliver_at = self.delivery.next_time(now)
+            if done.stuck:
+                self._deliver_at = now + _AFTER_A_FAILURE
+        if now >= self._persist_at:
+            self.state.persist()
+            self._persist_at = now + self._persist_every
+
+    def _add(self, done: Checked) -> None:
+        for name, count in done.to_dict().items():
+            setattr(self.report, name, getattr(self.report, name) + count)
+
+    def run(
+        self,
+        wait: Wait,
+        *,
+        once: bool = False,
+        until: int | None = None,
+        until_delivered: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> RunReport:
+        """Go on until it is time to stop, then write down the offsets. The store stays open.
+
+        Args:
+            wait: called between two steps.
+            once: one step.
+            until: ms since the epoch; nothing is done from then on.
+            until_delivered: stop as soon as no delayed message waits that can be delivered.
+            stop: asked all the time.
+        """
+        while not stop() and (until is None or self._clock() < until):
+            self.step(stop)
+            if once or (until_delivered and self._deliver_at is None):
+                break
+            now = self._clock()
+            next_at = self._persist_at
+            for time in (self._deliver_at, self._check_at if self._decide is not None else None, until):
+                next_at = next_at if time is None else min(next_at, time)
+            wait(min(max(next_at - now, _SHORTEST), _LONGEST))
+        self.state.persist()
+        self.report.endTimestamp = self._clock()
+        return self.report

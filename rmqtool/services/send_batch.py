@@ -1,0 +1,93 @@
+"""Batches: which messages may go together, their form on the wire, and how to split what is too large for one.
+
+Sources: common.message.MessageBatch, MessageDecoder.encodeMessages, SendMessageProcessor.asyncSendBatchMessage (4.9.8);
+message-services 10.1, 10.2.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from formats import derived, properties
+from formats.bodies import BatchItem, batch_items, build_batch
+from formats.message_build import MAX_MESSAGE_SIZE
+from rmqtool.services.queue_messages import RETRY_PREFIX
+from rmqtool.services.send_rules import CLIENT_ERROR, MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
+
+
+def check_batch(messages: Sequence[OutMessage]) -> None:
+    """The client's rules for messages that go in one batch.
+
+    Raises:
+        Rejected: empty, delayed, to a retry topic, or not all for one topic or of one WAIT.
+    """
+    if not messages:
+        raise Rejected(CLIENT_ERROR, "a batch needs messages")
+    first = messages[0]
+    for message in messages:
+        if message.delay_level > 0:
+            raise Rejected(CLIENT_ERROR, "TimeDelayLevel is not supported for batching")
+        if message.topic.startswith(RETRY_PREFIX):
+            raise Rejected(CLIENT_ERROR, "Retry Group is not supported for batching")
+        if message.topic != first.topic:
+            raise Rejected(CLIENT_ERROR, "The topic of the messages in one batch should be the same")
+        if message.wait_store_ok != first.wait_store_ok:
+            raise Rejected(CLIENT_ERROR, "The waitStoreMsgOK of the messages in one batch should the same")
+
+
+def encode(messages: Sequence[OutMessage]) -> bytes:
+    """The body of the request.
+
+    Raises:
+        BadLength: properties longer than their length field can say.
+    """
+    return build_batch(
+        [BatchItem(m.flag, m.body or b"", properties.build(dict(m.properties))) for m in messages],
+    )
+
+
+def batch_properties(messages: Sequence[OutMessage]) -> dict[str, str]:
+    """The properties of the request itself."""
+    return {"WAIT": "true" if messages[0].wait_store_ok else "false"}
+
+
+def decode(topic: str, body: bytes) -> Iterator[OutMessage]:
+    """The messages of a batch.
+
+    Raises:
+        FormatError: an item does not fit, or its lengths disagree.
+    """
+    for item in batch_items(body):
+        yield OutMessage(topic=topic, body=item.body, flag=item.flag, properties=properties.parse(item.properties))
+
+
+def stored_properties(own: bytes, batch: bytes) -> bytes:
+    """The properties of one message of a batch as the broker stores them: its own, then those of the batch."""
+    if own and batch and not own.endswith(b"\x02"):
+        return own + b"\x02" + batch
+    return own + batch
+
+
+def encoded_size(message: OutMessage) -> int:
+    """Bytes that a message takes in a batch."""
+    return derived.BATCH_ITEM_HEAD.size + len(message.body or b"") + 2 + len(properties.build(dict(message.properties)))
+
+
+def split(messages: Iterable[OutMessage], limit: int = MAX_MESSAGE_SIZE) -> Iterator[list[OutMessage]]:
+    """Messages in order, in batches of at most ``limit`` bytes each.
+
+    Raises:
+        Rejected: a message that no batch can hold, or that cannot be sent at all.
+    """
+    batch: list[OutMessage] = []
+    total = 0
+    for message in messages:
+        check_message(message)
+        size = encoded_size(message)
+        if size > limit:
+            raise Rejected(MESSAGE_ILLEGAL, f"a message takes {size} bytes of a batch, at most {limit} fit")
+        if batch and total + size > limit:
+            yield batch
+            batch, total = [], 0
+        batch.append(message)
+        total += size
+    if batch:
+        yield batch

@@ -1,0 +1,69 @@
+"""Unique ids as a producer makes them, and what they say.
+
+Source: common.message.MessageClientIDSetter (4.9.8); message-services 3. :func:`formats.ids.parse_unique_id` reads the
+parts of an id.
+"""
+
+import struct
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
+
+from formats.ids import parse_unique_id
+
+_TAIL = struct.Struct(">iH")
+
+
+class UniqueIds:
+    """A producer's source of ids: no two are the same while the counter does not wrap within one millisecond.
+
+    Args:
+        address: 4 or 16 bytes of the producer's IP.
+        process_id: its low 16 bits are used.
+        loader: 4 bytes that stand for the process beside its id (a class loader's hash in Java).
+        clock: ms since the epoch.
+        zone: of the month that the time is counted from; None is the local one, as in Java.
+    """
+
+    def __init__(
+        self, address: bytes, process_id: int, loader: int, clock: Callable[[], int], zone: tzinfo | None = None
+    ) -> None:
+        if len(address) not in (4, 16):
+            raise ValueError(f"an address of {len(address)} bytes")
+        self._fixed = address + struct.pack(">HI", process_id & 0xFFFF, loader & 0xFFFFFFFF)
+        self._clock, self._zone = clock, zone
+        self._counter = 0
+        self._lock = threading.Lock()
+        self._start, self._next = month_of(clock(), zone)
+
+    def __call__(self) -> str:
+        """The next id: 32 hexadecimal digits, or 56 with an IPv6 address."""
+        with self._lock:
+            now = self._clock()
+            if now >= self._next:
+                self._start, self._next = month_of(now, self._zone)
+            passed = now - self._start
+            if -1_000_000 < passed < 0:
+                passed = 0  # the clock was set back a little over the beginning of the month
+            counter, self._counter = self._counter, (self._counter + 1) & 0xFFFF
+        return (self._fixed + _TAIL.pack((passed + 2**31) % 2**32 - 2**31, counter)).hex().upper()
+
+
+def month_of(millis: int, zone: tzinfo | None) -> tuple[int, int]:
+    """Beginning of the month that a time is in, and of the next one; ms since the epoch."""
+    day = datetime.fromtimestamp(millis / 1000, zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    following = (day.replace(tzinfo=None) + timedelta(days=32)).replace(day=1, tzinfo=day.tzinfo)
+    return round(day.timestamp() * 1000), round(following.timestamp() * 1000)
+
+
+def nearly_time(unique_id: str, now: int, zone: tzinfo | None = None) -> int:
+    """The time of an id as a 4.9 client tells it, ms: in this month, or in the last one where that would be to come.
+
+    Raises:
+        BadText: not an id of a Java client.
+    """
+    passed = parse_unique_id(unique_id).millis_of_month
+    start, _next = month_of(now, zone)
+    if passed is None or start + passed < now:
+        return start + (passed or 0)
+    return month_of(start - 1, zone)[0] + passed

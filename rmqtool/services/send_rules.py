@@ -1,0 +1,232 @@
+"""What may be sent, and in which form: the checks of client and broker, automatic topics, compression. Pure rules.
+
+Sources: client.Validators, DefaultMQProducerImpl.tryToCompressMessage, common.topic.TopicValidator,
+broker.processor.AbstractSendMessageProcessor.msgCheck, broker.topic.TopicConfigManager, store.DefaultMessageStore
+(4.9.8); message-services 4, 5, 7.2.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from formats.config_files import TopicConfig
+from formats.message_build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
+from formats.primitives import COMPRESSED, COMPRESSION_MASK
+from rmqtool.services.queue_messages import RETRY_PREFIX
+
+MAX_TOPIC, MAX_GROUP = 127, 255  # characters
+COMPRESS_FROM = 4096  # bytes of body
+COMPRESS_LEVEL = 5
+COMPRESSIONS = {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}
+READ, WRITE, INHERIT = 4, 2, 1
+AUTO_CREATE_TOPIC = "TBW102"
+NOT_SENT_TO = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+CLIENT_ERROR, SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST = -1, 1, 13, 16, 17
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_PATTERN = "^[%|a-zA-Z0-9_-]+$"
+# what StringUtils.isBlank takes for blank (Character.isWhitespace): no no-break spaces, but the separators U+001C-1F
+_BLANK = re.compile("[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*")
+
+
+class Rejected(ValueError):
+    """A message, topic or group that is not taken.
+
+    Attributes:
+        code: of the client's exception or the broker's response.
+    """
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutMessage:
+    """A message as an application hands it over."""
+
+    topic: str
+    body: bytes | None
+    flag: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def delay_level(self) -> int:
+        """0 without one.
+
+        Raises:
+            Rejected: not a number.
+        """
+        text = self.properties.get("DELAY", "0")
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not -(2**31) <= int(text) < 2**31:
+            raise Rejected(CLIENT_ERROR, f"delay level {text!r} is not a number")
+        return int(text)
+
+    @property
+    def wait_store_ok(self) -> bool:
+        """Whether to wait until the broker has flushed and copied it."""
+        text = self.properties.get("WAIT")
+        return text is None or text.lower() == "true"
+
+
+def is_blank(text: str) -> bool:
+    """Empty, or nothing but what Java calls white space."""
+    return _BLANK.fullmatch(text) is not None
+
+
+def utf16_length(text: str) -> int:
+    """Characters as Java counts them."""
+    return len(text) + sum(character > "\uffff" for character in text)
+
+
+def check_group(group: str) -> None:
+    """The client's rule for group names.
+
+    Raises:
+        Rejected: blank, too long, or other characters than letters, digits and ``%|-_``.
+    """
+    if is_blank(group):
+        raise Rejected(CLIENT_ERROR, "the specified group is blank")
+    if utf16_length(group) > MAX_GROUP:
+        raise Rejected(CLIENT_ERROR, f"the specified group is longer than group max length {MAX_GROUP}.")
+    if not _NAME.fullmatch(group):
+        raise Rejected(
+            CLIENT_ERROR, f"the specified group[{group}] contains illegal characters, allowing only {_PATTERN}"
+        )
+
+
+def check_topic(topic: str, *, sending: bool = True) -> None:
+    """The client's rule for topics.
+
+    Args:
+        sending: refuse topics that only the broker itself writes to.
+
+    Raises:
+        Rejected: blank, too long, other characters, or not to be sent to.
+    """
+    if is_blank(topic):
+        raise Rejected(CLIENT_ERROR, "The specified topic is blank")
+    if utf16_length(topic) > MAX_TOPIC:
+        raise Rejected(CLIENT_ERROR, f"The specified topic is longer than topic max length {MAX_TOPIC}.")
+    if not _NAME.fullmatch(topic):
+        raise Rejected(
+            CLIENT_ERROR, f"The specified topic[{topic}] contains illegal characters, allowing only {_PATTERN}"
+        )
+    if sending and topic in NOT_SENT_TO:
+        raise Rejected(CLIENT_ERROR, f"Sending message to topic[{topic}] is forbidden.")
+
+
+def check_message(message: OutMessage, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
+    """The client's rules for a message.
+
+    Raises:
+        Rejected: its topic or its body is not taken.
+    """
+    check_topic(message.topic)
+    if message.body is None:
+        raise Rejected(MESSAGE_ILLEGAL, "the message body is null")
+    if not message.body:
+        raise Rejected(MESSAGE_ILLEGAL, "the message body length is zero")
+    if len(message.body) > max_message_size:
+        raise Rejected(MESSAGE_ILLEGAL, f"the message body size over max value, MAX: {max_message_size}")
+
+
+def check_at_broker(topic: str, queue_id: int, config: TopicConfig | None, *, broker_perm: int = READ | WRITE) -> None:
+    """The broker's rules for a request to send.
+
+    Args:
+        queue_id: -1 leaves the choice to the broker.
+        config: of the topic, with automatic creation tried already; None where there is none.
+
+    Raises:
+        Rejected: with the response code.
+    """
+    if config is not None and config.order and not broker_perm & WRITE:
+        raise Rejected(NO_PERMISSION, "the broker sending message is forbidden")
+    if is_blank(topic) or not _NAME.fullmatch(topic) or utf16_length(topic) > MAX_TOPIC:
+        raise Rejected(SYSTEM_ERROR, f"the topic {topic!r} is not valid")
+    if topic in NOT_SENT_TO:
+        raise Rejected(NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+    if config is None:
+        raise Rejected(TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+    if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
+        raise Rejected(SYSTEM_ERROR, f"request queueId[{queue_id}] is illegal")
+
+
+def check_at_store(topic: bytes, properties: bytes, body: bytes, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
+    """The store's limits, in bytes as they are stored.
+
+    Raises:
+        Rejected: one is exceeded.
+    """
+    if len(topic) > MAX_TOPIC:
+        raise Rejected(MESSAGE_ILLEGAL, f"topic of {len(topic)} bytes, at most {MAX_TOPIC} fit")
+    if len(properties) > MAX_PROPERTIES:
+        raise Rejected(MESSAGE_ILLEGAL, f"properties of {len(properties)} bytes, at most {MAX_PROPERTIES} fit")
+    if len(body) > max_message_size:
+        raise Rejected(MESSAGE_ILLEGAL, f"body of {len(body)} bytes, the broker takes {max_message_size}")
+
+
+def auto_create(
+    topic: str, template: str, config: TopicConfig | None, queue_nums: int, *, enabled: bool = True
+) -> TopicConfig | None:
+    """The topic that a broker makes when a message comes for one that it does not have; None where it makes none.
+
+    Args:
+        template: the topic that the client names as example, by default ``TBW102``.
+        config: of that one.
+        queue_nums: as many as the client wants.
+        enabled: ``autoCreateTopicEnable``; without it ``TBW102`` is no example any more.
+    """
+    if config is not None and config.perm & INHERIT and (enabled or template != AUTO_CREATE_TOPIC):
+        queues = max(0, min(queue_nums, config.write_queue_nums))
+        return TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=config.perm & ~INHERIT,
+            topic_filter_type=config.topic_filter_type,
+        )
+    if topic.startswith(RETRY_PREFIX):
+        return TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
+    return None
+
+
+def compress(
+    body: bytes, sys_flag: int = 0, *, kind: str = "zlib", level: int = COMPRESS_LEVEL, over: int = COMPRESS_FROM
+) -> tuple[bytes, int]:
+    """(body, system flag) as a producer sends them: compressed from ``over`` bytes on. Batches never are.
+
+    Args:
+        kind: ``zlib``, ``lz4`` or ``zstd``.
+        level: 0 to 9.
+    """
+    if len(body) < over:
+        return body, sys_flag
+    return _COMPRESS[kind](body, level), sys_flag & ~COMPRESSION_MASK | COMPRESSED | COMPRESSIONS[kind]
+
+
+def _lz4(body: bytes, level: int) -> bytes:
+    import lz4.frame
+
+    made: bytes = lz4.frame.compress(body, compression_level=level)
+    return made
+
+
+def _zstd(body: bytes, level: int) -> bytes:
+    import zstandard
+
+    made: bytes = zstandard.ZstdCompressor(level=level).compress(body)
+    return made
+
+
+_COMPRESS: dict[str, Callable[[bytes, int], bytes]] = {"zlib": zlib.compress, "lz4": _lz4, "zstd": _zstd}

@@ -1,0 +1,212 @@
+"""Topics: what the broker's table says of them, what they have on disk, and who consumes them.
+
+Source: common.TopicConfig, common.topic.TopicValidator; message-services 1.1, 7.1.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from formats.config_files import TopicConfig
+from rmqtool.services.configs import Warn, groups_of, known_offsets, topics_of
+from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.consume_queue import ConsumeQueue
+
+_PERMISSIONS = ((8, "X"), (4, "R"), (2, "W"), (1, "I"))  # priority, read, write, inherit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """One queue of a topic. Times are ms since the epoch; None without messages."""
+
+    topic: str
+    queueId: int
+    minOffset: int
+    maxOffset: int
+    firstStoreTimestamp: int | None
+    lastStoreTimestamp: int | None
+    bytes: int  # of the queue's own files
+    groups: dict[str, int]  # group to its lag
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSummary:
+    """One topic."""
+
+    topic: str
+    kind: str  # normal, retry, dlq or system
+    configured: bool  # topics.json has it
+    readQueueNums: int | None
+    writeQueueNums: int | None
+    perm: str | None  # R, W, and I for one that others inherit from
+    order: bool | None
+    queues: int  # on disk
+    messages: int  # between the lowest and highest offsets of its queues
+    groups: int  # that have an offset in it
+    lastStoreTimestamp: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDetails:
+    """One topic with its queues."""
+
+    summary: TopicSummary
+    queues: list[QueueInfo] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return {**self.summary.to_dict(), "queueTable": [queue.to_dict() for queue in self.queues]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedTopic:
+    """A topic that could go, and why it looks so."""
+
+    topic: str
+    reason: str
+    configured: bool
+    queues: int
+    messages: int
+    bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class StoreTopics:
+    """The topics of one store."""
+
+    def __init__(self, log: CommitLog, warn: Warn) -> None:
+        self.log = log
+        self.queues = TopicQueues(log.layout)
+        table = topics_of(log.layout, warn)
+        self.lost = table is None  # then nothing can be said of what is configured
+        self.configs = dict(table.topics) if table is not None else {}
+        groups = groups_of(log.layout, warn)
+        self.groups = set(groups.groups) if groups is not None else None  # None: lost
+        self.consumers: dict[str, dict[str, dict[int, int]]] = {}  # topic → group → queue → offset
+        for (topic, group, queue_id), offset in known_offsets(log.layout, warn).items():
+            self.consumers.setdefault(topic, {}).setdefault(group, {})[queue_id] = offset
+
+    def names(self) -> list[str]:
+        """Every topic that has queues or a config entry."""
+        return sorted({*self.configs, *self.queues.topics()})
+
+    def summaries(self) -> Iterator[TopicSummary]:
+        """Every topic, sorted."""
+        return map(self.summary, self.names())
+
+    def summary(self, topic: str) -> TopicSummary:
+        """One topic, whether the store has it or not."""
+        queues, config = self.queues.of(topic), self.configs.get(topic)
+        last = [time for queue in queues if (time := self._time(queue, queue.max_offset - 1)) is not None]
+        return TopicSummary(
+            topic=topic,
+            kind=kind_of(topic, config, self.configs),
+            configured=config is not None,
+            readQueueNums=config.read_queue_nums if config is not None else None,
+            writeQueueNums=config.write_queue_nums if config is not None else None,
+            perm=permission(config.perm) if config is not None else None,
+            order=config.order if config is not None else None,
+            queues=len(queues),
+            messages=sum(map(self._messages, queues)),
+            groups=len(self.consumers.get(topic, ())),
+            lastStoreTimestamp=max(last, default=None),
+        )
+
+    def details(self, topic: str) -> TopicDetails | None:
+        """One topic with its queues; None where the store has no such topic."""
+        queues = self.queues.of(topic)
+        if not queues and topic not in self.configs:
+            return None
+        return TopicDetails(summary=self.summary(topic), queues=[self._queue(queue) for queue in queues])
+
+    def _queue(self, queue: ConsumeQueue) -> QueueInfo:
+        low, high = queue.min_offset(self.log.min_offset), queue.max_offset
+        consumers = self.consumers.get(queue.topic, {})
+        return QueueInfo(
+            topic=queue.topic,
+            queueId=queue.queue_id,
+            minOffset=low,
+            maxOffset=high,
+            firstStoreTimestamp=self._time(queue, low),
+            lastStoreTimestamp=self._time(queue, high - 1),
+            bytes=queue.segments.bytes,
+            groups={
+                group: high - offsets[queue.queue_id]
+                for group, offsets in sorted(consumers.items())
+                if queue.queue_id in offsets
+            },
+        )
+
+    def _messages(self, queue: ConsumeQueue) -> int:
+        return queue.max_offset - queue.min_offset(self.log.min_offset)
+
+    def _time(self, queue: ConsumeQueue, offset: int) -> int | None:
+        entry = queue.entry(offset) if 0 <= offset < queue.max_offset else None
+        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        return found.record.store_timestamp if found is not None else None
+
+    def unused(self) -> Iterator[UnusedTopic]:
+        """Topics of the application without messages, without a consumer, or that only their files still know."""
+        for topic in self.names():
+            config, queues = self.configs.get(topic), self.queues.of(topic)
+            kind = kind_of(topic, config, self.configs)
+            messages = sum(map(self._messages, queues))
+            if kind == "system":
+                continue
+            if config is None and not self.lost:
+                reason = "not in topics.json: the broker removes its queues (cleanUnusedTopic)"
+            elif kind == "normal" and not messages:
+                reason = "no messages"
+            elif kind == "normal" and topic not in self.consumers:
+                reason = "no group has an offset in it"
+            elif kind in ("retry", "dlq") and self.groups is not None and group_of(topic) not in self.groups:
+                reason = "its group is not in subscriptionGroup.json"
+            else:
+                continue
+            yield UnusedTopic(
+                topic=topic,
+                reason=reason,
+                configured=config is not None,
+                queues=len(queues),
+                messages=messages,
+                bytes=sum(queue.segments.bytes for queue in queues),
+            )
+
+
+def permission(perm: int) -> str:
+    """Permission bits in letters (common.constant.PermName); ``-`` for none."""
+    return "".join(letter for bit, letter in _PERMISSIONS if perm & bit) or "-"
+
+
+def group_of(topic: str) -> str:
+    """The group that a retry or dead-letter topic belongs to."""
+    return topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+
+
+def kind_of(topic: str, config: TopicConfig | None, configs: dict[str, TopicConfig]) -> str:
+    """normal, retry, dlq or system.
+
+    That a topic names the cluster or the broker itself shows in its permission (others inherit from it), or in the
+    reply topic of the cluster.
+    """
+    if topic.startswith(RETRY_PREFIX):
+        return "retry"
+    if topic.startswith(DLQ_PREFIX):
+        return "dlq"
+    reply = topic.endswith("_REPLY_TOPIC") and topic.removesuffix("_REPLY_TOPIC") in configs
+    inherited = config is not None and config.perm & 1
+    if topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_") or reply or inherited:
+        return "system"
+    return "normal"

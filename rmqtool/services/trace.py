@@ -1,0 +1,290 @@
+"""The whole life of one message: every copy that a broker made of it, in the order of the log, and who has consumed it.
+
+All copies have the producer's unique id; retries and dead letters also name the offset id of the first copy that a
+consumer gave back. Source: message-services 10 to 12, 19.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from formats.ids import is_id, parse_offset_id
+from formats.ids import offset_id as id_of
+from formats.message import Record
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from formats.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from rmqtool.services.configs import Warn, known_offsets
+from rmqtool.services.delay import Delays, number_of
+from rmqtool.services.query import Search, query_id
+from rmqtool.services.queue_messages import (
+    DLQ_PREFIX,
+    GIVEN_UP,
+    HALF,
+    ORIGIN_MESSAGE_ID,
+    RETRY_PREFIX,
+    SCHEDULE,
+    TopicQueues,
+    messages_of,
+)
+from rmqtool.services.transactions import TransactionInfo, Transactions
+from rmqtool.store.commit_log import CommitLog, Damage, Found
+from rmqtool.store.index_files import BadIndex, open_index
+
+TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "dead-letter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened to a message. Times are ms since the epoch.
+
+    ``event``: stored, half, check, committed, rolled-back, given-up, delayed, delivered, retry-delayed, retry,
+    dead-letter. ``delayed`` and ``retry-delayed`` wait for ``deliverTimestamp``.
+    """
+
+    time: int
+    event: str
+    topic: str
+    queueId: int
+    queueOffset: int
+    physicalOffset: int
+    offsetMsgId: str
+    reconsumeTimes: int
+    group: str | None = None  # of a retry or dead letter
+    deliverTimestamp: int | None = None
+    detail: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Whether a group has come past one copy of the message."""
+
+    group: str
+    topic: str
+    queueId: int
+    queueOffset: int
+    consumerOffset: int
+    passed: bool  # consumed, or left out by its subscription
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What was found of one message."""
+
+    id: str
+    msgId: str | None
+    state: str  # in words: where it has come to; "not found" without any copy
+    scanned: bool  # the whole log was read
+    events: list[Event] = field(default_factory=list)
+    groups: list[Taken] = field(default_factory=list)
+    transaction: TransactionInfo | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool = False) -> Trace:
+    """Everything that the store has of a message.
+
+    Args:
+        message_id: unique id, or the offset id of any copy.
+        now: for what is still to come, ms.
+        scan: read the whole log even where the index answers; done anyway where it finds nothing or is damaged.
+    """
+    return _Tracer(log, now, warn).run(message_id, scan=scan)
+
+
+class _Tracer:
+    def __init__(self, log: CommitLog, now: int, warn: Warn) -> None:
+        self.log, self.now, self.warn = log, now, warn
+        self.topics = TopicQueues(log.layout)
+        self.found: dict[int, Found] = {}
+
+    def run(self, message_id: str, *, scan: bool) -> Trace:
+        scan = scan or any(isinstance(file, BadIndex) for file in open_index(self.log.layout))
+        first = self._by_offset_id(message_id)
+        unique = parse(first.record.properties).get(UNIQ_KEY) if first is not None else message_id
+        if first is not None:
+            self._take(first)
+        if unique is not None and not scan:
+            for found in query_id(self.log.layout, unique, Search(), self.warn):
+                self._take(found)
+        scanned = scan or not self.found
+        if scanned:
+            self._scan(unique, message_id)
+        elif unique is None:
+            self._by_origin(message_id)
+        events = sorted(self._events(), key=lambda event: event.physicalOffset)
+        transaction = self._transaction(unique, events)
+        if transaction is not None:
+            events = sorted([*events, *_ending(transaction, events)], key=lambda event: event.time)
+        return Trace(
+            id=message_id,
+            msgId=unique if self.found else None,
+            state=_state(events, self.now),
+            scanned=scanned,
+            events=events,
+            groups=list(self._groups(events)),
+            transaction=transaction,
+        )
+
+    def _take(self, found: Found) -> None:
+        self.found[found.physical_offset] = found
+
+    def _by_offset_id(self, message_id: str) -> Found | None:
+        if not is_id(message_id):
+            return None
+        position = parse_offset_id(message_id).physical_offset
+        found = self.log.read(position, crc=False) if position >= 0 else None
+        return found if found is not None and _offset_id(found) == message_id.upper() else None
+
+    def _scan(self, unique: str | None, message_id: str) -> None:
+        """All copies by unique id, and by origin, in the whole log."""
+        wanted = {unique, message_id} - {None}
+        for item in self.log.walk(crc=False):
+            if isinstance(item, Damage):
+                self.warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes passed over")
+                continue
+            properties = parse(item.record.properties)
+            if {properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)} & wanted or _offset_id(item) in wanted:
+                self._take(item)
+
+    def _by_origin(self, message_id: str) -> None:
+        """Copies of a message without a unique id: only what was given back names it, and no index has that name."""
+        for topic in (SCHEDULE, *self.topics.topics(RETRY_PREFIX), *self.topics.topics(DLQ_PREFIX)):
+            for queue in self.topics.of(topic):
+                for entry, _record, properties in messages_of(self.log, queue, self.warn):
+                    if properties.get(ORIGIN_MESSAGE_ID) == message_id.upper():
+                        found = self.log.read(entry.physical_offset, crc=False)
+                        if found is not None:
+                            self._take(found)
+
+    def _events(self) -> Iterator[Event]:
+        delays = Delays(self.log, self.now, self.warn, self.topics)
+        for found in self.found.values():
+            record, properties = found.record, parse(found.record.properties)
+            name, group, detail = _kind(record, properties)
+            deliver = None
+            if name in ("delayed", "retry-delayed"):
+                level = record.queue_id + 1
+                queue = self.topics.one(SCHEDULE, record.queue_id)
+                entry = queue.entry(record.queue_offset) if queue is not None else None
+                delay = delays.delay(level)
+                if entry is not None and entry.physical_offset == found.physical_offset:
+                    deliver = entry.tags_code
+                elif delay is not None:
+                    deliver = record.store_timestamp + delay
+                waits = record.queue_offset >= delays.start(level)
+                detail = f"level {level} for {properties.get(REAL_TOPIC)}" + (", not delivered yet" if waits else "")
+            yield Event(
+                time=record.store_timestamp,
+                event=name,
+                topic=record.topic.decode("utf-8", "replace"),
+                queueId=record.queue_id,
+                queueOffset=record.queue_offset,
+                physicalOffset=found.physical_offset,
+                offsetMsgId=_offset_id(found),
+                reconsumeTimes=record.reconsume_times,
+                group=group,
+                deliverTimestamp=deliver,
+                detail=detail,
+            )
+
+    def _transaction(self, unique: str | None, events: list[Event]) -> TransactionInfo | None:
+        halves = {event.queueOffset for event in events if event.event in ("half", "check")}
+        if not halves:
+            return None
+        for info in Transactions(self.log, self.warn).all():
+            if halves & {copy.queueOffset for copy in info.copies} and unique in (None, info.msgId):
+                return info
+        return None
+
+    def _groups(self, events: list[Event]) -> Iterator[Taken]:
+        offsets = known_offsets(self.log.layout, self.warn)
+        for event in events:
+            if event.event not in TAKEN_EVENTS:
+                continue
+            for (topic, group, queue_id), offset in sorted(offsets.items()):
+                if (topic, queue_id) == (event.topic, event.queueId):
+                    yield Taken(
+                        group=group,
+                        topic=topic,
+                        queueId=queue_id,
+                        queueOffset=event.queueOffset,
+                        consumerOffset=offset,
+                        passed=offset > event.queueOffset,
+                    )
+
+
+def _offset_id(found: Found) -> str:
+    return id_of(found.record.store_address, found.record.store_port, found.physical_offset)
+
+
+def _kind(record: Record, properties: dict[str, str]) -> tuple[str, str | None, str | None]:
+    """(event, group, detail) of a copy."""
+    topic = record.topic.decode("utf-8", "replace")
+    target = properties.get(REAL_TOPIC, "")
+    if topic == HALF:
+        times = number_of(properties.get("TRANSACTION_CHECK_TIMES"))
+        if times is not None:
+            return "check", None, f"check {times}, put back"
+        again = "TRAN_PREPARED_QUEUE_OFFSET" in properties
+        return ("check", None, "put back until its time has come") if again else ("half", None, f"for {target}")
+    if topic == GIVEN_UP:
+        return "given-up", None, f"after {properties.get('TRANSACTION_CHECK_TIMES', '?')} checks"
+    if topic == SCHEDULE:
+        if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return "retry-delayed", target.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX), None
+        return "delayed", None, None
+    if topic.startswith(RETRY_PREFIX):
+        return "retry", topic.removeprefix(RETRY_PREFIX), f"delivery {record.reconsume_times + 1}"
+    if topic.startswith(DLQ_PREFIX):
+        return "dead-letter", topic.removeprefix(DLQ_PREFIX), f"after {record.reconsume_times} failed deliveries"
+    if record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+        return "committed", None, None
+    if DELAY in properties and target == topic:
+        return "delivered", None, f"after level {properties[DELAY]}"
+    return "stored", None, None
+
+
+def _ending(info: TransactionInfo, events: list[Event]) -> Iterator[Event]:
+    """The rollback of a transaction, which leaves no copy of the message."""
+    if info.state == "rolled-back" and info.endTimestamp is not None:
+        newest = info.copies[-1]
+        half = next((event for event in events if event.physicalOffset == newest.physicalOffset), events[-1])
+        yield Event(
+            time=info.endTimestamp,
+            event="rolled-back",
+            topic=half.topic,
+            queueId=half.queueId,
+            queueOffset=half.queueOffset,
+            physicalOffset=half.physicalOffset,
+            offsetMsgId=half.offsetMsgId,
+            reconsumeTimes=half.reconsumeTimes,
+            detail=f"op message {info.opQueueOffset}",
+        )
+
+
+def _state(events: list[Event], now: int) -> str:
+    """Where the message has come to."""
+    if not events:
+        return "not found"
+    last = events[-1]
+    if last.event in ("delayed", "retry-delayed") and (last.detail or "").endswith("not delivered yet"):
+        due = last.deliverTimestamp is not None and last.deliverTimestamp <= now
+        return "due, not delivered" if due else "waiting for its time"
+    words = {
+        "half": "transaction pending",
+        "check": "transaction pending",
+        "delayed": "delivered, but the delivered copy was not found",
+        "retry-delayed": "delivered, but the delivered copy was not found",
+    }
+    return words.get(last.event, last.event)

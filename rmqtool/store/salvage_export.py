@@ -1,0 +1,130 @@
+"""Every intact message of a damaged store into one file of another form, and beside it what could not be read.
+
+The file and ``<file>.lost+found`` have names of their own until both are whole and durable.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.commit_log import CommitLog, Damage
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.lost_found import MANIFEST, NAME, LostFound, LostRange
+from rmqtool.store.salvage_survey import moved_words, true_files
+from rmqtool.store.transaction import sync
+
+Tell = Callable[[Damage], None]
+WriteAll = Callable[[CommitLog, str, Tell], int]
+"""Writes all messages of a log to a file, tells damage as it is met, and returns the number of messages."""
+
+_UNFINISHED = ".rmqtool-part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """What was written, and what was not readable."""
+
+    source: str
+    out: str
+    form: str
+    messages: int
+    bytes: int  # of the file
+    lostRanges: list[LostRange] = field(default_factory=list)  # the first thousand; the manifest has all
+    lostRangeCount: int = 0
+    lostBytes: int = 0
+    lostFound: str | None = None  # directory of the ranges; None where everything was readable
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def salvaged_log(layout: StoreLayout) -> tuple[CommitLog, list[str]]:
+    """The log with its files where their records say that they lie, and what is to be said of that.
+
+    Raises:
+        UnreadableStore: there is no commit log.
+    """
+    log = CommitLog(layout)
+    if not log.segments.files:
+        raise UnreadableStore(f"{layout.root}: no commit log in it")
+    log.segments, moved, passed = true_files(log)
+    return log, moved_words(moved, passed)
+
+
+def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportReport:
+    """Write every intact message to a file.
+
+    Args:
+        out: the file; must not exist.
+        form: what ``write`` writes, for the report.
+
+    Raises:
+        Refused: the file exists, lies in the store, or cannot be made.
+        UnreadableStore: the source has no commit log.
+    """
+    out = os.path.abspath(out)
+    beside = f"{out}.{NAME}"
+    _check(layout, out, beside)
+    log, warnings = salvaged_log(layout)
+    unfinished, ranges = out + _UNFINISHED, beside + _UNFINISHED
+    _clear(unfinished, ranges)  # of a run that was killed
+    lost = LostFound(layout.root, ranges, os.path.basename(beside))
+    try:
+        messages = write(log, unfinished, lost.damage)
+        lost.close()
+        sync(unfinished)
+        if lost.count:
+            shutil.rmtree(beside, ignore_errors=True)
+            os.rename(ranges, beside)
+        os.rename(unfinished, out)
+        sync(os.path.dirname(out))
+    except OSError as err:
+        raise Refused(f"{out}: cannot be written: {os.strerror(err.errno or 0)}") from err
+    finally:
+        _clear(unfinished, ranges)
+    return ExportReport(
+        source=layout.root,
+        out=out,
+        form=form,
+        messages=messages,
+        bytes=os.path.getsize(out),
+        lostRanges=lost.ranges,
+        lostRangeCount=lost.count,
+        lostBytes=lost.bytes,
+        lostFound=beside if lost.count else None,
+        warnings=warnings,
+    )
+
+
+def _check(layout: StoreLayout, out: str, beside: str) -> None:
+    source, target = os.path.realpath(layout.root), os.path.realpath(out)
+    if target.startswith(source + os.sep) or target == source:
+        raise Refused(f"{out}: lies in the store that is salvaged")
+    if os.path.lexists(out):
+        raise Refused(f"{out}: exists already")
+    if not os.path.isdir(os.path.dirname(out)):
+        raise Refused(f"{os.path.dirname(out)}: no such directory")
+    # a run that was killed between both renames has left it
+    if os.path.lexists(beside) and not _is_of(beside, layout.root):
+        raise Refused(f"{beside}: exists already")
+
+
+def _is_of(folder: str, source: str) -> bool:
+    try:
+        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+            return f'"source": {json.dumps(source)},' in file.read(1 << 16)
+    except (OSError, ValueError):
+        return False
+
+
+def _clear(unfinished: str, ranges: str) -> None:
+    with suppress(OSError):
+        os.unlink(unfinished)
+    shutil.rmtree(ranges, ignore_errors=True)

@@ -1,0 +1,24 @@
+"""A stream from a store to Parquet files, until it is killed: ``python stream_reader.py STORE CHECKPOINT OUT``."""
+
+import sys
+
+from rmqtool.analytics.session import spark_session
+
+
+def main(store: str, checkpoint: str, out: str) -> None:
+    """Run for ever."""
+    with spark_session("local[2]", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
+        frame = spark.readStream.format("rocketmq").option("maxBytesPerTrigger", "15000").load(store)
+        query = (
+            frame.select("physicalOffset", "body", "sourceFile")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", checkpoint)
+            .trigger(processingTime="200 milliseconds")
+            .start(out)
+        )
+        print("running", flush=True)
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -1,0 +1,106 @@
+"""A real standalone cluster on this machine, a master and two workers: the dump and the data source run on it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.dataset as ds
+import pytest
+
+from rmqtool.analytics.java import find_java
+from rmqtool.errors import MissingRuntime
+from tests.analytics.stores import MESSAGES, day_store
+from tests.cli.running import RMQTOOL
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+ROOT = Path(__file__).parents[2]
+
+
+class Cluster(NamedTuple):
+    """Where it is, and what its workers have put down."""
+
+    master: str
+    work: list[Path]
+    environ: dict[str, str]
+
+    def run(self, *words: object) -> "subprocess.CompletedProcess[str]":
+        """A driver of this cluster."""
+        return subprocess.run(
+            [sys.executable, *map(str, words)],
+            cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+    def executors(self) -> list[set[str]]:
+        """Applications that each worker has run something for."""
+        return [{path.name for path in work.glob("app-*") if any(path.iterdir())} for work in self.work]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    try:
+        java = find_java()
+    except MissingRuntime as err:
+        pytest.skip(str(err))
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    folder = tmp_path_factory.mktemp("cluster")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    environ = {
+        **os.environ, "SPARK_HOME": str(home), "JAVA_HOME": java.home, "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_DIRS": str(folder),
+    }  # fmt: skip
+    package, master = "org.apache.spark.deploy", f"spark://127.0.0.1:{port}"
+    common = ["--host", "127.0.0.1", "--webui-port", "0"]
+    work = [folder / "one", folder / "two"]
+    calls = [[f"{package}.master.Master", "--port", str(port), *common]]
+    worker = [f"{package}.worker.Worker", "--cores", "1", "--memory", "2g", *common]
+    calls += [[*worker, "--work-dir", str(path), master] for path in work]
+    with ExitStack() as stack:
+        for number, call in enumerate(calls):
+            log = stack.enter_context((folder / f"log-{number}").open("w+"))
+            process = subprocess.Popen([str(home / "bin" / "spark-class"), *call], env=environ, stdout=log, stderr=log)
+            stack.callback(process.wait)
+            stack.callback(process.kill)  # spark-class has become the Java process
+        wait_for(folder / "log-0", "Registering worker", 2)
+        yield Cluster(master, work, environ)
+
+
+def wait_for(log: Path, text: str, count: int) -> None:
+    deadline = time.monotonic() + 120
+    while log.read_text().count(text) < count:
+        assert time.monotonic() < deadline, log.read_text()[-2000:]
+        time.sleep(0.1)
+
+
+def test_the_dump_and_the_data_source_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    layout = day_store(tmp_path)
+    out = tmp_path / "out"
+    words = ["dump-to-parquet", layout.root, out, "--master", cluster.master, "--split-mb", 1, "-o", "json"]
+    done = cluster.run(*RMQTOOL[1:], *words)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["rows"] == MESSAGES
+    assert cluster.master in report["spark"]
+    table = ds.dataset(out, partitioning="hive").to_table(columns=["msgId"])
+    assert set(table["msgId"].to_pylist()) == {f"U{number}" for number in range(MESSAGES)}
+    first, second = cluster.executors()
+    assert first & second, "one worker did it all"
+    # the data source, as a job that spark-submit starts
+    submit = [
+        str(Path(sys.executable).with_name("spark-submit")), "--master", cluster.master,
+        "examples/spark_source.py", layout.root, "topic-07",
+    ]  # fmt: skip
+    done = subprocess.run(
+        submit, cwd=ROOT, env=cluster.environ, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[:3] == ["store", "topic-07", str(MESSAGES // 50)]

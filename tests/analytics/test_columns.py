@@ -1,0 +1,269 @@
+"""Compiled decoding against the plain one: the same batches, tallies and places, whatever lies in the log."""
+
+import zlib
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.kernel_arrow import ID_SPACE, Texts, gather, offset_ids
+from formats.message import Record
+from formats.message_build import build_blank, pack
+from formats.primitives import COMPRESSED
+from rmqtool.analytics import arrow
+from rmqtool.analytics.arrow import batches
+from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.columns import Columns
+from rmqtool.analytics.rows import Limits, Rows
+from rmqtool.analytics.schema import MESSAGE_SCHEMA, schema_of
+from rmqtool.analytics.splits import plan
+from rmqtool.analytics.tally import Tally
+from rmqtool.errors import BadValue
+from rmqtool.store.commit_log import CommitLog, next_record
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.segments import Segment
+from tests import goldens
+from tests.analytics.helpers import TIME, log_of, record, store_of
+from tests.analytics.test_splits import body_with_a_record, holes, moved, old_records_behind_a_blank
+from tests.conftest import Unpacked
+from tests.formats.strategies import a_record, many_examples, records
+
+ALL = Choice()
+LARGE = Limits(8 << 20)
+
+
+def read(
+    kind: type[Rows] | type[Columns],
+    file: Segment,
+    start: int,
+    stop: int,
+    *,
+    last: bool = True,
+    choice: Choice = ALL,
+    columns: list[str] | None = None,
+    limits: Limits = LARGE,
+) -> tuple[list[pa.RecordBatch], Tally]:
+    tally = Tally(first=start)
+    found = []
+    reader = kind(schema_of(columns), choice, tally, limits).read(file, start, stop, last=last)
+    while True:
+        try:
+            found.append(next(reader))
+        except StopIteration as end:
+            tally.next = end.value
+            return found, tally
+
+
+def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any) -> int:
+    """Compare both; returns the number of rows."""
+    stop = file.size if stop is None else stop
+    plain, expected = read(Rows, file, start, stop, **options)
+    fast, tally = read(Columns, file, start, stop, **options)
+    assert [batch.num_rows for batch in fast] == [batch.num_rows for batch in plain]
+    for one, other in zip(fast, plain, strict=True):
+        one.validate(full=True)
+        assert one.schema.equals(other.schema)
+        if not one.equals(other):
+            for name in one.schema.names:
+                assert one.column(name).to_pylist() == other.column(name).to_pylist(), name
+            raise AssertionError("equal values in unequal columns")
+    assert tally == expected
+    return tally.rows
+
+
+@pytest.fixture(scope="module")
+def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Segment]:
+    """Makes a file of bytes."""
+    folder = tmp_path_factory.mktemp("files")
+    numbers = count()
+
+    def make(data: bytes) -> Segment:
+        path = folder / str(next(numbers))
+        path.write_bytes(data)
+        return Segment(str(path), 0, len(data), 0)
+
+    return make
+
+
+File = Callable[[bytes], Segment]
+
+
+@pytest.mark.parametrize("case", goldens.cases())
+def test_every_golden_log(case: str, golden: Unpacked) -> None:
+    log = CommitLog(StoreLayout(str(golden(case))))
+    rows = 0
+    for file in log.segments.files:
+        last = file is log.segments.files[-1]
+        rows += agree(file, last=last)
+        agree(file, last=last, limits=Limits(1000, 7))
+        for start in range(5000, file.size, 20_011):
+            at = next_record(file.view(), file.base, start, min(start + 20_011, file.size))
+            agree(file, at, min(start + 20_011, file.size), last=last)
+    assert rows or not any(any(file.view()) for file in log.segments.files)
+
+
+@pytest.mark.parametrize("name", MESSAGE_SCHEMA.names)
+def test_each_column_alone(name: str, golden: Unpacked) -> None:
+    for case in ("broker", "body-bit-flip-last-file", "ipv6"):
+        for file in CommitLog(StoreLayout(str(golden(case)))).segments.files:
+            assert agree(file, last=True, columns=[name]) or not any(file.view())
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice(topics=("Order*", "none")),
+        Choice(tags=("paid", "\udcff", "created")),
+        Choice(keys=("order-10", "user-3")),
+        Choice(keys=("user-3",), tags=("created",), topics=("*",)),
+        Choice(queues=(1, 2), queue_start=1, queue_stop=5),
+        Choice(since=0, until=2**62),
+        Choice(start=4000, stop=30_000),
+        Choice(since=2**70),
+    ],
+)
+def test_choices(choice: Choice, golden: Unpacked) -> None:
+    files = CommitLog(StoreLayout(str(golden("broker")))).segments.files
+    rows = sum(agree(file, choice=choice, columns=["physicalOffset", "tags"]) for file in files)
+    if choice.since != 2**70:
+        assert 0 < rows < sum(agree(file) for file in files) or choice.since == 0
+
+
+def test_a_choice_by_text(file_of: File) -> None:
+    properties = b"TAGS\x01x\x02TAGS\x01y\x02KEYS\x01 a  b \x02\xff\x01z"
+    file = file_of(record("T", 0, properties=properties))
+    for choice, number in (
+        (Choice(tags=("y",)), 1),
+        (Choice(tags=("x",)), 0),
+        (Choice(keys=("b",)), 1),
+        (Choice(keys=("",)), 0),
+        (Choice(keys=("z",)), 0),
+    ):
+        assert agree(file, choice=choice) == number
+
+
+def half_moved() -> bytes:
+    """Records that do not say their own position, and others behind them that do."""
+    data = log_of(["T"] * 6, base=5_000_000)
+    for number in range(4):
+        data += record("U", len(data), number=number)
+    return data
+
+
+@pytest.mark.parametrize("build", [body_with_a_record, old_records_behind_a_blank, moved, half_moved, holes])
+def test_hostile_logs_cut_anywhere(build: Callable[[], bytes], file_of: File) -> None:
+    data = build() + bytes(40)
+    file = file_of(data)
+    for size in (61, 97, 130, 301, 5000):
+        for start in range(0, len(data), size):
+            stop = min(start + size, len(data))
+            at = start and next_record(file.view(), 0, start, stop)
+            for last in (True, False):
+                agree(file, at, stop, last=last)
+
+
+names = st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"a", b"b", b"\xe9", b"\xff", "名".encode(), b""])
+values = st.one_of(
+    st.sampled_from([b"", b"v", b"a b", b" ", b"\xff", "标签 二".encode(), b"x\x01y"]), st.binary(max_size=20)
+)
+items = st.lists(st.tuples(names, st.sampled_from([b"\x01", b""]), values), max_size=8)
+properties = st.builds(
+    lambda parts, end: b"\x02".join(b"".join(part) for part in parts) + end, items, st.sampled_from([b"", b"\x02"])
+)
+
+
+@many_examples
+@given(drawn=st.lists(st.tuples(records(), st.none() | properties, st.booleans()), min_size=1, max_size=6))
+def test_any_records(file_of: File, drawn: list[tuple[Any, bytes | None, bool]]) -> None:
+    data = b""
+    for made, own, squeezed in drawn:
+        changes: dict[str, Any] = {} if own is None else {"properties": own}
+        if squeezed:
+            body = zlib.compress(made.body)
+            changes |= {"body": body, "sys_flag": made.sys_flag | COMPRESSED}
+        fields = {name: getattr(made, name) for name in _COMPOSED} | changes
+        data += pack(a_record(**fields, version=made.version))
+    file = file_of(data + build_blank(64))
+    assert agree(file) == len(drawn)
+    agree(file, limits=Limits(200, 3, 150))
+    agree(file, columns=["msgId", "properties", "bodyLength"])
+
+
+_COMPOSED = [name for name in Record._fields if name not in ("total_size", "magic", "body_crc", "body_length")]
+
+
+@many_examples
+@given(drawn=st.lists(properties, min_size=1, max_size=4))
+def test_any_properties(file_of: File, drawn: list[bytes]) -> None:
+    file = file_of(b"".join(record("T", 0, properties=each) for each in drawn))
+    assert agree(file, columns=["msgId", "tags", "keys", "properties"]) == len(drawn)
+
+
+def test_very_many_properties(file_of: File) -> None:
+    many = b"\x02".join(b"%d\x01x" % (number % 300) for number in range(3000))
+    short = b"\x02".join(b"%c\x01x" % (33 + number % 90) for number in range(8000))
+    file = file_of(b"".join(record("T", 0, properties=each) for each in (many, short, b"a\x01b")))
+    assert agree(file) == 3
+
+
+def test_bodies_that_grow_fill_batches(file_of: File) -> None:
+    bomb, odd = zlib.compress(bytes(1 << 16)), b"not zlib"
+    data, bodies = b"", [bomb, b"plain", odd, bomb, b"", bomb, b"x" * 70_000, b"y"]
+    for number, body in enumerate(bodies * 3):
+        data += record("T", len(data), number=number, body=body, sys_flag=COMPRESSED * (body in (bomb, odd, b"")))
+    file = file_of(data)
+    for limits in (Limits(1 << 16), Limits(1 << 17), Limits(1, 1), Limits(1 << 20, 5), Limits(1 << 20, 9, 60_000)):
+        agree(file, limits=limits)
+        agree(file, limits=limits, columns=["bodyError"])
+        agree(file, limits=limits, columns=["tags"])
+    fast, tally = read(Columns, file, 0, file.size, columns=["topic"], limits=Limits(1 << 20))
+    assert (len(fast), tally.not_decompressed) == (1, 0)
+
+
+def test_more_rows_than_one_step_or_one_batch_has(file_of: File) -> None:
+    data = log_of(["A", "B"] * 20)
+    file = file_of(data * 100)
+    assert agree(file) == 4000
+    assert agree(file, limits=Limits(8 << 20, 1000)) == 4000
+
+
+def test_times_out_of_range_count_where_they_show(file_of: File) -> None:
+    file = file_of(record("T", 0, born_timestamp=-1 << 63, store_timestamp=TIME))
+    for columns, number in ((None, 1), (["bornTimestamp"], 1), (["storeTimestamp"], 0), (["topic"], 0)):
+        agree(file, columns=columns)
+        assert read(Columns, file, 0, file.size, columns=columns)[1].times_out_of_range == number
+
+
+def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(["A", "B"]))))
+    told = []
+    for modules in ({}, {"numba": None}):
+        monkeypatch.setattr(arrow.sys, "modules", modules)
+        monkeypatch.setattr(Rows, "read", lambda self, *args, **options: told.append("plain") or iter(()))
+        tally = Tally()
+        rows = sum(batch.num_rows for batch in batches(split, ALL, tally))
+        told.append(rows)
+    assert told == ["plain", 0, 2]
+
+
+@pytest.mark.parametrize("columns", [[], ["topic", "topic"], ["Topic"]])
+def test_columns_that_there_are_not(columns: list[str], tmp_path: Path) -> None:
+    (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(["A"]))))
+    with pytest.raises(BadValue, match="each once"):
+        list(batches(split, ALL, Tally(), columns=columns))
+
+
+def test_kernels_check_the_room_they_are_given() -> None:
+    texts = Texts(np.array([1], np.int64), np.array([5], np.int64))
+    with pytest.raises(ValueError, match="do not fit"):
+        gather(texts, np.empty(4, np.uint8), np.empty(1, np.int32), 0)
+    with pytest.raises(ValueError, match="do not fit"):
+        gather(texts, np.empty(9, np.uint8), np.empty(2, np.int32), 0)
+    with pytest.raises(ValueError, match="hosts"):
+        offset_ids(texts, np.array([0]), np.empty((1, ID_SPACE), np.uint8))

@@ -1,0 +1,464 @@
+"""``sql`` and the data source in Spark itself: the engine's answers, and how little is read for them."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rmqtool.analytics.java import find_java
+from rmqtool.analytics.source import register
+from rmqtool.analytics.source_filter import Condition
+from rmqtool.analytics.source_plan import request_of
+from rmqtool.analytics.source_read import saved
+from rmqtool.analytics.source_tables import TABLES
+from rmqtool.analytics.sql import Answer, answer
+from rmqtool.analytics.sql_plan import conditions_of
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.store.check import check_store
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.layout import StoreLayout
+from tests import goldens
+from tests.analytics.helpers import engine_messages, log_of, plain, same_as_golden, store_of
+from tests.analytics.stores import MESSAGES, day_store
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+ROOT = Path(__file__).parents[2]
+TOPIC = "AttributeReference topic"
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> StoreLayout:
+    return day_store(tmp_path_factory.mktemp("day"))
+
+
+@contextmanager
+def asked(root: object, query: str, **options: str) -> Iterator[Answer]:
+    with answer(request_of({"path": str(root), **options}), query) as found:
+        yield found
+
+
+def ask(root: object, query: str, **options: str) -> list[tuple[Any, ...]]:
+    with asked(root, query, **options) as found:
+        return [tuple(row) for row in found.rows()]
+
+
+# -- the data source --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["broker", "ipv6", "torn-header"])
+def test_spark_finds_the_source_and_reads_what_the_engine_says(
+    case: str, spark: "SparkSession", golden: Unpacked
+) -> None:
+    frame = spark.read.format("rocketmq").option("splitBytes", "30000").load(str(golden(case)))
+    rows = {row["physicalOffset"]: plain(row.asDict()) for row in frame.collect()}
+    messages = {at: message for at, message in engine_messages(case).items() if at in rows}
+    assert len(messages) > 250
+    for offset, message in messages.items():
+        same_as_golden(rows[offset], message)
+    topics = Counter(row["topic"] for row in rows.values())
+    assert {row[0]: row[1] for row in frame.groupBy("topic").count().collect()} == topics
+
+
+def test_filters_are_pushed_down_and_counted(spark: "SparkSession", day: StoreLayout, tmp_path: Path) -> None:
+    total = CommitLog(day).end()[0]
+    for number, (where, count) in enumerate(
+        [
+            ("msgId = 'U4321'", 1),
+            ("keys = array('k4321')", 1),
+            ("topic = 'topic-11' AND queueId >= 0", MESSAGES // 50),
+            ("storeTimestamp >= '2023-11-15 01:00:00' AND storeTimestamp < '2023-11-15 02:00:00'", 833),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        frame = spark.read.format("rocketmq").option("counters", str(folder)).load(day.root)
+        assert frame.where(where).count() == pytest.approx(count, abs=1)
+        assert 0 < saved(str(folder)).bytesRead < 0.05 * total, where
+
+
+def test_without_push_down_the_rows_are_the_same(spark: "SparkSession", day: StoreLayout, tmp_path: Path) -> None:
+    setting = "spark.sql.python.filterPushdown.enabled"
+    assert spark.conf.get(setting) == "true"
+    spark.conf.set(setting, "false")
+    try:
+        frame = spark.read.format("rocketmq").option("counters", str(tmp_path)).load(day.root)
+        assert frame.where("topic = 'topic-11'").count() == MESSAGES // 50
+    finally:
+        spark.conf.set(setting, "true")
+    assert saved(str(tmp_path)).bytesRead > 0.99 * CommitLog(day).end()[0]
+
+
+def test_columns_by_a_schema_and_tables_by_an_option(spark: "SparkSession", golden: Unpacked) -> None:
+    root = str(golden("broker"))
+    frame = spark.read.format("rocketmq").schema("keys array<string>, broker string, topic string").load(root)
+    row = frame.where("topic = 'Payments'").first()
+    assert row is not None
+    assert (row["broker"], row["topic"]) == ("store", "Payments")
+    assert len(row["keys"]) > 0
+    register(spark)  # once more does no harm
+    counts = {"messages": 609, "queues": 609, "index": 1640, "offsets": 24, "topics": 19, "findings": 0}
+    for table in TABLES:
+        count = spark.read.format("rocketmq").option("table", table).load(root).count()
+        assert count == counts[table]
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v (topic string) USING rocketmq OPTIONS (path '{root}')")
+    assert spark.sql("SELECT count(*) FROM v WHERE topic = 'Orders'").first() == (420,)
+
+
+def test_errors_say_what_is_wrong(spark: "SparkSession", tmp_path: Path) -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match="no such directory"):
+        spark.read.format("rocketmq").load(str(tmp_path / "nothing")).count()
+    with pytest.raises(AnalysisException, match="none of messages, queues"):
+        spark.read.format("rocketmq").option("table", "x").load(str(tmp_path)).count()
+
+
+# -- sql --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_read_is_what_the_query_needs(spark: "SparkSession", day: StoreLayout) -> None:
+    total = CommitLog(day).end()[0]
+    for query, rows in [
+        ("SELECT count(*) FROM messages WHERE array_contains(keys, 'k1234')", [(1,)]),
+        ("SELECT queueOffset FROM messages WHERE msgId = 'U1234' AND 'topic-34' = topic", [(12,)]),
+        ("SELECT max(m.queueOffset) FROM messages m WHERE topic IN ('topic-49')", [(199,)]),
+        (
+            "SELECT count(*) FROM messages WHERE storeTimestamp BETWEEN '2023-11-15 01:00' AND '2023-11-15 01:30'",
+            [(417,)],
+        ),
+        ("SELECT (SELECT count(*) FROM messages WHERE topic = 'topic-01') AS n", [(400,)]),
+        (
+            "WITH a AS (SELECT * FROM messages WHERE topic = 'topic-01') SELECT count(*) FROM a JOIN a b USING (msgId)",
+            [(400,)],
+        ),
+        ("SELECT count(*) FROM messages WHERE physicalOffset < 10000", [(33,)]),
+    ]:
+        with asked(day.root, query) as found:
+            assert [tuple(row) for row in found.rows()] == rows, query
+            assert 0 < found.counters.bytesRead < 0.05 * total, query
+    with asked(day.root, "SELECT count(*), sum(storeSize) FROM messages") as found:
+        ((count, size),) = found.rows()
+        assert (count, size) == (MESSAGES, found.counters.bytesRead)
+    # conditions of one scan do not hold for another
+    both = "SELECT (SELECT count(*) FROM messages WHERE topic = 'topic-01'), (SELECT count(*) FROM messages)"
+    assert ask(day.root, both) == [(400, MESSAGES)]
+    either = "SELECT count(*) FROM messages WHERE topic = 'topic-01' OR topic = 'topic-02'"
+    assert ask(day.root, either) == [(800,)]
+    assert ask(day.root, "SELECT count(*) FROM messages WHERE NOT topic = 'topic-01'") == [(MESSAGES - 400,)]
+
+
+def test_only_the_columns_that_are_needed_are_decoded(
+    spark: "SparkSession", golden: Unpacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rmqtool.analytics import sql
+
+    seen: dict[str, tuple[str, ...] | None] = {}
+    decode = sql._decode
+
+    def spy(context: Any, request: Any, need: Any, folder: str) -> Any:
+        seen[request.table] = need.columns
+        return decode(context, request, need, folder)
+
+    monkeypatch.setattr(sql, "_decode", spy)
+    query = "SELECT m.topic, o.`group`, count(*) FROM messages m JOIN offsets o USING (topic, queueId) GROUP BY 1, 2"
+    assert len(ask(golden("broker"), query)) > 5
+    assert {table: set(columns or ()) for table, columns in seen.items()} == {
+        "messages": {"topic", "queueId"},
+        "offsets": {"topic", "queueId", "group"},
+    }
+    seen.clear()
+    assert ask(golden("broker"), "SELECT count(*) FROM messages") == [(609,)]
+    assert seen == {"messages": ()}
+    seen.clear()
+    assert ask(golden("broker"), "SELECT 'messages'") == [("messages",)]
+    assert seen == {}
+    assert ask(golden("broker"), "SELECT topic FROM messages WHERE false") == []
+
+
+@pytest.mark.parametrize("case", goldens.cases())
+def test_sums_are_the_engines(case: str, spark: "SparkSession", golden: Unpacked) -> None:
+    """Counts and sums over the messages that the engine reads, and the findings, of every golden store."""
+    messages = engine_messages(case) if goldens.has(case, "messages.ndjson.gz") else {}
+    listed = ",".join(map(str, messages)) or "-1"
+    rows = ask(
+        golden(case),
+        "SELECT topic, count(*), sum(storeSize), sum(bodyLength), sum(queueOffset), max(bodyCrc), "
+        f"sum(unix_millis(storeTimestamp)) FROM messages WHERE physicalOffset IN ({listed}) GROUP BY topic",
+    )
+    expected: dict[str, list[int]] = {}
+    in_log = {item.physical_offset for item in CommitLog(StoreLayout(str(golden(case)))).walk()}
+    for at, message in messages.items():
+        if at in in_log:
+            sums = expected.setdefault(message["topic"], [0, 0, 0, 0, -1, 0])
+            sums[0] += 1
+            for number, name in enumerate(("storeSize", "bodyLength", "queueOffset"), 1):
+                sums[number] += message[name]
+            sums[4] = max(sums[4], message["bodyCrc"])
+            sums[5] += message["storeTimestamp"]
+    assert {row[0]: list(row[1:]) for row in rows} == expected
+    findings = ask(golden(case), "SELECT code, sum(count) FROM findings GROUP BY code")
+    found: Counter[str] = Counter()
+    for finding in check_store(StoreLayout(str(golden(case)))):
+        found[finding.code] += finding.count
+    assert dict(findings) == found
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT * FROM nothing", "[TABLE_OR_VIEW_NOT_FOUND]"),
+        ("SELEC 1", "[PARSE_SYNTAX_ERROR]"),
+        ("SELECT nothing FROM messages", "(line 1, pos 7)"),
+        ("SELECT 1 / 0", "[DIVIDE_BY_ZERO]"),
+        ("SELECT raise_error(topic) FROM messages", "[USER_RAISED_EXCEPTION]"),
+        ("INSERT INTO messages VALUES (1)", "only queries"),
+        ("CREATE TABLE t (a int)", "only queries"),
+        ("DROP VIEW messages", "only queries"),
+        ("WITH a AS (SELECT 1) INSERT INTO messages SELECT * FROM a", "only queries"),
+        ("", "[PARSE_"),
+    ],
+)
+def test_queries_that_cannot_be_run(query: str, said: str, spark: "SparkSession", golden: Unpacked) -> None:
+    result = rmqtool("sql", golden("clean"), query)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: ")
+    assert said in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_forms(spark: "SparkSession", golden: Unpacked) -> None:
+    query = (
+        "SELECT topic, queueId AS q, storeTimestamp, keys, properties, body, CAST(NULL AS INT) AS none, topic, "
+        "CAST('NaN' AS DOUBLE) AS nan, CAST(1.5 AS DECIMAL(3,1)) AS dec, date(storeTimestamp) AS day, "
+        "struct(flag, topic) AS s, X'FF00' AS raw FROM messages WHERE msgId = "
+        "'FD0000000000000000000000000000020FB630946E0966434500000A' AND topic = 'Orders'"
+    )
+    (row,) = json.loads(rmqtool("sql", golden("broker"), query, "-o", "json").out)
+    assert row == {
+        "topic": "Orders", "q": 3, "storeTimestamp": "2026-11-20T20:34:44.611Z", "keys": ["order-10", "user-10"],
+        "properties": {
+            "region": "r1", "UNIQ_KEY": "FD0000000000000000000000000000020FB630946E0966434500000A",
+            "CLUSTER": "LabCluster", "TAGS": "created", "KEYS": "order-10 user-10",
+        },
+        "body": '{"id":10,"城市":"杭州"}', "none": None, "topic_2": "Orders", "nan": "nan", "dec": 1.5,
+        "day": "2026-11-20", "s": {"flag": 0, "topic": "Orders"}, "raw": "/wA=",
+    }  # fmt: skip
+    lines = rmqtool("sql", golden("broker"), query, "-o", "ndjson").out.splitlines()
+    assert [json.loads(line) for line in lines] == [row]
+    (parsed,) = csv.DictReader(io.StringIO(rmqtool("sql", golden("broker"), query, "-o", "csv").out))
+    assert (parsed["topic_2"], parsed["keys"], parsed["q"]) == ("Orders", "order-10 user-10", "3")
+    table = rmqtool(
+        "sql", golden("broker"), "SELECT topic, count(*) AS n FROM messages GROUP BY 1 ORDER BY n DESC LIMIT 2"
+    )
+    assert table.out.splitlines() == [
+        "topic                  n",
+        "Orders               420",
+        "SCHEDULE_TOPIC_XXXX   38",
+    ]
+    assert table.err == "159803 bytes of the store were read\n"
+    assert table.code == 0
+
+
+def test_times_do_not_depend_on_the_zone(
+    golden: Unpacked, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/St_Johns")
+    time.tzset()
+    try:
+        query = "SELECT min(storeTimestamp) AS t, hour(min(storeTimestamp)) AS h FROM messages"
+        (row,) = json.loads(rmqtool("sql", golden("broker"), query, "-o", "json").out)
+        assert os.environ["TZ"] == "America/St_Johns"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert row == {"t": "2026-11-20T20:34:44.370Z", "h": 20}
+
+
+def test_rows_to_a_file(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    words = ("sql", golden("clean"), "SELECT topic, physicalOffset FROM messages", "--to", path)
+    assert rmqtool(*words).code == 0
+    assert pq.read_table(path).num_rows == 500
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]
+    refused = rmqtool(*words)
+    assert (refused.code, "exists; give --overwrite" in refused.err) == (4, True)
+    nothing = ("sql", golden("clean"), "SELECT topic FROM messages WHERE topic = 'none'", "--to", path, "--overwrite")
+    assert rmqtool(*nothing).code == 0
+    assert pq.read_table(path).schema.names == ["topic"]
+    assert pq.read_table(path).num_rows == 0
+    assert rmqtool(*words[:-1], tmp_path / "no" / "rows").code == 4
+    assert rmqtool(*words[:-1], tmp_path, "--overwrite").code == 4
+
+
+def test_damage_is_told(spark: "SparkSession", golden: Unpacked) -> None:
+    result = rmqtool("sql", golden("torn-header"), "SELECT count(*) FROM messages")
+    assert result.code == 1
+    assert result.out.split() == ["count(1)", "499"]
+    assert result.err.startswith("damage: ")
+    assert "findings" in result.err
+    clean = rmqtool("sql", golden("clean"), "SELECT count(*) FROM findings")
+    assert (clean.code, clean.out.split()) == (0, ["count(1)", "0"])
+
+
+def test_several_stores(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
+    for name, case in (("a", "clean"), ("b", "broker")):
+        shutil.copytree(golden(case), tmp_path / f"broker-{name}")
+    query = "SELECT broker, count(*) FROM messages GROUP BY broker ORDER BY broker"
+    assert ask(f"{tmp_path}/broker-*", query) == [("broker-a", 500), ("broker-b", 609)]
+    query = "SELECT DISTINCT t.broker FROM topics t JOIN queues q USING (broker, topic) WHERE topic = 'Orders'"
+    assert ask(f"{tmp_path}/broker-a,{tmp_path}/broker-b", query) == [("broker-b",)]
+
+
+def test_large_stores_are_decoded_by_workers(
+    spark: "SparkSession", day: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rmqtool.analytics import sql
+
+    monkeypatch.setattr(sql, "_ALONE", 0)
+    monkeypatch.setattr(sql, "_LARGE", 0)
+    assert ask(day.root, "SELECT count(*), max(length(body)) FROM messages", splitBytes="3000000") == [(MESSAGES, 186)]
+
+
+@pytest.mark.parametrize("store", ["missing", "file", "no store"])
+def test_stores_that_are_none(store: str, tmp_path: Path) -> None:
+    """Found out before Spark is started."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "no store").mkdir()
+    for words in (["sql", tmp_path / store, "SELECT 1"], ["report", "traffic", tmp_path / store]):
+        began = time.monotonic()
+        result = rmqtool(*words)
+        assert (result.code, result.out) == (3, "")
+        assert result.err.startswith(f"error: {tmp_path / store}: ")
+        assert time.monotonic() - began < 5
+    with pytest.raises(UnreadableStore):
+        ask(tmp_path / store, "SELECT 1")
+
+
+def test_a_file_that_goes_or_cannot_be_read(spark: "SparkSession", tmp_path: Path) -> None:
+    layout = store_of(tmp_path, log_of(["A"] * 3))
+    (path,) = (Path(layout.root) / "commitlog").iterdir()
+    content = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    result = rmqtool("sql", layout.root, "SELECT count(*) FROM messages")
+    path.unlink()
+    path.write_bytes(content)
+    assert result.code in (0, 3)
+    assert rmqtool("sql", layout.root, "SELECT count(*) FROM messages").out.split()[-1] == "3"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "conditions"),
+    [
+        (["LessThan 2", "Literal 5 integer", "AttributeReference queueId"], [Condition("queueId", ">", 5)]),
+        (["Not 1", "EqualTo 2", TOPIC, "Literal A string"], []),
+        (
+            [
+                "Or 2",
+                "EqualTo 2",
+                TOPIC,
+                "Literal A string",
+                "IsNull 1",
+                TOPIC,
+            ],
+            [],
+        ),
+        (
+            [
+                "And 2",
+                "IsNotNull 1",
+                TOPIC,
+                "EqualTo 2",
+                TOPIC,
+                "Literal A string",
+            ],
+            [Condition("topic", "=", "A")],
+        ),
+        (["In 3", "AttributeReference queueId", "Literal 1 integer", "AttributeReference flag"], []),
+        (["EqualTo 2", "AttributeReference storeTimestamp", "Literal +12345-01-01 timestamp"], []),
+        (["EqualTo 2", "AttributeReference keys", "Literal [a] array"], []),
+    ],
+)
+def test_conditions_as_catalyst_writes_them(nodes: list[str], conditions: list[Condition]) -> None:
+    listed = []
+    for node in nodes:
+        kind, *rest = node.split()
+        fields: dict[str, Any] = {"class": f"org.apache.spark.sql.catalyst.expressions.{kind}", "num-children": 0}
+        if kind == "Literal":
+            fields |= {"value": rest[0], "dataType": rest[1]}
+        elif kind == "AttributeReference":
+            fields["name"] = rest[0]
+        else:
+            fields["num-children"] = int(rest[0])
+        listed.append(fields)
+    assert conditions_of(json.dumps(listed)) == conditions
+
+
+def test_an_answer_outside_of_any_session(golden: Unpacked) -> None:
+    """As a process of its own, with a Java of its own that is gone afterwards."""
+    code = (
+        "from rmqtool.analytics.source_plan import request_of\n"
+        "from rmqtool.analytics.sql import answer\n"
+        "import sys\n"
+        "for _ in range(2):\n"
+        "    with answer(request_of({'path': sys.argv[1]}), 'SELECT count(*) FROM messages') as found:\n"
+        "        print(next(found.rows())[0])\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_REMOTE": "sc://nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(golden("clean"))],
+        env=environ, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["500", "500"], "")
+
+
+def test_bad_values_are_ours(spark: "SparkSession", golden: Unpacked) -> None:
+    with pytest.raises(BadValue, match="UNRESOLVED_COLUMN"):
+        ask(golden("clean"), "SELECT nothing FROM messages")
+
+
+def test_spark_connect(golden: Unpacked, tmp_path: Path) -> None:
+    """Where PySpark's own requirements for it are installed (``pip install pyspark[connect]``)."""
+    for module in ("grpc", "grpc_status", "pandas", "zstandard"):
+        pytest.importorskip(module)
+    code = """
+import sys
+from pyspark.sql import SparkSession
+from rmqtool.analytics.reports import report_frame
+from rmqtool.analytics.java import find_java
+from rmqtool.analytics.source import register
+builder = SparkSession.builder.remote("local[2]").config("spark.sql.python.filterPushdown.enabled", "true")
+spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+frame = spark.read.format("rocketmq").load(sys.argv[1])
+print(type(spark).__module__, frame.count(), frame.where("topic = 'Orders'").count())
+register(spark)
+print(report_frame(spark, "retries", sys.argv[1]).count())
+stream = spark.readStream.format("rocketmq").load(sys.argv[1]).select("topic").writeStream.format("memory")
+stream.queryName("t").option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start().awaitTermination()
+print(spark.table("t").count())
+spark.stop()
+"""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JAVA_HOME": find_java().home}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(golden("broker")), str(tmp_path / "checkpoint")],
+        env=environ, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["pyspark.sql.connect.session", "609", "420", "16", "609"]

@@ -1,0 +1,176 @@
+"""What salvage keeps of the intact messages of damaged stores, beside what a broker keeps.
+
+Run as ``python -m tests.bench.salvage``. Intact is a message of the undamaged store whose bytes are still in a file of
+the damaged log, at the same place of it. The broker's figure is the real 4.9.8's answer for the golden stores, and
+``recover``, which follows it, for those that are damaged here.
+"""
+
+import argparse
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from formats.message import Record
+from rmqtool.errors import RmqError
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import recover
+from rmqtool.store.salvage import Salvage
+from tests import goldens
+from tests.damage import VERBS, damage
+
+BASES = ("crash", "broker")
+WANTED = 0.999
+
+
+class Kept(NamedTuple):
+    """One damaged store."""
+
+    case: str
+    words: str
+    intact: int
+    salvaged: int  # of the intact ones
+    broker: int | None  # of the intact ones; None where it refuses to load the store
+
+
+def conf_of(case: str) -> BrokerConf:
+    """The settings that a golden store was written with."""
+    return BrokerConf({name: str(value) for name, value in goldens.about(case)["config"].items()})
+
+
+def message_of(record: Record) -> Record:
+    """A record without what says where it lies: by this it is known again."""
+    return record._replace(physical_offset=0, queue_offset=0, prepared_transaction_offset=0)
+
+
+def _found(layout: StoreLayout) -> Iterator[Found]:
+    return (item for item in CommitLog(layout).walk() if isinstance(item, Found))
+
+
+class Original:
+    """The messages of an undamaged store, and their bytes."""
+
+    def __init__(self, store: Path, conf: BrokerConf) -> None:
+        self.conf = conf
+        self._places = []
+        for item in _found(StoreLayout(str(store), conf)):
+            raw = bytes(item.file.view()[item.at : item.at + item.record.total_size])
+            self._places.append((item.at, raw, message_of(item.record)))
+
+    def intact(self, store: Path) -> "Counter[Record]":
+        """Those whose bytes are still in a file of the damaged log."""
+        folder = store / "commitlog"
+        files = [p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()] if folder.is_dir() else []
+        return Counter(
+            message for at, raw, message in self._places if any(data[at : at + len(raw)] == raw for data in files)
+        )
+
+    def kept(self, case: str, words: str, store: Path, work: Path, broker: int | None = -1) -> Kept:
+        """Salvage a damaged store, and recover it.
+
+        Args:
+            work: for the salvaged store.
+            broker: what it keeps, where that is known; -1 has ``recover`` tell, which changes the store.
+        """
+        intact = self.intact(store)
+        layout = StoreLayout(str(store), self.conf)
+        salvaged = 0
+        if intact:
+            Salvage(layout, str(work)).run()
+            salvaged = _common(intact, StoreLayout(str(work), self.conf))
+            shutil.rmtree(work)
+        if broker == -1:
+            broker = self._recovered(layout, intact)
+        return Kept(case, words, intact.total(), salvaged, broker)
+
+    def _recovered(self, layout: StoreLayout, intact: "Counter[Record]") -> int | None:
+        try:
+            report = recover(layout)
+        except RmqError:
+            return None
+        return _common(intact, StoreLayout(layout.root, self.conf)) if report.loadOk else None
+
+
+def _common(intact: "Counter[Record]", layout: StoreLayout) -> int:
+    return (intact & Counter(message_of(item.record) for item in _found(layout))).total()
+
+
+def golden_cases(folder: Path) -> Iterator[Kept]:
+    """The golden stores that are damaged or crashed."""
+    crash = Original(goldens.unpack("crash", folder / "crash"), conf_of("crash"))
+    broker_crash = Original(goldens.unpack("broker-crash", folder / "broker-crash"), conf_of("broker-crash"))
+    for case in goldens.cases():
+        if not goldens.has(case, "recovered.json"):
+            continue
+        store = goldens.unpack(case, folder / f"{case}-damaged")
+        original = broker_crash if case == "broker-crash" else crash
+        known: set[int] | None = None
+        if goldens.recovered(case)["loadOk"]:
+            rows = (row for row in goldens.messages(case) if row["message"] is not None)
+            known = {row["message"]["physicalOffset"] for row in rows}
+        yield original.kept(case, "", store, folder / "new", None if known is None else len(known))
+        shutil.rmtree(store)
+
+
+def seeded_cases(folder: Path, seed: int, rounds: int) -> Iterator[Kept]:
+    """Every way of damage, on both base stores."""
+    for base in BASES:
+        conf = conf_of(base)
+        store = goldens.unpack(base, folder / base)
+        original = Original(store, conf)
+        for verb in VERBS:
+            for number in range(rounds):
+                damaged = folder / "damaged"
+                shutil.copytree(store, damaged)
+                words = damage(Random(f"{seed}/{base}/{verb}/{number}"), damaged, verb)
+                yield original.kept(f"{base} {verb}", "; ".join(words), damaged, folder / "new")
+                shutil.rmtree(damaged)
+                shutil.rmtree(f"{damaged}.rmqtool", ignore_errors=True)
+
+
+def table(kept: list[Kept]) -> str:
+    """For people; the cases of one name together."""
+    rows: dict[str, list[Kept]] = {}
+    for one in kept:
+        rows.setdefault(one.case, []).append(one)
+    width = max(map(len, rows))
+    lines = [f"{'case':{width}}  {'stores':>6}  {'intact':>7}  {'salvage':>7}  {'broker':>7}"]
+    for case, several in rows.items():
+        refused = sum(one.broker is None for one in several)
+        broker = sum(one.broker or 0 for one in several)
+        note = f"  refuses {refused} of {len(several)}" if refused else ""
+        intact, salvaged = sum(one.intact for one in several), sum(one.salvaged for one in several)
+        lines.append(f"{case:{width}}  {len(several):6}  {intact:7}  {salvaged:7}  {broker:7}{note}")
+    intact, salvaged = sum(one.intact for one in kept), sum(one.salvaged for one in kept)
+    broker = sum(one.broker or 0 for one in kept)
+    lines.append(f"{'all':{width}}  {len(kept):6}  {intact:7}  {salvaged:7}  {broker:7}")
+    if intact:
+        lines.append(f"salvage keeps {salvaged / intact:.4%} of the intact messages, the broker {broker / intact:.1%}")
+    return "\n".join(lines)
+
+
+def short_of(kept: list[Kept]) -> list[Kept]:
+    """Stores of which too little was kept."""
+    return [one for one in kept if one.salvaged < WANTED * one.intact]
+
+
+def main() -> None:
+    """Print the table."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--rounds", type=int, default=2, help="stores for each way of damage and base")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        kept = [*golden_cases(Path(folder)), *seeded_cases(Path(folder), chosen.seed, chosen.rounds)]
+    print(table(kept))
+    for one in short_of(kept):
+        print(f"short: {one}")
+
+
+if __name__ == "__main__":
+    main()

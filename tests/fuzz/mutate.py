@@ -1,0 +1,311 @@
+"""What is done to a store before it is read: to its bytes, its files and its JSON."""
+
+import os
+import shutil
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from formats.config_json import dumps, loads
+from formats.errors import FormatError
+from tests.damage import VERBS
+
+Mutation = Callable[[Random, Path], str | None]
+_HUGE = 64 << 20  # bytes of a file that is nearly all hole
+_EDGES = [
+    value.to_bytes(size, "big", signed=True)
+    for size in (2, 4, 8)
+    for value in (0, -1, 1, 2 ** (size * 8 - 1) - 1, -(2 ** (size * 8 - 1)), 2 ** (size * 8 - 2))
+]
+_SIGNS = [b"{", b"}", b"[", b"]", b'"', b"'", b",", b":", b"/*", b"\\", b"\0", b"-"]
+_VALUES: list[Any] = [
+    None, True, 0, -1, 1, 2**31, -(2**31) - 1, 2**63, 10**300, 1.5, "", "0", "x", "\udcff", "a@b@c", "/../x", "%LMQ%x",
+    [], {}, {"$ref": "$"}, {"$ref": ".."}, [[[[]]]], {"0": {"0": 0}}, {0: -1},
+]  # fmt: skip
+
+
+def mutate(rng: Random, store: Path) -> list[str]:
+    """One to six mutations; what was done, in words."""
+    count = rng.choice((1, 1, 1, 2, 2, 3, 6))
+    names = [rng.choice(_VERBS) if rng.random() < 0.4 else rng.choices(_NAMES, _WEIGHTS)[0] for _ in range(count)]
+    names.sort(key="no-file".__eq__)  # last, for whoever writes into a FIFO waits
+    done = []
+    for name in names:
+        words = _verb(name, rng, store) if name in VERBS else MUTATIONS[name][0](rng, store)
+        done.append(f"{name}: {words or 'nothing of that kind'}")
+    return done
+
+
+def _verb(name: str, rng: Random, store: Path) -> str | None:
+    """A verb of :mod:`tests.damage`; they count on names and directories that may be gone by now."""
+    try:
+        return VERBS[name](rng, store)
+    except (ValueError, OSError, IndexError) as err:
+        return f"not possible any more: {err}"
+
+
+def _files(store: Path) -> list[Path]:
+    return sorted(path for path in store.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _pick(rng: Random, store: Path) -> Path | None:
+    """A file; kinds of which there are few come as often as those of which there are many."""
+    files = _files(store)
+    if not files:
+        return None
+    kinds: dict[str, list[Path]] = {}
+    for path in files:
+        kinds.setdefault(path.relative_to(store).parts[0], []).append(path)
+    return rng.choice(kinds[rng.choice(sorted(kinds))])
+
+
+def _name(store: Path, path: Path) -> str:
+    return str(path.relative_to(store))
+
+
+def _at(rng: Random, size: int) -> int:
+    return rng.choice((rng.randrange(min(size, 200)), rng.randrange(size))) if size else 0
+
+
+def write_bytes(rng: Random, store: Path) -> str | None:
+    """Edge values, noise, zeros or ones over some bytes."""
+    path = _pick(rng, store)
+    if path is None:
+        return None
+    size = path.stat().st_size
+    at = _at(rng, size)
+    data = rng.choice((
+        rng.choice(_EDGES), rng.choice(_EDGES), rng.randbytes(rng.randint(1, 12)), bytes(rng.choice((1, 20, 500))),
+        b"\xff" * rng.choice((1, 20, 500)),
+    ))  # fmt: skip
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data[: max(size - at, 1)])
+    return f"{data[:16].hex()} ({len(data)}) at {at} of {_name(store, path)}"
+
+
+def flip(rng: Random, store: Path) -> str | None:
+    """Single bits."""
+    path = _pick(rng, store)
+    if path is None or not path.stat().st_size:
+        return None
+    data = bytearray(path.read_bytes())
+    words = []
+    for _ in range(rng.choice((1, 1, 3, 10))):
+        at, bit = _at(rng, len(data)), rng.randrange(8)
+        data[at] ^= 1 << bit
+        words.append(f"{at}.{bit}")
+    path.write_bytes(data)
+    return f"{' '.join(words)} of {_name(store, path)}"
+
+
+def copy_bytes(rng: Random, store: Path) -> str | None:
+    """Bytes of one file, or of the same, at another place."""
+    path, other = _pick(rng, store), _pick(rng, store)
+    if path is None or other is None:
+        return None
+    source = other.read_bytes()
+    start = _at(rng, len(source))
+    part = source[start : start + rng.choice((4, 20, 91, 1000, 8192))]
+    at = _at(rng, path.stat().st_size)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(part)
+    return f"{len(part)} bytes of {_name(store, other)} at {start} to {_name(store, path)} at {at}"
+
+
+def insert(rng: Random, store: Path) -> str | None:
+    """Bytes come in, or go, and all behind them moves."""
+    path = _pick(rng, store)
+    if path is None:
+        return None
+    data = path.read_bytes()
+    at, count = _at(rng, len(data)), rng.choice((1, 4, 20, 100))
+    path.write_bytes(data[:at] + (rng.randbytes(count) + data[at:] if rng.random() < 0.5 else data[at + count :]))
+    return f"{count} bytes at {at} of {_name(store, path)}"
+
+
+def other_length(rng: Random, store: Path) -> str | None:
+    """Cut, or made longer, at times to a hostile size."""
+    path = _pick(rng, store)
+    if path is None:
+        return None
+    size = path.stat().st_size
+    new = rng.choice((0, 1, 7, 8, 19, 20, 39, 40, size // 2, max(size - 1, 0), size + 1, size + 20, size * 2, size * 5))
+    if rng.random() < 0.01:
+        new = rng.choice((_HUGE, _HUGE + 13))
+    os.truncate(path, new)
+    if new > size and rng.random() < 0.3:
+        with path.open("r+b") as file:
+            file.seek(size)
+            file.write(rng.randbytes(min(new - size, 4096)))
+    return f"{_name(store, path)} from {size} to {new}"
+
+
+def swap(rng: Random, store: Path) -> str | None:
+    """Two files under each other's name, of any kinds."""
+    one, other = _pick(rng, store), _pick(rng, store)
+    if one is None or other is None or one == other:
+        return None
+    first = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(first)
+    return f"{_name(store, one)} with {_name(store, other)}"
+
+
+def _strange_name(rng: Random, path: Path) -> Path:
+    name = path.name
+    number = int(name) if name.isdecimal() and name.isascii() else 0
+    return path.with_name(
+        rng.choice((
+            f"{number + rng.choice((1, 20, 400, 8192, 2**62)):020d}", f"{2**63 - 1:020d}", f"{2**63:020d}", "9" * 20,
+            str(number), name + ".bak", name + "x", name[:-1] or "0", "-1", "٣", "x\udcffy", "a b", "0" * 30, ".hidden",
+        ))
+    )  # fmt: skip
+
+
+def rename(rng: Random, store: Path) -> str | None:
+    """A file or directory under another name."""
+    path = _pick(rng, store)
+    if path is None:
+        return None
+    if rng.random() < 0.2 and path.parent != store:
+        path = path.parent
+    target = _strange_name(rng, path)
+    if os.path.lexists(target):
+        return None
+    path.rename(target)
+    return f"{_name(store, path)} to {target.name!a}"
+
+
+def duplicate(rng: Random, store: Path) -> str | None:
+    """A second copy under another name."""
+    path = _pick(rng, store)
+    if path is None:
+        return None
+    target = _strange_name(rng, path)
+    if os.path.lexists(target):
+        return None
+    shutil.copy2(path, target)
+    return f"{_name(store, path)} as {target.name!a}"
+
+
+def delete(rng: Random, store: Path) -> str | None:
+    """A file, or a whole directory."""
+    path = _pick(rng, store)
+    if path is None:
+        return None
+    if rng.random() < 0.2 and path.parent != store:
+        shutil.rmtree(path.parent)
+        return _name(store, path.parent)
+    path.unlink()
+    return _name(store, path)
+
+
+def no_file(rng: Random, store: Path) -> str | None:
+    """Something that is no regular file in a file's place."""
+    path = _pick(rng, store)
+    if path is None or path.name == "lock":  # who takes the lock makes the file that a link leads to
+        return None
+    path.unlink()
+    kind = rng.choice(("directory", "fifo", "link to itself", "dangling link"))
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path.name if kind == "link to itself" else "nowhere")
+    return f"{kind} {_name(store, path)}"
+
+
+def edit_json(rng: Random, store: Path) -> str | None:
+    """One value or key of a config file is another."""
+    path = _config(rng, store)
+    if path is None:
+        return None
+    data = path.read_bytes()
+    try:
+        value = loads(data, cycles=False)
+        words = _edit(rng, value)
+        new = dumps(value)
+    except (FormatError, ValueError):
+        return edit_text(rng, store)
+    if words is None:
+        return None
+    path.write_bytes(new)
+    return f"{words} in {_name(store, path)}"
+
+
+def _config(rng: Random, store: Path) -> Path | None:
+    files = [path for path in _files(store) if path.parent == store / "config"]
+    return rng.choice(files) if files else None
+
+
+def _edit(rng: Random, value: Any) -> str | None:
+    """Change one place of a value."""
+    places: list[tuple[Any, Any]] = []
+    pending = [value] if isinstance(value, dict | list) else []
+    while pending:
+        container = pending.pop()
+        keys = list(container) if isinstance(container, dict) else range(len(container))
+        for key in keys:
+            places.append((container, key))
+            if isinstance(container[key], dict | list):
+                pending.append(container[key])
+    if not places:
+        return None
+    container, key = rng.choice(places)
+    what = rng.choice(("set", "set", "delete", "rename"))
+    if what == "set":
+        number = container[key]
+        near = [number + 1, number - 1, number * 1000, -number] if type(number) is int else []
+        container[key] = rng.choice(near) if near and rng.random() < 0.5 else deepcopy(rng.choice(_VALUES))
+    elif what == "delete" or isinstance(container, list):
+        del container[key]
+    else:
+        container[rng.choice((-1, 7, 2**40, "", "x", "a@b", "\udcff", "CJK主题", "dataVersion"))] = container.pop(key)
+    return f"{what} {key!a}"
+
+
+def edit_text(rng: Random, store: Path) -> str | None:
+    """A config file's text: cut, a stale end behind it, a part twice, a sign elsewhere."""
+    path = _config(rng, store)
+    if path is None:
+        return None
+    data = path.read_bytes()
+    at, end = sorted((_at(rng, len(data)), _at(rng, len(data))))
+    what = rng.choice(("cut", "zeros", "stale end", "twice", "gone", "sign", "number", "empty", "blank"))
+    made = {
+        "cut": data[:at],
+        "zeros": bytes(len(data)),
+        "stale end": data + data[at:],
+        "twice": data[:end] + data[at:],
+        "gone": data[:at] + data[end:],
+        "sign": data[:at] + rng.choice(_SIGNS) + data[at:],
+        "number": data[:at] + b"9" * rng.choice((1, 30, 700)) + data[at:],
+        "empty": b"",
+        "blank": b" \n",
+    }[what]  # fmt: skip
+    path.write_bytes(made)
+    return f"{what} {at} {end} of {_name(store, path)}"
+
+
+MUTATIONS: dict[str, tuple[Mutation, int]] = {
+    "write": (write_bytes, 6),
+    "flip": (flip, 4),
+    "copy-bytes": (copy_bytes, 3),
+    "insert": (insert, 2),
+    "length": (other_length, 3),
+    "swap": (swap, 1),
+    "rename": (rename, 2),
+    "duplicate": (duplicate, 2),
+    "delete": (delete, 2),
+    "no-file": (no_file, 1),
+    "json": (edit_json, 5),
+    "text": (edit_text, 4),
+}
+_NAMES = list(MUTATIONS)
+_WEIGHTS = [weight for _, weight in MUTATIONS.values()]
+_VERBS = sorted(VERBS)

@@ -1,0 +1,79 @@
+"""Some hundred cases in a process of their own, and the harness itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rmqtool.errors import Refused
+from tests.fuzz import operations
+from tests.fuzz.mutate import MUTATIONS, mutate
+from tests.fuzz.run import Fuzzer
+
+COUNT = int(os.environ.get("RMQTOOL_FUZZ_CASES", "400"))
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and reads memory as Linux has it")
+def test_no_case_fails(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--count", str(COUNT), "--seed", "2026", "--folder", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60 + COUNT, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert f"{COUNT} cases" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Fuzzer:
+    return Fuzzer(5, tmp_path_factory.mktemp("fuzz"), tmp_path_factory.mktemp("keep"))
+
+
+def test_every_mutation_does_something_and_is_put_back(fuzzer: Fuzzer) -> None:
+    for shop in fuzzer.shops:
+        before = shop.stamps()
+        for name, (mutation, _weight) in MUTATIONS.items():
+            words = [mutation(Random(f"{name}{i}"), shop.store) for i in range(5)]
+            assert any(words), (shop.base.name, name)
+            assert shop.stamps() != before
+            shop.restore()
+            assert shop.stamps() == before
+        assert {name: (shop.store / name).read_bytes() for name in shop.base.files} == {
+            name: content for name, (content, _mtime) in shop.base.files.items()
+        }
+
+
+def test_a_case_is_the_same_again(fuzzer: Fuzzer) -> None:
+    (shop, *_) = fuzzer.shops
+    found = []
+    for _ in range(2):
+        done = mutate(Random("case"), shop.store)
+        found.append((done, {p: p.read_bytes() for p in sorted(shop.store.rglob("*")) if p.is_file()}))
+        shop.restore()
+    assert found[0] == found[1]
+
+
+def test_failures_are_seen(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(_rng: Random, _store: Path, _base: object) -> None:
+        raise ValueError("not documented")
+
+    def write(_rng: Random, store: Path, _base: object) -> None:
+        (store / "written").touch()
+
+    def refuse(_rng: Random, _store: Path, _base: object) -> None:
+        raise Refused("documented")
+
+    for operation, failures, word in ((crash, 1, "not documented"), (write, 1, "was written to"), (refuse, 0, "")):
+        monkeypatch.setattr(operations, "OPERATIONS", {})
+        monkeypatch.setitem(operations.OPERATIONS, "it", (operation, 1))
+        monkeypatch.setattr("tests.fuzz.run.OPERATIONS", operations.OPERATIONS)
+        fuzzer.totals.failures.clear()
+        fuzzer.case(3)
+        assert len(fuzzer.totals.failures) == failures
+        for failure in fuzzer.totals.failures:
+            assert word in failure.what
+            assert failure.kept is not None
+            assert (failure.kept / "store" / "commitlog").exists()
+            assert word in (failure.kept / "words.txt").read_text()

@@ -1,0 +1,223 @@
+"""Send-side rules, ids, choices and files of a client give what the classes of the real 4.9.8 client give."""
+
+import base64
+import random
+import string
+from collections.abc import Iterator
+from datetime import UTC
+from typing import Any
+
+import pytest
+
+from formats.bodies import decompress
+from formats.config_files import ConsumerOffsets
+from formats.ids import parse_unique_id
+from formats.primitives import parse_address
+from rmqtool.services import broadcast_offsets, send_batch, send_ids, send_rules
+from rmqtool.services.broadcast_offsets import QueueName
+from rmqtool.services.offset_files import BrokerFile
+from rmqtool.services.send_rules import OutMessage, Rejected
+from rmqtool.services.send_select import Faults, QueueIndex, Selector, select_by_hash, unavailable
+from rmqtool.store.layout import StoreLayout
+from tests.interop.client import Client, available
+from tests.interop.test_rebalance import as_json, from_json
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    if reason := available():
+        pytest.skip(reason)
+    with Client() as made:
+        yield made
+
+
+NAMES = [
+    *("Orders", "a", "%RETRY%g", "%DLQ%g", "a|b-c_d", "a b", "", " ", "\t\n", "\u00a0", "\u2003", "\x1c", "\u2007"),
+    *("a/b", "a.b", "é", "主题", "a\n", "🙂", "x" * 127, "x" * 128, "x" * 255, "x" * 256, "é" * 200, " " * 130),
+    *sorted(send_rules.NOT_SENT_TO),
+    *("TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x", "DefaultCluster"),
+]
+
+
+def agree(said: dict[str, Any], rule: Any, *arguments: Any) -> bool:
+    """Our rule takes it as the client does, or refuses it with the same code and words; whether it was refused."""
+    ours: tuple[int, str] | None = None
+    try:
+        rule(*arguments)
+    except Rejected as err:
+        ours = err.code, str(err)
+    assert ours == ((said.get("code", -1), said["message"]) if "error" in said else None), arguments
+    return ours is not None
+
+
+def test_names(client: Client) -> None:
+    pick = random.Random(1)
+    alphabet = string.ascii_letters + string.digits + "%|-_"
+    names = NAMES + ["".join(pick.choices(alphabet + " ./@é", k=6)) for _ in range(300)]
+    refused = [agree(client.ask("checkTopic", text=name), send_rules.check_topic, name) for name in names]
+    assert 50 < sum(refused) < len(names) - 50
+    for name in names:
+        agree(client.ask("checkGroup", text=name), send_rules.check_group, name)
+
+
+def as_item(message: OutMessage) -> dict[str, Any]:
+    body = base64.b64encode(message.body).decode() if message.body is not None else None
+    return {"topic": message.topic, "body": body, "flag": message.flag, "properties": dict(message.properties)}
+
+
+def test_messages(client: Client) -> None:
+    bodies = (None, b"", b"x", bytes(4 << 20), bytes((4 << 20) + 1))
+    outcomes = set()
+    for body in bodies:
+        for topic in ("Orders", "a b", "OFFSET_MOVED_EVENT"):
+            message = OutMessage(topic=topic, body=body)
+            said = client.ask("checkMessage", items=[as_item(message)])
+            outcomes.add(agree(said, send_rules.check_message, message))
+    assert outcomes == {True, False}
+
+
+def test_batches(client: Client) -> None:
+    pick = random.Random(2)
+    refused = 0
+    for _ in range(300):
+        odd = pick.random() < 0.4
+        messages = [
+            OutMessage(
+                topic=pick.choice(["T", "T", "U", "%RETRY%g"]) if odd else "T",
+                body=pick.randbytes(pick.randrange(1, 40)),
+                flag=pick.randrange(-(2**31), 2**31),
+                properties=dict(
+                    pick.sample([("WAIT", "true"), ("KEYS", "k1 k2"), ("p", "v é"), ("DELAY", "0"), ("q", "\x01x")], 3)
+                )
+                | (
+                    {"WAIT": pick.choice(["true", "false", "TRUE", ""]), "DELAY": pick.choice(["0", "1", "-1"])}
+                    if odd
+                    else {}
+                ),
+            )
+            for _ in range(pick.randrange(1, 5))
+        ]
+        said = client.ask("batch", items=list(map(as_item, messages)))
+        if agree(said, send_batch.check_batch, messages):
+            refused += 1
+            continue
+        theirs, ours = base64.b64decode(said["body"]), send_batch.encode(messages)
+        # a hash map decides about the order of properties there, so all else is compared byte by byte
+        assert len(theirs) == len(ours)
+        assert list(send_batch.decode("T", theirs)) == list(send_batch.decode("T", ours))
+        assert said["properties"] == "WAIT\x01" + send_batch.batch_properties(messages)["WAIT"]
+        one = OutMessage(topic="T", body=messages[0].body, flag=messages[0].flag, properties={"KEYS": "k"})
+        assert base64.b64decode(client.ask("batch", items=[as_item(one)])["body"]) == send_batch.encode([one])
+    assert 30 < refused < 250
+
+
+def test_unique_ids(client: Client) -> None:
+    said = client.ask("createId", count=5)
+    parts = [parse_unique_id(text, said["now"]) for text in said["ids"]]
+    assert [part.counter for part in parts] == list(range(5))
+    assert all(part.process_id == said["pid"] & 0xFFFF for part in parts)
+    assert all(part.timestamp is not None and abs(part.timestamp - said["now"]) < 10_000 for part in parts)
+    assert all(abs(send_ids.nearly_time(text, said["now"] + 1, UTC) - said["now"]) < 10_000 for text in said["ids"])
+    for address, now in (("192.0.2.10", said["now"]), ("2001:db8:0:0:0:0:0:1", said["now"] - 40 * 86_400_000)):
+        make = send_ids.UniqueIds(parse_address(address), 70_000, 0x5FFD2B27, lambda at=now: at, UTC)  # type: ignore[misc]
+        for text in (make(), make()):
+            read = client.ask("parseId", text=text)
+            assert read["pid"] == 70_000 & 0xFFFF
+            assert parse_address(read["address"]) == parse_address(address)
+            assert read["time"] == send_ids.nearly_time(text, said["now"] + 1, UTC)
+
+
+def test_choice_of_queues(client: Client) -> None:
+    pick = random.Random(3)
+    for _ in range(150):
+        brokers = ["b1", "b2", "b3"][: pick.randrange(1, 4)]
+        queues = [QueueName("T", broker, n) for broker in brokers for n in range(pick.randrange(1, 5))]
+        start = pick.choice([0, 5, 2**31 - 3, 2**31 - 1, -7])
+        last = pick.choice([None, "b1", "nobody"])
+        said = client.ask("select", queues=as_json(queues), index=start, last=last, count=9)
+        selector, ours = Selector(queues, QueueIndex(start)), []
+        for _ in range(9):
+            ours.append(selector.select(last))
+            last = ours[-1].broker_name if last is not None else None
+        assert ours == from_json(said["queues"])
+
+
+def test_choice_of_queues_with_fault_tolerance(client: Client) -> None:
+    pick = random.Random(4)
+    left_out = 0
+    for _ in range(150):
+        brokers = ["b1", "b2", "b3", "b4"][: pick.randrange(1, 5)]
+        queues = [QueueName("T", broker, n) for broker in brokers for n in range(pick.randrange(1, 4))]
+        nums = {broker: sum(q.broker_name == broker for q in queues) for broker in brokers}
+        start = pick.choice([0, 5, 2**31 - 4, 2**31 - 2])
+        hurt = pick.sample([*brokers, "gone"], pick.randrange(0, len(brokers) + 2))
+        faults = [
+            {"broker": broker, "latency": 10 * n, "duration": pick.choice([0, 600_000])}
+            for n, broker in enumerate(hurt)
+        ]
+        said = client.ask("select", queues=as_json(queues), index=start, faults=faults, count=9)
+        table = Faults(lambda: 1_000_000, QueueIndex(start))
+        for fault in faults:
+            table.put(fault["broker"], fault["latency"], fault["duration"])
+        left_out += not any(table.available(broker) for broker in brokers)
+        selector = Selector(queues, QueueIndex(start), table, nums)
+        assert [selector.select("b1") for _ in range(9)] == from_json(said["queues"])
+    assert left_out > 10
+
+
+def test_how_long_brokers_are_left_out(client: Client) -> None:
+    times = sorted(
+        {edge + shift for edge in (0, 50, 100, 550, 1000, 2000, 3000, 15_000, 10**6) for shift in (-1, 0, 1)}
+    )
+    assert client.ask("duration", offsets=times)["durations"] == [unavailable(time) for time in times]
+
+
+def test_sharding_keys(client: Client) -> None:
+    keys = ["", "order", "user-42", "polygenelubricants", "é", "🙂", *map(str, range(50))]  # one hashes to -2**31
+    for count in (1, 3, 4, 7):
+        queues = [QueueName("T", "b", n) for n in range(count)]
+        for key in keys:
+            said = client.ask("selectByHash", queues=as_json(queues), text=key)
+            assert [select_by_hash(queues, key)] == from_json(said["queues"])
+
+
+def test_compression(client: Client) -> None:
+    body = b"".join(f"line {n}\n".encode() for n in range(3000))
+    assert send_rules.compress(body[:4095]) == (body[:4095], 0)
+    made, flag = send_rules.compress(body, 4)
+    assert flag == 0x305
+    assert made[:2] == b"\x78\x5e"
+    assert decompress(made, flag) == body
+    theirs = base64.b64decode(client.ask("compress", text=base64.b64encode(body).decode(), level=5)["body"])
+    assert decompress(theirs, flag) == body
+    assert theirs[:2] == made[:2]
+
+
+def test_offsets_of_a_broadcasting_client(client: Client) -> None:
+    pick = random.Random(5)
+    for count in (0, 1, 2, 30):
+        queues = [
+            QueueName(pick.choice(["T", 'a"b\\', "主题", "{x:1}"]), pick.choice(["b", "c"]), n) for n in range(count)
+        ]
+        offsets = [pick.choice([0, 12, 2**62]) for _ in queues]
+        text = client.ask("broadcastOffsets", queues=as_json(queues), offsets=offsets)["text"].encode()
+        read = broadcast_offsets.parse(text)
+        assert read == dict(zip(queues, offsets, strict=True))
+        assert broadcast_offsets.build(read) == text
+        again = client.ask("readBroadcastOffsets", text=broadcast_offsets.build(read).decode())["rows"]
+        assert {from_json([row["queue"]])[0]: row["offset"] for row in again} == read
+
+
+def test_new_offsets_go_where_the_broker_would_put_them(client: Client, tmp_path: Any) -> None:
+    pick = random.Random(6)
+    keys = [f"topic{n}@group{pick.randrange(9)}" for n in range(400)]
+    before = client.ask("consumerOffsets", keys=keys[:250], count=70)["text"].encode()
+    after = client.ask("consumerOffsets", keys=keys, count=100)["text"].encode()
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "consumerOffset.json").write_bytes(before)
+    file = BrokerFile(StoreLayout(str(tmp_path)), lambda _text: None)
+    assert file.build({}) == before
+    wanted = {(e.topic, e.group, e.queue_id): e.offset for e in ConsumerOffsets.parse(after).entries()}
+    assert file.build(wanted) == after

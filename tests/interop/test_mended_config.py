@@ -1,0 +1,80 @@
+"""Real brokers read the config files that were mended, and refuse those that were not."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.config_json import loads
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.rebuild import rebuild
+from tests.interop import broker as real
+from tests.interop.engine import Engine, golden_config, unpack_golden
+from tests.store.helpers import conf_of
+
+pytestmark = pytest.mark.interop
+NAMES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json")
+
+
+def tear(store: Path) -> None:
+    """Leave of every config file and its .bak a part only."""
+    for path in (store / "config").iterdir():
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) * 3 // 5] + bytes(len(data) // 5))
+
+
+def read(store: Path) -> dict[str, Any]:
+    return {name: loads((store / "config" / name).read_bytes()) for name in NAMES}
+
+
+def mend(store: Path) -> None:
+    assert rebuild(StoreLayout(str(store), conf_of("broker")), ("config",)).applied
+
+
+def test_the_engine_loads_delay_offsets_again(engine_4: Engine, tmp_path: Path) -> None:
+    store = unpack_golden("broker", tmp_path)
+    tear(store)
+    assert not engine_4.open(shutil.copytree(store, tmp_path / "torn"), golden_config("broker"), start=False)["loadOk"]
+    mend(store)
+    said = engine_4.open(store, golden_config("broker"))
+    assert said["loadOk"], said
+    assert read(store)["delayOffset.json"]["offsetTable"] == {1: 13, 2: 3, 3: 8, 4: 8}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[real.Broker]:
+    if reason := real.available():
+        pytest.skip(reason)
+    with real.Broker() as made:
+        yield made
+    if made._jvm.stdout is not None:
+        made._jvm.stdout.close()
+
+
+def test_a_broker_boots_with_them_and_keeps_every_entry(broker: real.Broker, tmp_path: Path) -> None:
+    store = unpack_golden("broker", tmp_path)
+    whole = read(store)
+    tear(store)
+    mend(store)
+    mended = read(store)
+    broker.boot(store, golden_config("broker"))
+    broker.stop()
+    kept = read(store)
+    for name, table in (
+        ("topics.json", "topicConfigTable"),
+        ("subscriptionGroup.json", "subscriptionGroupTable"),
+        ("consumerOffset.json", "offsetTable"),
+        ("delayOffset.json", "offsetTable"),
+    ):
+        assert mended[name][table].items() <= kept[name][table].items(), name
+        assert mended[name][table].items() <= whole[name][table].items(), name
+        assert len(mended[name][table]) >= len(whole[name][table]) // 3
+
+
+def test_a_broker_does_not_boot_with_the_torn_ones(broker: real.Broker, tmp_path: Path) -> None:
+    store = unpack_golden("broker", tmp_path)
+    tear(store)
+    with pytest.raises(AssertionError):
+        broker.boot(store, golden_config("broker"))

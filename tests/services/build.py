@@ -1,0 +1,83 @@
+"""Small stores for situations that no golden case has: records and queue entries, put together by hand."""
+
+from pathlib import Path
+from typing import Any
+
+from formats.consume_queue import build as build_queue
+from formats.message_build import compose, pack
+from formats.primitives import java_hash
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.layout import StoreLayout
+
+TIME = 1_700_000_000_000
+FILE_SIZE, QUEUE_FILE_SIZE = 1 << 18, 20 * 500
+HOST = b"\xc0\x00\x02\x0a"  # 192.0.2.10
+
+
+class Builder:
+    """Messages in the order of the log; queue offsets are counted by topic and queue."""
+
+    def __init__(self) -> None:
+        self.log = bytearray()
+        self.queues: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+        self.number = 0
+
+    def put(self, topic: str, queue_id: int = 0, *, code: int | None = None, **fields: Any) -> int:
+        """One message; its physical offset.
+
+        Args:
+            code: of the queue entry, in place of the tag's hash.
+        """
+        self.number += 1
+        at = len(self.log)
+        properties: dict[str, str] = fields.pop("properties", {})
+        entries = self.queues.setdefault((topic, queue_id), [])
+        defaults: dict[str, Any] = {
+            "body": b"body",
+            "born_timestamp": TIME + self.number,
+            "store_timestamp": TIME + self.number,
+            "born_address": HOST,
+            "born_port": 1234,
+            "store_address": HOST,
+            "store_port": 10911,
+        }
+        record = pack(
+            compose(
+                topic=topic.encode(),
+                queue_id=queue_id,
+                queue_offset=len(entries),
+                physical_offset=at,
+                properties="\x02".join(f"{k}\x01{v}" for k, v in properties.items()).encode(),
+                **{**defaults, **fields},
+            )
+        )
+        tag = properties.get("TAGS")
+        entries.append((at, len(record), code if code is not None else java_hash(tag) if tag else 0))
+        self.log += record
+        return at
+
+    def write(self, root: Path, configs: dict[str, str] | None = None) -> Path:
+        """The store's directory."""
+        store = root / "store"
+        (store / "commitlog").mkdir(parents=True)
+        (store / "commitlog" / f"{0:020d}").write_bytes(bytes(self.log).ljust(FILE_SIZE, b"\0"))
+        for (topic, queue_id), rows in self.queues.items():
+            folder = store / "consumequeue" / topic / str(queue_id)
+            folder.mkdir(parents=True)
+            (folder / f"{0:020d}").write_bytes(build_queue(rows).ljust(QUEUE_FILE_SIZE, b"\0"))
+        (store / "config").mkdir()
+        for name, content in (configs or {}).items():
+            (store / "config" / name).write_text(content, encoding="utf-8")
+        (store / "checkpoint").write_bytes(bytes(4096))
+        return store
+
+
+def log_of(store: Path, **settings: str) -> CommitLog:
+    """The commit log of a store, with a broker's settings."""
+    return CommitLog(StoreLayout(str(store), BrokerConf(settings)))
+
+
+def never(text: str) -> None:
+    """For where no warning may come."""
+    raise AssertionError(text)

@@ -1,0 +1,62 @@
+"""An open store whose time the test tells, and what lies in its queues."""
+
+from pathlib import Path
+
+from formats.message import Record
+from formats.properties import parse
+from rmqtool import Message, Store
+from rmqtool.services.broker_state import BrokerState
+from rmqtool.services.queue_messages import TopicQueues, messages_of
+from rmqtool.store.commit_log import CommitLog
+from tests.services.build import TIME, never
+
+SIZES = {
+    "mappedFileSizeCommitLog": str(1 << 18),
+    "mappedFileSizeConsumeQueue": "4000",
+    "maxHashSlotNum": "61",
+    "maxIndexNum": "500",
+}
+
+
+class Lab:
+    """A store that is open for writing, with a clock.
+
+    Args:
+        settings: of the broker, beside the file sizes.
+    """
+
+    def __init__(self, root: Path, *, engine: str = "4.9", **settings: str) -> None:
+        self.path, self.settings, self.engine = root / "store", SIZES | settings, engine
+        self.now = TIME
+        self.warnings: list[str] = []
+        self.store = Store.create(self.path, broker_conf=self.settings, engine=engine, clock=lambda: self.now)
+        self.state = BrokerState(self.store, self.warnings.append)
+
+    def again(self) -> None:
+        """Close the store and open it, as another process would."""
+        self.store.close()
+        self.store = Store(self.path, write=True, broker_conf=self.settings, engine=self.engine, clock=lambda: self.now)
+        self.state = BrokerState(self.store, self.warnings.append)
+
+    def send(self, body: str, topic: str = "T", queue_id: int = 0, **properties: str) -> int:
+        """A message; its physical offset."""
+        result = self.store.append(
+            Message(topic=topic, queue_id=queue_id, body=body.encode(), properties={"UNIQ_KEY": body, **properties})
+        )
+        assert result.ok, result
+        return result.physical_offset
+
+    def records(self, topic: str) -> list[Record]:
+        """The messages of a topic, queue by queue."""
+        self.store.dispatch()
+        log = CommitLog(self.store.layout)
+        queues = TopicQueues(self.store.layout).of(topic)
+        return [message.record for queue in queues for message in messages_of(log, queue, never)]
+
+    def bodies(self, topic: str = "T") -> list[str]:
+        """Their bodies."""
+        return [record.body.decode() for record in self.records(topic)]
+
+    def properties(self, topic: str) -> list[dict[str, str]]:
+        """Their properties."""
+        return [parse(record.properties) for record in self.records(topic)]

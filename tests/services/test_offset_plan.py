@@ -1,0 +1,350 @@
+"""Offsets are set as planned, in the broker's own bytes, and can be put back; nothing else changes."""
+
+import io
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.config_files import ConsumerOffsets, LmqConsumerOffsets
+from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
+from rmqtool.services import offset_plan
+from rmqtool.services.configs import Warn
+from rmqtool.services.groups import Groups
+from rmqtool.services.offset_files import BrokerFile, ClientFile, OffsetFile
+from rmqtool.services.offset_plan import OffsetPlan, Planner, Target, clone, from_rows, read_rows, reset
+from rmqtool.services.query_time import offset_by_time_v5
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.lock import StoreLock
+from rmqtool.store.transaction import Transaction
+from rmqtool.store.undo import undo
+from tests.conftest import Unpacked
+from tests.services.build import log_of, never
+from tests.store.helpers import tree
+
+GROUP, FILE = "lab-consumer", "config/consumerOffset.json"
+
+
+def opener(layout: StoreLayout, warn: Warn) -> OffsetFile:
+    return BrokerFile(layout, warn)
+
+
+def plan(store: Path, planner: Planner, *, clamp: bool = False) -> OffsetPlan:
+    return offset_plan.make(StoreLayout(str(store)), opener, planner, clamp=clamp)
+
+
+def apply(store: Path, planner: Planner, *, command: str = "group-reset", clamp: bool = False) -> OffsetPlan:
+    return offset_plan.apply(StoreLayout(str(store)), opener, planner, command=command, clamp=clamp)
+
+
+def new_offsets(made: OffsetPlan) -> dict[tuple[str, int], int]:
+    return {(move.topic, move.queueId): move.newOffset for move in made.moves}
+
+
+def test_targets(golden: Unpacked) -> None:
+    store = golden("broker")
+    orders = ["Orders"]
+    for target, expected in (
+        (Target("earliest"), [0, 0, 0, 0]),
+        (Target("latest"), [105, 106, 104, 105]),
+        (Target("offset", 100), [100, 100, 100, 100]),
+        (Target("shift", -5), [100, 101, 99, 100]),
+    ):
+        made = plan(store, reset(GROUP, orders, None, target))
+        assert list(new_offsets(made).values()) == expected
+        assert [move.change for move in made.moves] == [
+            n - old for n, old in zip(expected, [105, 106, 104, 105], strict=True)
+        ]
+    log = log_of(store)
+    for time in (0, 1_795_206_885_000, 1_795_206_886_134, 1 << 60):
+        made = plan(store, reset(GROUP, orders, None, Target("time", time)))
+        for move in made.moves:
+            queue = Groups(log, never).queues.one("Orders", move.queueId)
+            assert queue is not None
+            assert move.newOffset == offset_by_time_v5(log, queue, time)
+            times = [log.read(e.physical_offset).record.store_timestamp for e in queue.entries()]  # type: ignore[union-attr]
+            assert move.newOffset == sum(t < time for t in times)
+
+
+def test_which_topics_and_queues(golden: Unpacked) -> None:
+    store = golden("broker")
+    every = {move.topic for move in plan(store, reset(GROUP, None, None, Target("earliest"))).moves}
+    assert every == {"Orders", "Batched", "Delayed", "Payments"}  # not its retry topic, unless it is asked for
+    retry = plan(store, reset(GROUP, ["%RETRY%*"], None, Target("earliest")))
+    assert new_offsets(retry) == {("%RETRY%lab-consumer", 0): 0}
+    two = plan(store, reset(GROUP, ["Ord*", "Del*"], [1, 3], Target("latest")))
+    assert set(new_offsets(two)) == {(topic, n) for topic in ("Orders", "Delayed") for n in (1, 3)}
+    fresh = plan(store, reset("new", ["Sequenced"], None, Target("latest")))
+    assert [(move.consumerOffset, move.newOffset, move.change) for move in fresh.moves] == [(None, 10, None)] * 3
+    assert plan(store, reset("new", None, None, Target("latest"))).moves == []
+    assert plan(store, reset(GROUP, ["../config"], None, Target("latest"))).moves == []
+
+
+def test_out_of_range(golden: Unpacked) -> None:
+    store = golden("broker")
+    for target in (Target("offset", 106), Target("shift", 2), Target("shift", -106), Target("offset", 2**62)):
+        planner = reset(GROUP, ["Orders"], [0], target)
+        with pytest.raises(Refused, match="outside 0 to 105"):
+            plan(store, planner)
+        (move,) = plan(store, planner, clamp=True).moves
+        assert move.newOffset == (0 if target.value < 0 else 105)
+        assert move.note is not None
+
+
+def test_the_broker_s_own_bytes(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    before, file = tree(store), store / FILE
+    old = file.read_bytes()
+    done = apply(store, reset(GROUP, ["Orders"], [2], Target("earliest")))
+    assert done.applied
+    assert done.changes == {("Orders", GROUP, 2): 0}
+    assert file.read_bytes() == old.replace(b"2:104,3:105", b"2:0,3:105")
+    assert (store / f"{FILE}.bak").read_bytes() == old
+    after = tree(store)
+    assert {name for name in after if before.get(name) != after[name]} == {FILE, f"{FILE}.bak"}
+    assert undo(str(store)).applied
+    assert {name: digest for name, (_t, digest) in tree(store).items()} == {n: d for n, (_t, d) in before.items()}
+
+
+def test_nothing_to_change_writes_nothing(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    (store / "lock").unlink()
+    before = tree(store)
+    done = apply(store, reset(GROUP, None, None, Target("latest")))
+    assert not done.applied
+    assert len(done.moves) == 16  # four queues each of Orders, Batched, Delayed and Payments
+    assert tree(store) == before
+    assert os.listdir(store.parent) == ["store"]
+
+
+def test_clone(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    old = ConsumerOffsets.parse((store / FILE).read_bytes())
+    done = apply(store, clone(GROUP, "copy", None), command="group-clone")
+    new = ConsumerOffsets.parse((store / FILE).read_bytes())
+    added = {key: queues for key, queues in new.offsets.items() if key not in old.offsets}
+    assert added == {
+        key.replace(f"@{GROUP}", "@copy"): queues
+        for key, queues in old.offsets.items()
+        if key.endswith(f"@{GROUP}") and not key.startswith("%RETRY%")
+    }
+    assert [key for key in new.offsets if key in old.offsets] == list(old.offsets)
+    assert len(done.moves) == 16
+    assert len(plan(store, clone(GROUP, "copy", ["Ord*"])).moves) == 4
+    assert plan(store, clone(GROUP, "copy", None)).changes == {}
+    assert plan(store, clone("nobody", "copy", None)).moves == []
+
+
+def csv_of(made: OffsetPlan) -> str:
+    from rmqtool.cli.output import CsvWriter, write_all
+    from rmqtool.cli.show_rows import names_of
+
+    out = io.StringIO()
+    write_all(CsvWriter(out, names_of(offset_plan.OffsetMove)), (move.to_dict() for move in made.moves))
+    return out.getvalue()
+
+
+def test_by_a_csv_file(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store, file = golden_copy("broker"), tmp_path / "plan.csv"
+    file.write_text(csv_of(plan(store, reset(GROUP, ["Orders"], None, Target("earliest")))).replace(",0,-", ",7,-"))
+    done = apply(store, from_rows(GROUP, read_rows(str(file))))
+    assert set(new_offsets(done).values()) == {7}
+    with pytest.raises(Refused, match="plan anew"):
+        apply(store, from_rows(GROUP, read_rows(str(file))))
+    file.write_text("topic,queueId,group,consumerOffset\nOrders,1,lab-consumer,9\n")
+    assert apply(store, from_rows(GROUP, read_rows(str(file)))).changes == {("Orders", GROUP, 1): 9}
+    with pytest.raises(BadValue, match="lab-consumer"):
+        plan(store, from_rows("other", read_rows(str(file))))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"a,b\n1,2\n", b"topic,group,queueId\nT,g,0\n", b"topic,group,queueId,newOffset\nT,g,0,-1\n",
+     b"topic,group,queueId,newOffset\nT,g,x,1\n", b"topic,group,queueId,newOffset\nT,g,0\n", b"\xff",
+     b"topic,group,queueId,newOffset\nT,g,0,99999999999999999999\n",
+     b"topic,group,queueId,newOffset\nT,g,2147483648,1\n",
+     b'topic,group,queueId,newOffset\n"T,g,0,1\n', b"topic,group,queueId,newOffset\nT,g,0,1.5\n"],
+)  # fmt: skip
+def test_files_that_are_no_plan(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "plan.csv"
+    file.write_bytes(content)
+    with pytest.raises(CorruptFile, match=r"plan\.csv"):
+        read_rows(str(file))
+    with pytest.raises(UnreadableStore):
+        read_rows(str(tmp_path / "none"))
+
+
+def test_a_broken_file_does_not_become_the_backup(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    good = (store / f"{FILE}.bak").read_bytes()
+    (store / FILE).write_bytes(b'{"offsetTable":{"Ord')
+    done = apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+    assert len(done.warnings) == 1
+    assert (store / f"{FILE}.bak").read_bytes() == good
+    assert (store / FILE).read_bytes() == good.replace(b"{0:105,1:106", b"{0:0,1:106")
+    (store / FILE).write_bytes(b"{")
+    (store / f"{FILE}.bak").write_bytes(b"{")
+    with pytest.raises(CorruptFile):
+        apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+
+
+def test_no_file_at_all(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    (store / FILE).unlink()
+    (store / f"{FILE}.bak").unlink()
+    apply(store, reset("g", ["Sequenced"], [0, 1], Target("latest")))
+    assert (store / FILE).read_bytes() == b'{\n\t"offsetTable":{\n\t\t"Sequenced@g":{0:10,1:10\n\t\t}\n\t}\n}'
+    assert not (store / f"{FILE}.bak").exists()
+
+
+def test_a_file_of_5_x_keeps_its_version(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    table = ConsumerOffsets.parse((store / FILE).read_bytes())
+    new = table.build(engine="5.3")
+    assert b'"dataVersion"' in new
+    (store / FILE).write_bytes(new)
+    apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+    assert (store / FILE).read_bytes() == new.replace(b"{0:105,1:106", b"{0:0,1:106")
+
+
+def test_light_queues(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    (store / FILE).unlink()
+    (store / f"{FILE}.bak").unlink()
+    light = store / "config" / "lmqConsumerOffset.json"
+    light.write_bytes(LmqConsumerOffsets(lmq_offsets={"Orders@%LMQ%g": 3}, offsets={"Orders@g": {0: 1}}).build())
+    apply(store, reset("%LMQ%g", ["Orders"], [0], Target("latest")))
+    apply(store, reset("g", ["Orders"], [0], Target("latest")))
+    found = LmqConsumerOffsets.parse(light.read_bytes())
+    assert (found.lmq_offsets, found.offsets) == ({"Orders@%LMQ%g": 105}, {"Orders@g": {0: 105}})
+
+
+def refused_by_abort(store: Path) -> Any:
+    (store / "abort").touch()
+
+
+def refused_by_dledger(store: Path) -> Any:
+    (store / "dledger-n0").mkdir()
+
+
+def refused_by_rocksdb(store: Path) -> Any:
+    place = store / "config" / "consumerOffsets"
+    place.mkdir()
+    for name in ("CURRENT", "MANIFEST-000001", "IDENTITY"):
+        (place / name).write_text("MANIFEST-000001\n")
+
+
+@pytest.mark.parametrize("make", [refused_by_abort, refused_by_dledger, refused_by_rocksdb])
+def test_refused(make: Callable[[Path], Any], golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    make(store)
+    before = tree(store)
+    with pytest.raises(Refused):
+        apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+    assert tree(store) == before
+
+
+def test_a_store_in_use(golden_copy: Unpacked, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    store = golden_copy("broker")
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from rmqtool.store.lock import StoreLock\n"
+    script += "with StoreLock(sys.argv[2]): print('held', flush=True); sys.stdin.read()"
+    root = Path(offset_plan.__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(root), str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(Refused, match=str(holder.pid)):
+            apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
+        holder.communicate()
+    with StoreLock(str(store)):
+        pass
+
+
+class Killed(BaseException):
+    """As good as kill -9: nothing of ours runs behind it."""
+
+
+STEPS = [("_put", 0), ("_put", 1), ("write_manifest", 0), ("write_manifest", 1)]
+
+
+@pytest.mark.parametrize(("method", "number"), STEPS)
+@pytest.mark.parametrize("before", [True, False])
+def test_a_killed_run_is_finished_and_not_repeated(
+    method: str, number: int, before: bool, golden_copy: Unpacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_copy("broker")
+    real, calls = getattr(Transaction, method), []
+
+    def dying(self: Transaction, *arguments: Any) -> None:
+        calls.append(None)
+        if len(calls) - 1 == number and before:
+            raise Killed
+        real(self, *arguments)
+        if len(calls) - 1 == number:
+            raise Killed
+
+    planner = reset(GROUP, ["Orders"], [0], Target("shift", -5))
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, method, dying)
+        patched.setattr(Transaction, "discard", lambda _self: None)
+        with pytest.raises(Killed):
+            apply(store, planner)
+    old = ConsumerOffsets.parse((store / FILE).read_bytes()).offset("Orders", GROUP, 0)
+    assert old in (105, 100)
+    finished = apply(store, planner)
+    now = ConsumerOffsets.parse((store / FILE).read_bytes()).offset("Orders", GROUP, 0)
+    if (method, number, before) == ("write_manifest", 1, False):  # it was done: this is a new order
+        assert (old, now) == (100, 95)
+    else:
+        assert now == 100
+    assert finished.applied
+    assert ConsumerOffsets.parse((store / f"{FILE}.bak").read_bytes()).offset("Orders", GROUP, 0) == now + 5
+
+
+def client_file(folder: Path, content: str) -> Path:
+    path = folder / "10.0.0.1@DEFAULT" / "bc" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+ENTRY = '{{\n\t\t\t"brokerName":"{}",\n\t\t\t"queueId":{},\n\t\t\t"topic":"Orders"\n\t\t}}:{}'
+
+
+def test_a_broadcasting_client(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    content = '{{\n\t"offsetTable":{{{}\n\t}}\n}}'
+    old = content.format(",".join([ENTRY.format("lab-a", 0, 3), ENTRY.format("lab-b", 0, 999)]))
+    path = client_file(tmp_path, old)
+    layout = StoreLayout(str(store))
+    with pytest.raises(BadValue, match="lab-a, lab-b"):
+        ClientFile(str(path), None)
+    file = ClientFile(str(path), "lab-a")
+    assert file.offsets == {("Orders", "bc", 0): 3}
+    rows = {row.queueId: row for row in Groups(log_of(store), never, file.entries).lag()}
+    assert (rows[0].diff, rows[1].state) == (102, "none")
+    done = offset_plan.apply(
+        layout,
+        lambda _layout, _warn: ClientFile(str(path), "lab-a"),
+        reset("bc", ["Orders"], [0, 1], Target("latest")),
+        command="group-reset",
+    )
+    assert done.applied
+    new = content.format(
+        ",".join([ENTRY.format("lab-a", 0, 105), ENTRY.format("lab-b", 0, 999), ENTRY.format("lab-a", 1, 106)])
+    )
+    assert path.read_text() == new
+    assert path.with_name("offsets.json.bak").read_text() == old
+    assert undo(str(store)).applied
+    assert path.read_text() == old
+    assert not path.with_name("offsets.json.bak").exists()
+    shutil.rmtree(path.parent)
+    with pytest.raises(UnreadableStore):
+        ClientFile(str(path), None)

@@ -1,0 +1,320 @@
+"""The loop that holds a store open: hours in a moment, clean ends, and ends that are not: nothing vanishes."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.services.broker_state import BrokerState
+from rmqtool.services.configs import known_offsets
+from rmqtool.services.queue_messages import DLQ_PREFIX, HALF, OP, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.run_loop import RunLoop
+from rmqtool.services.send_back import SendBack
+from rmqtool.services.transaction_service import CheckRequest, Decision, TransactionService
+from rmqtool.services.transactions import CHECK_GROUP
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.check import check_store
+from rmqtool.store.commit_log import Found
+from rmqtool.store.layout import StoreLayout
+from tests.cli.running import RMQTOOL, rmqtool
+from tests.services.build import TIME, never
+from tests.services.live import SIZES, Lab
+from tests.store.crashes import Killed, Seam
+
+SECONDS = [delay // 1000 for delay in BrokerConf().delay_levels]
+
+
+class Loop(Lab):
+    """A store whose loop never really waits."""
+
+    def __init__(self, root: Path, **settings: str) -> None:
+        super().__init__(root, **settings)
+        self.waits: list[int] = []
+
+    def wait(self, millis: int) -> None:
+        self.waits.append(millis)
+        self.now += millis
+
+
+def test_two_hours(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    for level in range(1, 19):
+        for n in range(3):
+            lab.send(f"{level}-{n}", queue_id=level, DELAY=str(level))
+    began = time.monotonic()
+    report = RunLoop(lab.store, never).run(lab.wait, until_delivered=True)
+    assert time.monotonic() - began < 20
+    assert (report.delivered, report.nextTimestamp) == (54, None)
+    assert report.endTimestamp - report.startTimestamp == 7_200_000
+    for record in lab.records("T"):
+        assert record.store_timestamp == TIME + 1000 * SECONDS[record.queue_id - 1]
+    assert max(lab.waits) <= 1000
+    assert "18:3" in (lab.path / "config" / "delayOffset.json").read_text()
+
+
+def test_until_a_time(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    lab.send("a", DELAY="2")
+    loop = RunLoop(lab.store, never)
+    assert loop.run(lab.wait, until=TIME + 4999).delivered == 0
+    assert TIME + 4999 <= lab.now < TIME + 5099
+    lab.now = TIME + 5000
+    assert loop.run(lab.wait, until=TIME + 5000).delivered == 0  # that time has come
+    assert loop.run(lab.wait, once=True).delivered == 1
+
+
+def test_offsets_are_written_now_and_then(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    path = lab.path / "config" / "delayOffset.json"
+    for level in ("1", "2", "3"):
+        lab.send(level, DELAY=level)
+    seen = {}
+
+    def wait(millis: int) -> None:
+        lab.wait(millis)
+        seen[lab.now - TIME] = path.read_text().count(":1") if path.exists() else 0
+
+    RunLoop(lab.store, never).run(wait, until=TIME + 16_000)
+    changes = [at for at, before in zip(list(seen)[1:], seen.values(), strict=False) if seen[at] != before]
+    assert [(at, seen[at]) for at in changes] == [(6000, 2), (11_000, 3)]  # told one pause after 5 and 10 s
+
+
+def test_transactions_round_by_round(tmp_path: Path) -> None:
+    lab = Loop(tmp_path, transactionCheckInterval="30000", transactionCheckMax="3")
+    service = TransactionService(lab.store, lab.state, never)
+    for name in ("yes", "no", "never"):
+        assert service.prepare(Message(topic="T", body=name.encode()), "G").ok
+    lab.state.persist()
+    asked: list[tuple[int, str]] = []
+
+    def decide(request: CheckRequest) -> Decision:
+        name = request.record.body.decode()
+        asked.append(((lab.now - TIME) // 1000, name))
+        return {"yes": Decision.COMMIT, "no": Decision.ROLLBACK}.get(name, Decision.UNKNOWN)
+
+    report = RunLoop(lab.store, never, decide).run(lab.wait, until=TIME + 200_000)
+    assert asked == [(30, "yes"), (30, "no"), (30, "never"), (60, "never"), (90, "never")]
+    assert (report.committed, report.rolledBack, report.unknown, report.givenUp) == (1, 1, 3, 1)
+    assert lab.bodies() == ["yes"]
+    offsets = known_offsets(lab.store.layout, never)
+    assert (offsets[HALF, CHECK_GROUP, 0], offsets[OP, CHECK_GROUP, 0]) == (8, 2)
+
+
+def test_without_an_answer_transactions_are_left_alone(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    assert TransactionService(lab.store, lab.state, never).prepare(Message(topic="T"), "G").ok
+    RunLoop(lab.store, never).run(lab.wait, until=TIME + 10**6)
+    assert len(lab.records(HALF)) == 1
+
+
+def test_a_level_that_stands_still_is_tried_again(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    properties = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "x"}
+    assert lab.store.append(Message(topic=SCHEDULE, properties=properties, was_stored=True)).ok
+    lab.send("other", DELAY="2")
+    report = RunLoop(lab.store, lab.warnings.append).run(lab.wait, until=TIME + 61_000)
+    assert (report.stuck, report.delivered) == ([1], 1)
+    assert 5 <= len(lab.warnings) <= 8
+
+
+def test_timer_messages_are_not_ours(tmp_path: Path) -> None:
+    lab = Loop(tmp_path, engine="5.3")
+    lab.send("a", topic="rmq_sys_wheel_timer")
+    lab.store.dispatch()
+    RunLoop(lab.store, lab.warnings.append).run(lab.wait, once=True)
+    assert "timer" in lab.warnings[0]
+
+
+def errors(store: Path, settings: dict[str, str]) -> list[str]:
+    layout = StoreLayout(str(store), BrokerConf(settings))
+    return [finding.code for finding in check_store(layout) if finding.severity == "error"]
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def waiting_store(root: Path) -> Path:
+    """Ten messages that are due, one that is not for an hour, and three open transactions."""
+    lab = Lab(root)
+    lab.now = int(time.time() * 1000) - 10_000
+    for n in range(10):
+        lab.send(str(n), DELAY="1")
+    lab.send("late", DELAY="17")
+    service = TransactionService(lab.store, lab.state, never)
+    for name in ("yes", "no", "odd"):
+        assert service.prepare(Message(topic="T", body=name.encode(), properties={"UNIQ_KEY": name}), "G").ok
+    lab.state.persist()
+    lab.store.close()
+    (root / "broker.conf").write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()))
+    return lab.path
+
+
+def bodies(store: Path, topic: str = "T") -> list[str]:
+    with Store(store, broker_conf=SIZES) as opened:
+        found = [item.record for item in opened.messages() if isinstance(item, Found)]
+    return [record.body.decode() for record in found if record.topic == topic.encode()]
+
+
+def test_once(tmp_path: Path) -> None:
+    store = waiting_store(tmp_path)
+    words = ("run", store, "--once", "--broker-conf", tmp_path / "broker.conf", "-o", "json")
+    result = rmqtool(*words)
+    [report] = json.loads(result.out)
+    assert (result.code, result.err, report["delivered"], report["checked"]) == (0, "", 10, 0)
+    assert report["nextTimestamp"] > report["endTimestamp"]
+    assert bodies(store) == [str(n) for n in range(10)]
+    script = tmp_path / "decide.py"
+    script.write_text(
+        "#!/usr/bin/env python3\nimport json, sys\nrow = json.load(sys.stdin)\n"
+        "assert row['topic'] == 'T' and row['producerGroup'] == 'G' and row['checkTimes'] == 1, row\n"
+        "assert row['properties']['PGROUP'] == 'G' and row['msgId'] == row['body'], row\n"
+        "print({'yes': 'commit', 'no': 'rollback'}.get(row['body'], 'perhaps'))\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    result = rmqtool(*words, "--transactions", f"exec {script}")
+    [report] = json.loads(result.out)
+    assert (report["committed"], report["rolledBack"], report["unknown"]) == (1, 1, 1)
+    assert "said 'perhaps'" in result.err
+    assert bodies(store)[10:] == ["yes"]
+    result = rmqtool(*words, "--transactions", "exec /nonexistent/program")
+    assert (result.code, json.loads(result.out)[0]["unknown"]) == (0, 1)
+    assert "No such file" in result.err
+    assert json.loads(rmqtool(*words, "--transactions", "rollback").out)[0]["rolledBack"] == 1
+    assert rmqtool("transaction", "list", store, "--state", "pending", "-o", "ndjson").out == ""
+
+
+@pytest.mark.parametrize(
+    "words", [["--transactions", "perhaps"], ["--transactions", "exec"], ["--transactions", "exec 'x"],
+              ["--until", "soon"], ["--once", "--until", "0"], ["--transactions", "commit x"]],
+)  # fmt: skip
+def test_usage(words: list[str], tmp_path: Path) -> None:
+    assert rmqtool("run", tmp_path, *words).code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(number: int, tmp_path: Path) -> None:
+    store = waiting_store(tmp_path)
+    words = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf"), "-o", "json"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 30
+    while not (store / "abort").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert (store / "abort").exists()
+    assert rmqtool("run", store, "--once").code == 4  # it is held
+    began = time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert time.monotonic() - began < 10
+    assert json.loads(out)[0]["delivered"] == 10
+    assert not (store / "abort").exists()
+    assert "1:10" in (store / "config" / "delayOffset.json").read_text()
+    assert errors(store, SIZES) == []
+
+
+def test_killed_it_goes_on(tmp_path: Path) -> None:
+    store = waiting_store(tmp_path)
+    words = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf")]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 30
+    while len(bodies(store)) < 10 and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert (store / "abort").exists()
+    result = rmqtool("run", store, "--once", "--broker-conf", tmp_path / "broker.conf")
+    assert result.code == 0
+    assert "put in order first" in result.err
+    assert set(bodies(store)) == {str(n) for n in range(10)}
+    assert max(Counter(bodies(store)).values()) <= 2
+    assert not (store / "abort").exists()
+
+
+# -- killed at every step ---------------------------------------------------------------------------------------------
+
+CONF = SIZES | {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "flushDelayOffsetInterval": "1000"}
+GROUP = "G"
+
+
+def prepare(path: Path) -> None:
+    """Delayed messages, retries, dead letters and half messages in flight; all of it durable."""
+    with Store.create(path, broker_conf=CONF, clock=lambda: TIME) as store:
+        state = BrokerState(store, never)
+        back, service = SendBack(store, state, Random(1)), TransactionService(store, state, never)
+        for n in range(6):
+            delayed = Message(topic="T", queue_id=n % 2, body=b"delay%d" % n, properties={"DELAY": str(1 + n % 2)})
+            assert store.append(delayed).ok
+            failed = store.append(Message(topic="F", body=b"retry%d" % n)).physical_offset
+            back.send_back(GROUP, failed, delay_level=1)
+        for n in range(6):
+            half = service.prepare(Message(topic="T", body=b"half%d" % n, properties={"UNIQ_KEY": f"h{n}"}), GROUP)
+            if n < 2:
+                service.end(half.physical_offset, half.queue_offset, GROUP, [Decision.COMMIT, Decision.ROLLBACK][n])
+        state.persist()
+
+
+def decide(request: CheckRequest) -> Decision:
+    number = int(request.record.body[-1:])
+    return Decision.COMMIT if number % 2 == 0 else Decision.ROLLBACK
+
+
+def serve(path: Path) -> None:
+    """Seven seconds of service; then one of the retries dies."""
+    now = [TIME + 1]
+
+    def wait(millis: int) -> None:
+        now[0] += millis
+
+    with Store(path, write=True, broker_conf=CONF, sync_flush=True, mend=True, clock=lambda: now[0]) as store:
+        loop = RunLoop(store, lambda _text: None, decide)  # it may say that a .bak is read
+        loop.run(wait, until=TIME + 7000)
+        store.dispatch()
+        failed = store.get(RETRY_PREFIX + GROUP, 0, 0).messages
+        if failed and not store.get(DLQ_PREFIX + GROUP, 0, 0).messages:
+            SendBack(store, loop.state).send_back(GROUP, failed[0].physical_offset, delay_level=-1)
+            loop.state.persist()
+
+
+@pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
+def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seam = Seam(monkeypatch)
+    steps, stop, repeated = None, 0, 0
+    while steps is None:
+        stop += 4 if ending == "killed" else 11
+        path = tmp_path / f"s{stop}"
+        seam.begin()
+        seam.durable.clear()
+        prepare(path)
+        for file in path.rglob("*"):
+            if file.is_file():
+                seam.durable[str(file)] = file.read_bytes()
+        seam.begin(stop)
+        try:
+            serve(path)
+            steps = stop
+        except Killed:
+            pass
+        seam.begin()
+        if ending != "killed":
+            seam.cut_power(path, Random(stop) if "here" in ending else None)
+        serve(path)
+        delivered = Counter(bodies(path))
+        wanted = {f"delay{n}" for n in range(6)} | {f"half{n}" for n in range(6) if n % 2 == 0}
+        assert delivered.keys() == wanted, (stop, delivered)
+        assert set(bodies(path, RETRY_PREFIX + GROUP)) == {f"retry{n}" for n in range(6)}, stop
+        assert bodies(path, DLQ_PREFIX + GROUP), stop
+        # a half message that was put back and committed, and not ended: it is asked about, and so is its copy
+        assert all(count <= (3 if body.startswith("half") else 2) for body, count in delivered.items()), delivered
+        repeated += max(delivered.values()) > 1
+        assert errors(path, CONF) == [], stop
+        assert not (path / "abort").exists()
+    assert steps > 60
+    assert repeated > 0  # a delivery may come twice: that is the price

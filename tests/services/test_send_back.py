@@ -1,0 +1,248 @@
+"""Messages given back: levels, counts, names, topics and groups that are made; dead letters, given back in turn."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from formats.config_files import SubscriptionGroups, Topics
+from formats.ids import offset_id
+from formats.properties import parse
+from rmqtool import Message, Store
+from rmqtool.services.broker_state import BrokerState
+from rmqtool.services.delivery import Delivery
+from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.requeue import REQUEUED_FROM, Requeued, requeue
+from rmqtool.services.retry import Retries
+from rmqtool.services.send_back import SendBack
+from rmqtool.services.send_rules import Rejected
+from rmqtool.store.commit_log import CommitLog
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+from tests.services.build import TIME, never
+from tests.services.live import Lab
+from tests.store.helpers import conf_of, tree
+
+GROUP = "G"
+RETRY, DEAD = RETRY_PREFIX + GROUP, DLQ_PREFIX + GROUP
+
+
+class Back(Lab):
+    """A store whose consumers fail."""
+
+    def __init__(self, root: Path, **settings: str) -> None:
+        super().__init__(root, **settings)
+        self.back = SendBack(self.store, self.state, Random(1))
+
+    def deliver(self, millis: int) -> int:
+        self.now += millis
+        return Delivery(self.store, self.state, never).deliver_due(self.now).delivered
+
+    def place(self, topic: str) -> int:
+        """Physical offset of a topic's last message."""
+        return self.records(topic)[-1].physical_offset
+
+
+def test_from_the_first_failure_to_the_dead_letter(tmp_path: Path) -> None:
+    lab = Back(tmp_path)
+    at = lab.send("a", queue_id=3, TAGS="t", KEYS="k")
+    origin = offset_id(b"\x7f\0\0\1", 0, at)
+    delays = lab.store.layout.conf.delay_levels
+    for times in range(16):
+        failed = at if times == 0 else lab.place(RETRY)
+        result = lab.back.send_back(GROUP, failed)
+        assert result is not None
+        assert (result.topic, result.queue_id) == (SCHEDULE, times + 2)
+        assert lab.deliver(delays[times + 2] - 1) == 0
+        assert lab.deliver(1) == 1
+        record, properties = lab.records(RETRY)[-1], lab.properties(RETRY)[-1]
+        assert (record.reconsume_times, record.body, record.born_timestamp) == (times + 1, b"a", TIME)
+        assert properties == {
+            "UNIQ_KEY": "a", "TAGS": "t", "KEYS": "k", "RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": origin, "WAIT": "false",
+            "DELAY": str(times + 3), "REAL_TOPIC": RETRY, "REAL_QID": "0",
+        }  # fmt: skip
+    result = lab.back.send_back(GROUP, lab.place(RETRY))
+    assert result is not None
+    assert (result.topic, result.queue_id) == (DEAD, 0)
+    [dead] = lab.records(DEAD)
+    assert dead.reconsume_times == 17
+    assert lab.properties(DEAD)[0] == properties | {"DELAY": "0"}
+    lab.state.persist()
+    topics = Topics.parse((lab.path / "config" / "topics.json").read_bytes())
+    assert {name: (t.read_queue_nums, t.write_queue_nums, t.perm) for name, t in topics.topics.items()} == {
+        RETRY: (1, 1, 6), DEAD: (1, 1, 6)
+    }  # fmt: skip
+    groups = SubscriptionGroups.parse((lab.path / "config" / "subscriptionGroup.json").read_bytes())
+    assert [(name, g.retry_max_times, g.retry_queue_nums) for name, g in groups.groups.items()] == [(GROUP, 16, 1)]
+    # and our own reading side tells the same
+    log = CommitLog(lab.store.layout)
+    [(letter, _found)] = Retries(log, lab.now, never).dead_letters()
+    assert (letter.originMsgId, letter.originTopic, len(letter.retryTimestamps)) == (origin, "T", 16)
+
+
+@pytest.mark.parametrize(
+    ("times", "level", "most", "group_most", "goes"),
+    [(0, 0, None, 16, 3), (0, 5, None, 16, 5), (0, -1, None, 16, None), (2, 0, 2, 16, None), (2, 0, 3, 2, 5),
+     (2, 0, None, 2, None), (0, 0, 0, 16, None), (0, 99, None, 16, 18)],
+)  # fmt: skip
+def test_levels_and_limits(
+    times: int, level: int, most: int | None, group_most: int, goes: int | None, tmp_path: Path
+) -> None:
+    lab = Back(tmp_path)
+    table = {"subscriptionGroupTable": {GROUP: {"groupName": GROUP, "retryMaxTimes": group_most, "retryQueueNums": 3}}}
+    (lab.path / "config" / "subscriptionGroup.json").write_text(json.dumps(table))
+    lab.again()
+    back = SendBack(lab.store, lab.state, Random(3))
+    put = lab.store.append(Message(topic="T", body=b"x", reconsume_times=times))
+    result = back.send_back(GROUP, put.physical_offset, delay_level=level, max_reconsume_times=most)
+    assert result is not None
+    assert (result.topic, result.queue_id) == ((DEAD, 0) if goes is None else (SCHEDULE, goes - 1))
+    if goes is not None:
+        assert lab.properties(SCHEDULE)[0]["REAL_QID"] in "012"
+        assert lab.state.ensure_topic(RETRY).write_queue_nums == 3
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    lab = Back(tmp_path, autoCreateSubscriptionGroup="false")
+    at = lab.send("a")
+    with pytest.raises(Rejected) as caught:
+        lab.back.send_back(GROUP, at)
+    assert caught.value.code == 26
+    assert lab.back.send_back("CID_RMQ_SYS_x", at) is not None
+    table = {name: {"groupName": name, "retryQueueNums": nums} for name, nums in (("silent", 0), ("ro", 1), (GROUP, 1))}
+    (lab.path / "config" / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": table}))
+    read_only = {"%RETRY%ro": {"topicName": "%RETRY%ro", "perm": 4}, "%DLQ%G": {"topicName": "%DLQ%G", "perm": 4}}
+    (lab.path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": read_only}))
+    lab.again()
+    back = SendBack(lab.store, lab.state)
+    end = lab.store.live.end
+    assert back.send_back("silent", at) is None
+    for group, offset, level, code, text in (
+        ("ro", at, 0, 16, "%RETRY%ro"),
+        (GROUP, at, -1, 16, "%DLQ%G"),
+        (GROUP, at + 4, 0, 1, f"look message by offset failed, {at + 4}"),
+        (GROUP, 1 << 50, 0, 1, "look message"),
+    ):
+        with pytest.raises(Rejected, match=text) as caught:
+            back.send_back(group, offset, delay_level=level)
+        assert caught.value.code == code
+    assert lab.store.live.end == end
+
+
+def test_the_tables_stay_in_the_order_of_the_brokers_own(golden_copy: Unpacked) -> None:
+    """A topic and a group that are taken out of the golden files and made again come to stand where they stood."""
+    store = golden_copy("broker")
+    conf = conf_of("broker").values
+    for name, key, made in (
+        ("topics.json", "topicConfigTable", "%RETRY%lab-consumer"),
+        ("topics.json", "topicConfigTable", "%DLQ%lab-consumer"),
+        ("subscriptionGroup.json", "subscriptionGroupTable", "lab-consumer"),
+    ):
+        path = store / "config" / name
+        wanted = json.loads(path.read_text())
+        less = {**wanted, key: {k: v for k, v in wanted[key].items() if k != made}}
+        path.write_text(json.dumps(less))
+        with Store(store, write=True, broker_conf=conf, clock=lambda: 77) as opened:
+            state = BrokerState(opened, never)
+            if key == "topicConfigTable":
+                state.ensure_topic(made)
+            else:
+                state.ensure_group(made)
+            assert state.persist()
+        written = json.loads(path.read_text())
+        assert list(written[key]) == list(wanted[key])
+        assert written[key] == wanted[key]
+        assert written["dataVersion"] == {"counter": wanted["dataVersion"]["counter"] + 1, "timestamp": 77}
+        assert json.loads((store / "config" / f"{name}.bak").read_text()) == less
+
+
+# -- requeue ----------------------------------------------------------------------------------------------------------
+
+ORDER_0 = "FD0000000000000000000000000000020FB630946E09664343CD0000"
+
+
+def requeued(store: Path, ids: list[str] | None, target: str) -> list[Requeued]:
+    with Store(store, write=True, broker_conf=conf_of("broker").values) as opened:
+        return list(requeue(opened, "lab-consumer", ids, target, never))
+
+
+def test_all_dead_letters_to_the_group(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    configs = {path: path.read_bytes() for path in (store / "config").iterdir()}
+    rows = requeued(store, None, "retry")
+    assert [row.state for row in rows] == ["done"] * 16
+    assert [row.targetQueueOffset for row in rows] == list(range(20, 36))
+    with Store(store, broker_conf=conf_of("broker").values) as opened:
+        for row in rows:
+            assert row.targetTopic is not None
+            assert row.targetQueueOffset is not None
+            [found] = opened.get(row.targetTopic, 0, row.targetQueueOffset, 1).messages
+            properties = parse(found.record.properties)
+            assert found.record.reconsume_times == 0
+            assert properties[REQUEUED_FROM] == row.deadLetterId
+            assert properties["RETRY_TOPIC"] == "Orders"
+            assert not {"DELAY", "REAL_TOPIC", "REAL_QID", "WAIT"} & properties.keys()
+            [dead] = opened.query_id(row.deadLetterId)
+            assert (dead.record.body, dead.record.topic) == (found.record.body, b"%DLQ%lab-consumer")
+            assert dead.record.born_timestamp == found.record.born_timestamp
+    assert {path: path.read_bytes() for path in (store / "config").iterdir()} == configs
+    before = tree(store)
+    assert [row.state for row in requeued(store, None, "retry")] == ["before"] * 16
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize("which", ["msgId", "originMsgId", "deadLetterId"])
+def test_one_dead_letter_to_where_it_came_from(which: str, golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    name = {"msgId": ORDER_0, "originMsgId": "7F000001000078BF0000000000000000"}.get(which)
+    name = name or "7F000001000078BF0000000000022879"
+    [row] = requeued(store, [name], "origin")
+    assert (row.state, row.targetTopic, row.targetQueueId, row.targetQueueOffset) == ("done", "Orders", 1, 106)
+    with Store(store, broker_conf=conf_of("broker").values) as opened:
+        [found] = opened.get("Orders", 1, 106).messages
+        first = opened.get("Orders", 1, 0, 1).messages[0]
+    assert parse(found.record.properties) == parse(first.record.properties) | {REQUEUED_FROM: row.deadLetterId}
+    assert found.record.body == first.record.body
+    assert [row.state for row in requeued(store, [name], "origin")] == ["before"]
+    assert [row.state for row in requeued(store, [name], "retry")] == ["done"]  # another place
+
+
+def test_dead_letters_without_a_past(tmp_path: Path) -> None:
+    lab = Back(tmp_path)
+    lab.send("nothing known", topic=DEAD)
+    lab.send("odd", topic=DEAD, RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="x")
+    lab.send("bad name", topic=DEAD, RETRY_TOPIC="a/b")
+    rows = list(requeue(lab.store, GROUP, None, "origin", never))
+    assert [(row.state, row.targetQueueId) for row in rows] == [("refused", None), ("done", 0), ("refused", 0)]
+    assert [bool(row.reason) for row in rows] == [True, False, True]
+    assert lab.bodies() == ["odd"]
+    assert [row.state for row in requeue(lab.store, GROUP, None, "retry", never)] == ["done"] * 3
+    assert json.loads((lab.path / "config" / "topics.json").read_text())["topicConfigTable"].keys() == {RETRY}
+    # it fails again: a new dead letter with the old name in it is another one
+    at = lab.place(RETRY)
+    assert lab.back.send_back(GROUP, at, delay_level=-1) is not None
+    assert [row.state for row in requeue(lab.store, GROUP, None, "retry", never)] == ["before"] * 3 + ["done"]
+
+
+def test_the_command(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    before = tree(store)
+    result = rmqtool("dlq", "requeue", store, "lab-consumer", "--dry-run", "-o", "ndjson")
+    assert result.code == 1
+    assert {json.loads(line)["state"] for line in result.out.splitlines()} == {"to-do"}
+    assert result.err == "16 would be given back\n"
+    assert rmqtool("dlq", "requeue", store, "lab-consumer").code == 4  # nobody is there to be asked
+    assert tree(store) == before
+    conf = store.parent / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in conf_of("broker").values.items()))
+    words = ("dlq", "requeue", store, "lab-consumer", "--broker-conf", conf)
+    result = rmqtool(*words, "--yes", "--id", ORDER_0, "-o", "json")
+    assert (result.code, result.err) == (0, "1 given back\n")
+    result = rmqtool(*words, "--yes")
+    assert (result.code, result.err) == (0, "15 given back, 1 given back before\n")
+    assert rmqtool(*words, "--dry-run").code == 0
+    assert rmqtool(*words, "--yes", "--id", "none").code == 1
+    assert rmqtool(*words, "--to", "x", "--yes").code == 2
+    assert rmqtool("run", store, "--once", "--broker-conf", conf).code == 0  # what waits there is long due
+    assert rmqtool("check", store, "--broker-conf", conf).code == 0

@@ -1,0 +1,279 @@
+"""Rules of sending: validation, topics made on the way, compression, batches, ids, choice of queues.
+
+``tests/interop/test_client_rules.py`` holds them against the real client.
+"""
+
+import threading
+from datetime import UTC, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.bodies import decompress
+from formats.config_files import TopicConfig
+from formats.ids import parse_unique_id
+from formats.properties import parse
+from rmqtool.services import send_batch, send_rules
+from rmqtool.services.broadcast_offsets import QueueName
+from rmqtool.services.send_ids import UniqueIds, month_of, nearly_time
+from rmqtool.services.send_rules import OutMessage, Rejected, check_at_broker, check_at_store, check_message
+from rmqtool.services.send_select import Faults, QueueIndex, Selector, select_by_hash, unavailable
+
+HALF_MINUTE = 30_000
+
+
+def code_of(rule: object, *arguments: object, **named: object) -> int | None:
+    """The code with which a rule refuses; None where it does not."""
+    try:
+        rule(*arguments, **named)  # type: ignore[operator]
+    except Rejected as err:
+        return err.code
+    return None
+
+
+# -- validation -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "body", "code"),
+    [("Orders", b"x", None), ("%RETRY%g", b"x", None), ("a b", b"x", -1), ("", b"x", -1), ("x" * 128, b"x", -1),
+     ("SCHEDULE_TOPIC_XXXX", b"x", -1), ("TBW102", b"x", None), ("Orders", None, 13), ("Orders", b"", 13),
+     ("Orders", bytes(4 << 20), None), ("Orders", bytes((4 << 20) + 1), 13)],
+)  # fmt: skip
+def test_messages(topic: str, body: bytes | None, code: int | None) -> None:
+    assert code_of(check_message, OutMessage(topic=topic, body=body)) == code
+
+
+CONFIG = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=2)
+ORDERED = TopicConfig(topic_name="T", order=True)
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "config", "perm", "code"),
+    [("T", 0, CONFIG, 6, None), ("T", 3, CONFIG, 6, None), ("T", 4, CONFIG, 6, 1), ("T", -1, CONFIG, 6, None),
+     ("T", 0, None, 6, 17), ("OFFSET_MOVED_EVENT", 0, CONFIG, 6, 16), ("a b", 0, CONFIG, 6, 1),
+     ("T", 0, ORDERED, 4, 16), ("T", 0, CONFIG, 4, None), ("T", 0, ORDERED, 6, None)],
+)  # fmt: skip
+def test_at_the_broker(topic: str, queue_id: int, config: TopicConfig | None, perm: int, code: int | None) -> None:
+    assert code_of(check_at_broker, topic, queue_id, config, broker_perm=perm) == code
+
+
+def test_at_the_store() -> None:
+    assert code_of(check_at_store, b"T" * 127, b"p" * 32767, bytes(4 << 20)) is None
+    for arguments in ((b"T" * 128, b"", b""), (b"T", b"p" * 32768, b""), (b"T", b"", bytes((4 << 20) + 1))):
+        assert code_of(check_at_store, *arguments) == 13
+
+
+def test_topics_made_on_the_way() -> None:
+    template = TopicConfig(topic_name="TBW102", read_queue_nums=8, write_queue_nums=8, perm=7)
+    made = send_rules.auto_create("T", "TBW102", template, 4)
+    assert made is not None
+    assert (made.topic_name, made.read_queue_nums, made.write_queue_nums, made.perm) == ("T", 4, 4, 6)
+    few = send_rules.auto_create("T", "TBW102", template, 16)
+    assert few is not None
+    assert few.write_queue_nums == 8
+    assert send_rules.auto_create("T", "TBW102", template, 4, enabled=False) is None
+    assert send_rules.auto_create("T", "Cluster", template, 4, enabled=False) is not None
+    assert send_rules.auto_create("T", "Other", CONFIG, 4) is None
+    assert send_rules.auto_create("T", "none", None, 4) is None
+    retry = send_rules.auto_create("%RETRY%g", "TBW102", template, 4, enabled=False)
+    assert retry is not None
+    assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
+
+
+# -- compression ------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 9000), st.sampled_from(["zlib", "lz4", "zstd"]), st.integers(0, 9), st.sampled_from([0, 4, 0x12]))
+def test_compression(size: int, kind: str, level: int, sys_flag: int) -> None:
+    body = bytes(range(256)) * 40
+    sent, flag = send_rules.compress(body[:size], sys_flag, kind=kind, level=level)
+    if size < 4096:
+        assert (sent, flag) == (body[:size], sys_flag)
+    else:
+        assert flag == sys_flag | 1 | {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}[kind]
+        assert decompress(sent, flag) == body[:size]
+
+
+def test_the_flag_of_the_reference() -> None:
+    assert send_rules.compress(bytes(4096), 4)[1] == 773
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+PROPERTIES = st.dictionaries(
+    st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=5),
+    st.text(st.characters(codec="utf-8", exclude_characters="\x02"), min_size=1, max_size=5),
+    max_size=4,
+)
+OUT = st.builds(
+    OutMessage,
+    topic=st.just("T"),
+    body=st.binary(min_size=1, max_size=60),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    properties=PROPERTIES,
+)
+
+
+def test_the_batch_of_the_reference() -> None:
+    properties = {"KEYS": "k1 k2", "UNIQ_KEY": "X", "WAIT": "true", "TAGS": "TagA"}
+    message = OutMessage(topic="T", body=b"hello", flag=7, properties=properties)
+    assert send_batch.encode([message]).hex() == (
+        "000000440000000000000000000000070000000568656c6c6f00294b455953016b31206b3202"
+        "554e49515f4b455901580257414954017472756502544147530154616741"
+    )
+    assert send_batch.encoded_size(message) == 0x44
+    assert send_batch.batch_properties([message]) == {"WAIT": "true"}
+
+
+@given(st.lists(OUT, max_size=12), st.integers(60, 400))
+def test_batches_are_split_in_order_and_fit(messages: list[OutMessage], limit: int) -> None:
+    if any(send_batch.encoded_size(message) > limit for message in messages):
+        with pytest.raises(Rejected):
+            list(send_batch.split(messages, limit))
+        return
+    batches = list(send_batch.split(messages, limit))
+    assert [message for batch in batches for message in batch] == messages
+    for number, batch in enumerate(batches):
+        body = send_batch.encode(batch)
+        assert len(body) == sum(map(send_batch.encoded_size, batch)) <= limit
+        assert list(send_batch.decode("T", body)) == batch
+        if number:  # the one before had no room for the first of this one
+            assert len(send_batch.encode(batches[number - 1])) + send_batch.encoded_size(batch[0]) > limit
+
+
+def test_what_may_not_go_together() -> None:
+    plain = OutMessage(topic="T", body=b"x")
+    for other in (
+        OutMessage(topic="U", body=b"x"),
+        OutMessage(topic="T", body=b"x", properties={"WAIT": "false"}),
+        OutMessage(topic="T", body=b"x", properties={"DELAY": "1"}),
+        OutMessage(topic="T", body=b"x", properties={"DELAY": "soon"}),
+    ):
+        with pytest.raises(Rejected):
+            send_batch.check_batch([plain, other])
+    with pytest.raises(Rejected):
+        send_batch.check_batch([])
+    send_batch.check_batch([plain, OutMessage(topic="T", body=b"y", properties={"WAIT": "true", "DELAY": "0"})])
+
+
+@pytest.mark.parametrize(
+    ("own", "stored"), [(b"", b"W\x01t"), (b"a\x01b", b"a\x01b\x02W\x01t"), (b"a\x01b\x02", b"a\x01b\x02W\x01t")]
+)
+def test_stored_properties_of_a_batch(own: bytes, stored: bytes) -> None:
+    assert send_batch.stored_properties(own, b"W\x01t") == stored
+    assert send_batch.stored_properties(own, b"") == own
+    assert parse(stored)["W"] == "t"
+
+
+# -- ids --------------------------------------------------------------------------------------------------------------
+
+NOW = 1_727_700_000_000
+SHIFTED = timezone(timedelta(hours=8))
+
+
+def test_the_id_of_the_reference() -> None:
+    parts = parse_unique_id("C000020A1DD45FFD2B2766FEC3000001")
+    start, _next = month_of(NOW, UTC)
+    ids = UniqueIds(b"\xc0\x00\x02\x0a", 0x1DD4, 0x5FFD2B27, lambda: start + 0x66FEC300, UTC)
+    assert [ids(), ids()][1] == "C000020A1DD45FFD2B2766FEC3000001"
+    assert (parts.address, parts.process_id, parts.counter) == ("192.0.2.10", 0x1DD4, 1)
+
+
+@given(st.integers(1_500_000_000_000, 2_500_000_000_000), st.sampled_from([UTC, SHIFTED]), st.sampled_from([4, 16]))
+def test_ids_read_back(now: int, zone: timezone, size: int) -> None:
+    made = UniqueIds(bytes(range(1, size + 1)), 99, 7, lambda: now, zone)()
+    assert len(made) == 2 * (size + 12)
+    parts = parse_unique_id(made, now)
+    assert (parts.process_id, parts.loader_hash, parts.timestamp) == (99, 7, now)
+    assert nearly_time(made, now + 1, zone) == now
+    _start, following = month_of(now, zone)
+    if following - now < 86_400_000:
+        assert nearly_time(made, following + 1, zone) == now
+
+
+def test_ids_over_the_end_of_a_month() -> None:
+    start, following = month_of(NOW, UTC)
+    times = iter([NOW, following - 1, following, following - 5])
+    ids = UniqueIds(bytes(4), 1, 1, lambda: next(times), UTC)
+    millis = [parse_unique_id(ids()).millis_of_month for _ in range(3)]
+    assert millis == [following - 1 - start, 0, 0]
+
+
+def test_no_id_comes_twice() -> None:
+    ids = UniqueIds(bytes(4), 1, 1, lambda: NOW, UTC)
+    made: list[str] = []
+
+    def work() -> None:
+        made.extend(ids() for _ in range(5000))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 20_000
+    with pytest.raises(ValueError):
+        UniqueIds(bytes(5), 1, 1, lambda: NOW)
+
+
+# -- choice of queues -------------------------------------------------------------------------------------------------
+
+BROKERS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=9)
+
+
+@given(BROKERS, st.integers(-(2**31), 2**31 - 1), st.sampled_from([None, "a", "b", "x"]))
+def test_the_broker_that_failed_is_avoided(brokers: list[str], start: int, last: str | None) -> None:
+    queues = [QueueName("T", broker, n) for n, broker in enumerate(brokers)]
+    chosen = Selector(queues, QueueIndex(start)).select(last)
+    assert chosen in queues
+    assert chosen.broker_name != last or set(brokers) == {last}
+
+
+@given(st.integers(1, 9), st.integers(0, 2**31 - 20))
+def test_queues_come_in_turn(count: int, start: int) -> None:
+    queues = [QueueName("T", "a", n) for n in range(count)]
+    selector = Selector(queues, QueueIndex(start))
+    assert {selector.select() for _ in queues} == set(queues)
+
+
+@given(BROKERS, st.sets(st.sampled_from(["a", "b", "c", "gone"])), st.integers(0, 2**31 - 1))
+def test_brokers_that_are_left_out(brokers: list[str], slow: set[str], start: int) -> None:
+    queues = [QueueName("T", broker, brokers[:n].count(broker)) for n, broker in enumerate(brokers)]
+    now = [1000]
+    faults = Faults(lambda: now[0], QueueIndex(start))
+    for number, broker in enumerate(sorted(slow)):
+        faults.put(broker, 100 + number, HALF_MINUTE)
+    nums = {broker: brokers.count(broker) for broker in brokers}
+    selector = Selector(queues, QueueIndex(start), faults, nums)
+    for _ in range(5):
+        chosen = selector.select("a")
+        assert chosen in queues
+        assert chosen.broker_name not in slow or set(brokers) <= slow
+    now[0] += HALF_MINUTE
+    assert all(faults.available(broker) for broker in (*brokers, "gone"))
+
+
+def test_how_long_a_broker_is_left_out() -> None:
+    times = [0, 49, 50, 549, 550, 1000, 2000, 3000, 15_000, 10**9]
+    assert [unavailable(time) // 1000 for time in times] == [0, 0, 0, 0, 30, 60, 120, 180, 600, 600]
+    assert [unavailable(time, "5.3") // 1000 for time in (549, 550, 1800, 3000, 5000, 15_000)] == [0, 2, 5, 6, 10, 30]
+    for engine, seconds in (("4.9", 600), ("5.3", 10)):
+        now = [0]
+        faults = Faults(lambda: now[0], QueueIndex(0), engine)  # noqa: B023 - called within this turn
+        faults.update("a", 3, isolation=True)
+        now[0] = 1000 * seconds - 1
+        assert not faults.available("a")
+        now[0] += 1
+        assert faults.available("a")
+        faults.update("a", 3, isolation=False)
+        assert faults.available("a")
+    assert Faults(lambda: 0, QueueIndex(0)).pick() is None
+
+
+def test_sharding_keys() -> None:
+    queues = [QueueName("T", "a", n) for n in range(4)]
+    assert select_by_hash(queues, "order").queue_id == 2
+    assert select_by_hash(queues, "user-42").queue_id == 147_182_656 % 4
+    assert select_by_hash(queues[:3], "polygenelubricants").queue_id == 2**31 % 3

@@ -1,0 +1,375 @@
+"""What recovery by the rules of 5.3 does differently, rule by rule; the engine itself judges in tests/interop."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from formats import checkpoint
+from formats.consume_queue import as_array
+from formats.message import Record, read
+from formats.message_build import compose, pack
+from rmqtool.errors import Refused
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.layout import UNIT, StoreLayout
+from rmqtool.store.recover import plan, recover
+from rmqtool.store.recovery_report import RecoveryReport
+from rmqtool.store.undo import undo
+from tests.conftest import Unpacked
+from tests.store.helpers import conf_of, content, cut_queues, entries_of, tree
+
+CASE = "clean"  # three commit-log files, stopped cleanly
+
+
+def layout_of(store: Path, case: str = CASE) -> StoreLayout:
+    return StoreLayout(str(store), conf_of(case))
+
+
+def planned(store: Path, engine: str = "5.3", **options: bool) -> RecoveryReport:
+    return plan(layout_of(store), engine=engine, **options)
+
+
+# -- choice -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_engine_is_chosen_by_what_the_store_shows(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    report = planned(store, "auto")
+    assert (report.engine, report.engineReason, report.warnings) == ("4.9", "nothing of 5.x is there", [])
+    (store / "abort.bak").write_bytes(b"17")
+    report = planned(store, "auto")
+    assert (report.engine, report.engineReason, report.warnings) == ("5.3", "there is a abort.bak", [])
+
+
+@pytest.mark.parametrize(("shows_5", "engine", "words"), [
+    (True, "4.9", "a 5.x broker seems to have written this store (there is a abort.bak); the rules are those of 4.9"),
+    (False, "5.3", "nothing shows that a 5.x broker has written this store; the rules are those of 5.3"),
+    (True, "5.3", None),
+    (False, "4.9", None),
+])  # fmt: skip
+def test_a_choice_against_what_the_store_shows_is_warned_of(
+    shows_5: bool, engine: str, words: str | None, golden_copy: Unpacked
+) -> None:
+    store = golden_copy(CASE)
+    if shows_5:
+        (store / "abort.bak").touch()
+    report = planned(store, engine)
+    assert (report.engine, report.engineReason) == (engine, "asked for")
+    assert report.warnings == ([words] if words else [])
+
+
+def test_another_engine_is_no_engine(golden: Unpacked) -> None:
+    with pytest.raises(ValueError, match=r"'5\.4' is none of auto, 4\.9, 5\.3"):
+        planned(golden(CASE), "5.4")
+
+
+def test_a_v2_record_ends_the_log_for_4_9_only(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    layout = layout_of(store)
+    victim = [item for item in CommitLog(layout).walk() if isinstance(item, Found)][-30]
+    old = victim.record
+    new = compose(
+        topic=old.topic, queue_id=old.queue_id, queue_offset=old.queue_offset, physical_offset=old.physical_offset,
+        body=old.body[1:], properties=old.properties, sys_flag=old.sys_flag, born_timestamp=old.born_timestamp,
+        born_address=old.born_address, born_port=old.born_port, store_timestamp=old.store_timestamp,
+        store_address=old.store_address, store_port=old.store_port, version=2,
+    )  # fmt: skip
+    assert new.total_size == old.total_size
+    with open(victim.file.path, "r+b") as file:
+        file.seek(victim.at)
+        file.write(pack(new))
+    (store / "abort.bak").touch()
+    assert planned(store, "5.3").actions == []
+    report = planned(store, "4.9")
+    assert report.stop is not None
+    assert (report.stop.physicalOffset, report.stop.reason) == (
+        victim.physical_offset,
+        "V2 record, which 4.9 does not know",
+    )
+    assert sum(loss.messages for loss in report.lost) == 29
+
+
+def test_a_log_that_begins_with_a_v2_record_is_of_5(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    with open(store / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(7)
+        file.write(b"\xab")
+    report = planned(store, "auto")
+    assert (report.engine, report.engineReason) == ("5.3", "the log begins with a V2 record")
+
+
+# -- the check and what is dispatched ---------------------------------------------------------------------------------
+
+
+def test_the_check_begins_where_queues_know_the_log(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    files = sorted(os.listdir(store / "commitlog"))
+    assert planned(store).startFile == f"commitlog/{files[-1]}"
+    cut_queues(layout_of(store), behind=int(files[1]) + 1)
+    assert planned(store).startFile == f"commitlog/{files[1]}"
+    cut_queues(layout_of(store), behind=0)
+    assert planned(store).startFile == f"commitlog/{files[0]}"
+    with open(store / "commitlog" / files[0], "r+b") as file:
+        file.seek(4)
+        file.write(bytes(4))
+    assert planned(store).stop is not None
+
+
+def test_damage_in_front_of_the_check_is_left(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    with open(sorted((store / "commitlog").iterdir())[1], "r+b") as file:
+        file.seek(60)
+        file.write(bytes(500))
+    assert planned(store, "4.9").actions
+    assert planned(store, "5.3").actions == []
+
+
+def test_the_first_message_that_no_queue_has_is_kept(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    expected = entries_of(layout_of(store))
+    missing = cut_queues(layout_of(store), 40)
+    report = recover(layout_of(store), engine="5.3")
+    assert report.messagesRedispatched == 40
+    first = missing[0]
+    assert report.warnings[1] == (
+        f"topic {first.topic.decode()!r} queue {first.queue_id} offset {first.queue_offset} at {first.physical_offset} "
+        "is the first message that no queue has: a 5.3 broker leaves it out, and those behind it in its queue move one "
+        "offset down; here it is kept"
+    )
+    assert entries_of(layout_of(store)) == expected
+
+
+def test_exactly_it_is_left_out_and_its_queue_moves(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    expected = entries_of(layout_of(store))
+    missing = cut_queues(layout_of(store), 40)
+    first = missing[0]
+    report = recover(layout_of(store), engine="5.3", exactly=True)
+    assert report.messagesRedispatched == 39
+    assert report.warnings[1].endswith("move one offset down; so it is here")
+    key = (first.topic.decode(), first.queue_id)
+    lost = [row for row in expected if row[:2] != key or row[2] < first.queue_offset]
+    lost += [(*row[:2], row[2] - 1, *row[3:]) for row in expected if row[:2] == key and row[2] > first.queue_offset]
+    assert entries_of(layout_of(store)) == sorted(lost)
+
+
+def test_a_log_that_ends_with_half_messages_is_in_order(golden_copy: Unpacked) -> None:
+    """No queue has them, so they are dispatched at every start, which tells the index nothing new."""
+    store = golden_copy(CASE)
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    cut_queues(layout_of(store), 3)
+    for item in found[-3:]:
+        with open(item.file.path, "r+b") as file:
+            file.seek(item.at + 36)
+            file.write((item.record.sys_flag | 4).to_bytes(4, "big"))
+    assert planned(store).actions == []
+
+
+def test_queues_that_were_cut_too_far_get_their_messages_back(golden_copy: Unpacked) -> None:
+    """Units that point behind the log cut their queues, which a 5.3 broker does not fill again at this start."""
+    store = golden_copy(CASE)
+    expected = entries_of(layout_of(store))
+    behind = sorted(row[3] for row in expected)[-40]
+    for path in (store / "consumequeue").glob("*/*/*"):
+        units = as_array(memoryview(path.read_bytes())).copy()
+        units["physical_offset"][units["physical_offset"] >= behind] += 10**9
+        path.write_bytes(units.tobytes())
+    exactly = planned(store, exactly=True)
+    assert exactly.messagesRedispatched == 0
+    assert sum(queue.entriesCut for queue in exactly.queues) == 40
+    assert recover(layout_of(store), engine="5.3").messagesRedispatched == 40
+    assert entries_of(layout_of(store)) == expected
+    assert planned(store).actions == []
+
+
+def test_nothing_is_dispatched_at_the_start(golden_copy: Unpacked) -> None:
+    """A queue that is lost while another one is complete stays lost in 5.3; with a setting all is as in 4.9."""
+    store = golden_copy("one-queue-deleted")
+    (store / "abort").unlink(missing_ok=True)
+    layout = layout_of(store, "one-queue-deleted")
+    report = plan(layout, engine="5.3")
+    assert report.messagesRedispatched == 0
+    assert report.afterStart == report.afterLoad
+
+
+def test_the_settings_that_heeds_all_queues(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    cut_queues(layout_of(store), 1)
+    layout = layout_of(store)
+    assert plan(layout, engine="5.3", exactly=True).messagesRedispatched == 0
+    layout.conf.values["recheckReputOffsetFromCq"] = "true"
+    assert plan(layout, engine="5.3", exactly=True).messagesRedispatched == 1
+
+
+def test_delayed_messages_keep_their_time_after_a_crash(golden_copy: Unpacked) -> None:
+    store = golden_copy("delay")
+    expected = entries_of(layout_of(store, "delay"))
+    (store / "abort").touch()
+    for path in (store / "consumequeue" / "SCHEDULE_TOPIC_XXXX").glob("*/*"):
+        path.unlink()
+    (store / "checkpoint").unlink()
+    report = recover(layout_of(store, "delay"), engine="5.3")
+    assert not any("deliver" in warning for warning in report.warnings)
+    assert entries_of(layout_of(store, "delay")) == expected
+
+
+def test_a_blank_must_fit_its_file(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    first = sorted((store / "commitlog").iterdir())[0]
+    data = first.read_bytes()
+    at = 0
+    while isinstance(record := read(data, at, len(data)), Record):
+        at += record.total_size
+    with first.open("r+b") as file:
+        file.seek(at)
+        file.write((len(data) - at + 1).to_bytes(4, "big"))
+    cut_queues(layout_of(store), behind=0)
+    report = planned(store)
+    assert report.stop is not None
+    assert (report.stop.at, report.stop.reason) == (
+        at,
+        f"end-of-file blank of {len(data) - at + 1} bytes, {len(data) - at} left",
+    )
+    assert planned(store, "4.9").stop != report.stop
+
+
+def test_the_checkpoint_confirms_the_last_record(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    last = cut_queues(layout_of(store), 5)[-1].physical_offset
+    old = checkpoint.parse((store / "checkpoint").read_bytes())
+    (store / "checkpoint").write_bytes(checkpoint.build(old._replace(master_flushed_offset=77)))
+    recover(layout_of(store), engine="5.3")
+    assert checkpoint.parse((store / "checkpoint").read_bytes())[3:5] == (77, last)
+
+
+# -- loading ----------------------------------------------------------------------------------------------------------
+
+
+def test_directories_and_an_empty_last_file(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    before = content(store)
+    names = ["commitlog/00000000000009999999", f"consumequeue/TopicA/1/{10**15:020d}"]
+    for name in names:
+        (store / name).touch()
+    (store / "commitlog" / ".lost").mkdir()
+    damaged = tree(store)
+    assert not planned(store, "4.9").loadOk
+    report = recover(layout_of(store), engine="5.3")
+    assert report.loadOk
+    assert [action for action in report.actions if "checkpoint" not in action] == [f"remove {name}" for name in names]
+    after = content(store)
+    after.pop("checkpoint")
+    before.pop("checkpoint")
+    assert after == before
+    undo(str(store))
+    assert tree(store) == damaged
+
+
+def test_an_empty_file_before_a_directory_is_not_the_last(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    (store / "commitlog" / "00000000000009999999").touch()
+    (store / "commitlog" / "later").mkdir()
+    report = planned(store)
+    assert not report.loadOk
+    assert report.refusals[0].endswith("00000000000009999999: 0 bytes long, not 49152")
+
+
+def test_an_index_directory_with_a_number_for_a_name(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    (store / "index" / "20260101000000000").mkdir()
+    assert planned(store, "4.9").loadOk
+    assert "a directory where an index file must be" in planned(store, "5.3").refusals[0]
+
+
+def split_queues(store: Path, size: int) -> StoreLayout:
+    """Make all queues of one file into ones of several files of this size."""
+    for path in list((store / "consumequeue").glob("*/*/*")):
+        data = path.read_bytes()
+        path.unlink()
+        for at in range(0, len(data), size):
+            if at == 0 or data[at : at + size].strip(b"\0"):
+                path.with_name(f"{at:020d}").write_bytes(data[at : at + size].ljust(size, b"\0"))
+    conf = conf_of(CASE)
+    conf.sizes["mappedFileSizeConsumeQueue"] = size
+    return StoreLayout(str(store), conf)
+
+
+def test_a_queue_with_an_empty_last_file_is_not_loaded(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    layout = split_queues(store, 5 * UNIT)
+    assert plan(layout, engine="5.3").actions == []
+    # all queues lack the last message, and one has lost the entries of its last file
+    (last,) = cut_queues(layout_of(store), 1)
+    queues = (queue for queue in sorted((store / "consumequeue").glob("*/*")) if len(list(queue.iterdir())) > 1)
+    file = max(next(q for q in queues if q.parent.name != last.topic.decode()).iterdir())
+    file.write_bytes(bytes(5 * UNIT))
+    before = tree(store)
+    report = recover(layout, engine="5.3", exactly=True)
+    assert not report.loadOk
+    assert report.refusals == [f"{file}: the last file of its queue, and empty: a 5.3 broker does not load it"]
+    assert report.afterStart is None
+    assert tree(store) == before
+    report = recover(layout, engine="5.3")
+    assert report.loadOk
+    assert f"remove {file.relative_to(store)}" in report.actions
+    assert any("does not load it; it is removed" in warning for warning in report.warnings)
+    assert plan(layout, engine="5.3").actions == []
+
+
+# -- batch consume queues ---------------------------------------------------------------------------------------------
+
+
+def topics_json(store: Path, topic: str, queue_type: str) -> None:
+    (store / "config").mkdir(exist_ok=True)
+    table = {topic: {"topicName": topic, "attributes": {"queue.type": queue_type}}}
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+
+
+def test_a_topic_whose_kind_of_queue_disagrees_is_not_loaded(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    topics_json(store, "TopicA", "BatchCQ")
+    report = planned(store)
+    assert "topics.json says that the topic has batch consume queues" in report.refusals[0]
+    topics_json(store, "TopicA", "SimpleCQ")
+    assert planned(store).loadOk
+    (store / "batchconsumequeue" / "TopicA" / "0").mkdir(parents=True)
+    assert "topics.json does not say that the topic has batch" in planned(store, "auto").refusals[0]
+
+
+def test_batch_consume_queues_are_not_written(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    before = tree(store)
+    topics_json(store, "Batches", "BatchCQ")
+    assert planned(store).loadOk
+    (store / "batchconsumequeue" / "Batches" / "0").mkdir(parents=True)
+    with pytest.raises(Refused, match="a batch consume queue, which this version does not write"):
+        recover(layout_of(store))
+    for name, value in tree(store).items():
+        assert name.startswith("config/") or before[name] == value
+
+
+def test_messages_for_a_batch_consume_queue_are_not_put_elsewhere(golden_copy: Unpacked) -> None:
+    store = golden_copy("consumequeue-deleted-no-checkpoint")
+    topics_json(store, "TopicA", "BatchCQ")
+    with pytest.raises(Refused, match="'TopicA' has batch consume queues"):
+        plan(layout_of(store, "consumequeue-deleted-no-checkpoint"), engine="5.3")
+
+
+@pytest.mark.parametrize("name", ["forceVerifyPropCRC"])
+def test_settings_that_are_not_followed(name: str, golden: Unpacked) -> None:
+    layout = layout_of(golden(CASE))
+    layout.conf.values[name] = "true"
+    with pytest.raises(Refused, match=name):
+        plan(layout, engine="5.3")
+
+
+def test_a_controller_store_keeps_what_is_confirmed(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    (store / "epochFileCheckpoint").write_text("0\n")
+    old = checkpoint.parse((store / "checkpoint").read_bytes())
+    (store / "checkpoint").write_bytes(checkpoint.build(old._replace(confirm_phy_offset=500)))
+    cut_queues(layout_of(store), 5)
+    report = recover(layout_of(store))
+    assert (report.engine, "controller mode" in "".join(report.warnings)) == ("5.3", True)
+    assert checkpoint.parse((store / "checkpoint").read_bytes()).confirm_phy_offset == 500
