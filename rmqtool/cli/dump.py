@@ -59,9 +59,7 @@ def dump_to_parquet(
     store: StoreDir,
     out: Annotated[
         str,
-        typer.Argument(
-            metavar="OUT", help="Directory to write, or URI as s3://...; must be absent or empty."
-        ),
+        typer.Argument(metavar="OUT", help="Directory to write, or URI as s3://...; must be absent or empty."),
     ],
     partition_by: Annotated[
         list[str] | None,

@@ -31,6 +31,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.common.protocol.route.TopicRouteData;
 import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
@@ -151,6 +152,11 @@ public final class Broker {
             throw new IllegalStateException("the broker does not take this store");
         }
         broker.start();
+        TopicRouteData route = null;
+        while (route == null || route.getBrokerDatas().isEmpty()) { // it registers itself in the background
+            Thread.sleep(20);
+            route = names.getRouteInfoManager().pickupTopicRouteData(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC);
+        }
         producer = new DefaultMQProducer("lab-producer");
         producer.setNamesrvAddr(address);
         producer.start();
