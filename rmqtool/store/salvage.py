@@ -7,12 +7,13 @@ for holes. What could not be read is copied to ``lost+found`` beside the new sto
 
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config_files import ConsumerOffsets, kind_of
-from formats.errors import FormatError
+from formats.errors import BadLength, FormatError
 from formats.message import Record
 from formats.message_build import append_crc, pack, verify_crc
 from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
@@ -26,7 +27,9 @@ from rmqtool.store.lost_found import LostFound, LostRange
 from rmqtool.store.recover import recover
 from rmqtool.store.salvage_survey import Survey, moved_words, true_files
 from rmqtool.store.segments import list_dir, read_small
+from rmqtool.store.transaction import sync
 
+_PART = ".salvaging"  # until the store is whole
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
@@ -82,12 +85,14 @@ class Salvage:
     """One run: read, renumber, write, rebuild."""
 
     def __init__(self, layout: StoreLayout, target: str) -> None:
-        self.layout, self.target = layout, os.path.abspath(target)
+        self.layout, self.store = layout, os.path.abspath(target)
+        self.target = self.store + _PART
         self.log = CommitLog(layout)
         self.log.segments, moved, passed = true_files(self.log)
         self._survey = Survey()
         self._first = max(self.log.min_offset, 0)
-        self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
+        with self._room():
+            self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
         self.queues: dict[tuple[bytes, int], _Queue] = {}
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST))
@@ -104,6 +109,19 @@ class Salvage:
         self._check_target()
         if not self.log.segments.files:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
+        shutil.rmtree(self.target, ignore_errors=True)  # of a run that was killed
+        try:
+            report = self._run()
+            if os.path.isdir(self.store):
+                os.rmdir(self.store)
+            os.rename(self.target, self.store)
+        except BaseException:
+            shutil.rmtree(self.target, ignore_errors=True)
+            raise
+        sync(os.path.dirname(self.store))
+        return report
+
+    def _run(self) -> SalvageReport:
         os.makedirs(os.path.join(self.target, "commitlog"))
         # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
         with open(os.path.join(self.target, "abort"), "wb"):
@@ -123,7 +141,7 @@ class Salvage:
             os.rmdir(os.path.join(self.target, LOST))
         return SalvageReport(
             source=self.layout.root,
-            store=self.target,
+            store=self.store,
             messages=self.messages,
             bytes=self.writer.position - self._first,
             lostRanges=self.lost.ranges,
@@ -140,15 +158,23 @@ class Salvage:
             warnings=self.warnings,
         )
 
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """A lone file that was cut short says a wrong length of files."""
+        try:
+            yield
+        except BadLength as err:
+            raise Refused(f"{self.layout.root}: {err.reason}: --broker-conf tells how long files should be") from err
+
     def _scratch(self) -> str:
         return os.path.join(self.target, LOST, "scratch")
 
     def _check_target(self) -> None:
         source = os.path.realpath(self.layout.root)
-        if os.path.realpath(self.target).startswith(source + os.sep) or os.path.realpath(self.target) == source:
-            raise Refused(f"{self.target}: lies in the store that is salvaged")
-        if os.path.lexists(self.target) and (not os.path.isdir(self.target) or os.listdir(self.target)):
-            raise Refused(f"{self.target}: exists already")
+        if os.path.realpath(self.store).startswith(source + os.sep) or os.path.realpath(self.store) == source:
+            raise Refused(f"{self.store}: lies in the store that is salvaged")
+        if os.path.lexists(self.store) and (not os.path.isdir(self.store) or os.listdir(self.store)):
+            raise Refused(f"{self.store}: exists already")
 
     def _take(self, found: Found) -> None:
         record = found.record
@@ -161,7 +187,8 @@ class Salvage:
                 self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, "repeated record")
                 return
             queue_offset = number
-        physical = self.writer.reserve(record.total_size)
+        with self._room():
+            physical = self.writer.reserve(record.total_size)
         if record.topic == HALF_TOPIC and physical != found.physical_offset:
             self.halves[found.physical_offset] = physical
         prepared = record.prepared_transaction_offset

@@ -106,3 +106,19 @@ def test_targets_that_are_refused(golden: Unpacked, tmp_path: Path) -> None:
             Salvage(layout, str(target)).run()
     with pytest.raises(UnreadableStore, match="no commit log"):
         Salvage(StoreLayout(str(golden("commitlog-deleted"))), str(tmp_path / "new")).run()
+
+
+def test_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Its length is no file length; the broker's settings tell the true one."""
+    store = golden_copy("clean")
+    first, *others = sorted((store / "commitlog").iterdir())
+    for path in others:
+        path.unlink()
+    for size in (7, found_in(StoreLayout(str(store)))[0].record.total_size):
+        with open(first, "r+b") as file:
+            file.truncate(size)
+        with pytest.raises(Refused, match="--broker-conf tells"):
+            Salvage(StoreLayout(str(store)), str(tmp_path / f"{size}")).run()
+        if size == 7:
+            first.write_bytes(golden_copy("clean").joinpath("commitlog", first.name).read_bytes())
+    assert Salvage(StoreLayout(str(store), conf_of("clean")), str(tmp_path / "new")).run().messages == 1
