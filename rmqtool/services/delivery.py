@@ -2,7 +2,8 @@
 
 A message goes to its own topic and queue with all that was stored of it, ``DELAY``, ``REAL_TOPIC`` and ``REAL_QID``
 too: the broker takes them out of its memory only. Delivery is at least once: what was delivered is in the log before
-the offset of its level is written.
+the offset of its level is written. Messages at the end of what is due that are gone, or dropped, are passed for good; a
+broker looks at them again after each start.
 
 Source: store.schedule.ScheduleMessageService (4.9.8); message-services 10.4.
 """

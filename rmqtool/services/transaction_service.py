@@ -245,10 +245,12 @@ class _Round:
         result = get_message(self._log, self._op, at, _OPS_AT_ONCE, engine=self._store.live.engine)
         while result.status not in ("FOUND", "NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"):
             following = result.next_begin_offset
-            self._state.set_offset(OP, CHECK_GROUP, self._queue_id, following)
+            if at == self._first_op:  # else what lies before the gap may still be needed
+                self._first_op = following
+                self._state.set_offset(OP, CHECK_GROUP, self._queue_id, following)
             if following == at:
                 break
-            self._first_op = at = following
+            at = following
             result = get_message(self._log, self._op, at, _OPS_AT_ONCE, engine=self._store.live.engine)
         self._next_op = result.next_begin_offset
         self._last_op_born = None

@@ -33,6 +33,7 @@ BROKER = {
     "Sequenced": (30, 6250),
     "TRANS_CHECK_MAX_TIME_TOPIC": (1, 323),
 }
+SOME = {"unconsumed", "retries"}  # the queries with most in them
 AT_ONCE = {60, 10, 110, 210, 260, 310}  # sent to the dead letters without a retry
 
 
@@ -195,7 +196,9 @@ def test_damage_shows_in_the_exit_code(spark: "SparkSession", golden: Unpacked) 
     assert result.err.startswith("damage: ")
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize(
+    "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in REPORTS]
+)
 def test_reports_are_data_frames_too(name: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     """By the data source, the same rows as by the command."""
     frame = report_frame(spark, name, str(golden("broker")), splitBytes=60_000)

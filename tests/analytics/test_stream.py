@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 ROOT = Path(__file__).parents[2]
-COUNT = 700
+COUNT = 500
 
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -41,7 +41,7 @@ class Broker:
                 [engine._java_tool("java"), *engine._JVM_OPTIONS, f"-Duser.home={self._home.name}",
                  "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={self._home.name}/logs",
                  "-cp", path, "judge.Broker"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=self._home.name, text=True, encoding="utf-8",
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=self._home.name, encoding="utf-8",
             )  # fmt: skip
 
     def ask(self, command: str, **request: Any) -> Any:
@@ -80,10 +80,9 @@ class Broker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._jvm.stdin is not None:
-            self._jvm.stdin.close()
         try:
-            self._jvm.wait(30)
+            self._jvm.communicate(timeout=30)  # its stdin ends, and so does it
         except subprocess.TimeoutExpired:
             self._jvm.kill()
+            self._jvm.communicate()
         self._home.cleanup()

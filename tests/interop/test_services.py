@@ -3,20 +3,22 @@
 Each test also compares what both have stored for the same sends.
 """
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from time import time
 from typing import Any
 
 import pytest
 
-from formats.config_files import TopicConfig, Topics
+from formats.config_files import DelayOffsets, TopicConfig, Topics
 from formats.message import Record
 from formats.properties import parse
 from rmqtool import Message, Store
 from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.delivery import Delivery
+from rmqtool.services.delivery import Delivery, deliver_due
 from rmqtool.services.queue_messages import DLQ_PREFIX, HALF, OP, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.run_loop import RunLoop
 from rmqtool.services.send_back import SendBack
@@ -26,6 +28,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import Found
 from rmqtool.store.layout import StoreLayout
 from tests.interop.broker import Broker, available
+from tests.interop.engine import Engine
 from tests.services.build import never
 
 pytestmark = pytest.mark.interop
@@ -134,7 +137,7 @@ def test_we_finish_what_a_broker_has_left(broker: Broker, tmp_path: Path) -> Non
         broker.ask("send", topic="Delayed", keys=f"delay-{n}", level=4 + n % 2)
         broker.ask("send", topic="Orders", keys=f"order-{n}")
         broker.ask("sendHalf", topic="Payments", keys=f"tx-{n}", group=PRODUCERS, answer="unknown", checked="unknown")
-    broker.wait_for(lambda rows: len(rows) >= 4)
+    broker.wait_for(lambda rows: len(rows) >= 4 and len(stored(path, SCHEDULE)) == 8)
     broker.stop()
     assert len(stored(path, SCHEDULE)) == 8
     clock = [now()]
@@ -295,3 +298,56 @@ def test_transactions_as_the_broker_does_them(broker: Broker, tmp_path: Path) ->
     state.persist()
     store.close()
     same(theirs, ours, {HALF, OP, "Payments", gone})
+
+
+def test_delivery_as_the_engine_of_4_9_8_does_it(engine_4: Engine, tmp_path: Path) -> None:
+    """The scheduler is part of the store's own jar: messages of every kind, some due, from an offset in the middle."""
+    clock = [now() - 20_000]
+    ours = tmp_path / "ours"
+    store = Store.create(ours, broker_conf=SETTINGS, clock=lambda: clock[0])
+    state = BrokerState(store, never)
+    assert store.append(message("RMQ_SYS_TRANS_HALF_TOPIC", "dropped", DELAY="1")).ok
+    rng = Random(4)
+    hosts = ("10.1.2.3:4", "[2001:db8::7]:65535", "192.168.1.9:10911")
+    for n in range(300):
+        properties = {
+            "UNIQ_KEY": f"{n:032X}",
+            "DELAY": str(rng.choice((1, 2, 3, 4, 18))),
+            "区域": "华东😀"[: n % 3 + 1],
+        }
+        properties |= rng.choice(({}, {"TAGS": "t", "KEYS": "a b"}, {"WAIT": "true"}, {"RETRY_TOPIC": "X"}))
+        sent = Message(
+            topic=rng.choice(("T", "%RETRY%g", "第三")), queue_id=n % 5, body=rng.randbytes(n % 90),
+            properties=properties,
+            flag=n - 100, sys_flag=rng.choice((0, 1, 8)), born_timestamp=clock[0] - n, born_host=rng.choice(hosts),
+            store_host=rng.choice(hosts), reconsume_times=n % 17,
+        )  # fmt: skip
+        assert store.append(sent).ok
+    state.set_delay_offset(2, 7)
+    state.persist()
+    store.close()
+    theirs = tmp_path / "theirs"
+    shutil.copytree(ours, theirs)
+    said = engine_4.open(theirs, SETTINGS, deliver=True, lingerMillis=4000)
+    assert said["loadOk"], said
+    clock[0] = now()
+    with Store(ours, write=True, broker_conf=SETTINGS, clock=lambda: clock[0]) as opened:
+        done = deliver_due(opened, clock[0], lambda _text: None)
+    assert done.delivered > 100
+    assert (done.discarded, done.stuck, done.skipped) == (1, [], 0)
+    sides = [
+        {
+            (record.topic, record.queue_id, parse(record.properties)["UNIQ_KEY"]): record._replace(
+                properties=b"", physical_offset=0, store_timestamp=0, queue_offset=0
+            )._asdict()
+            | {"properties": parse(record.properties)}
+            for record in records(side)
+        }
+        for side in (theirs, ours)
+    ]
+    assert len(sides[1]) == 301 + done.delivered
+    assert sides[0] == sides[1]
+    assert len(records(theirs)) == len(records(ours))
+    files = [(side / "config" / "delayOffset.json").read_bytes() for side in (theirs, ours)]
+    assert files[0] == files[1]
+    assert DelayOffsets.parse(files[1]).offsets.keys() == {1, 2, 3}

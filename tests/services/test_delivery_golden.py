@@ -10,7 +10,7 @@ from formats.ids import parse_offset_id
 from formats.message import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
-from rmqtool import Message, Store
+from rmqtool import Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.copies import copy_of
 from rmqtool.services.delivery import Delivery
@@ -64,7 +64,7 @@ class Replay:
             assert self.store.live.end > before or record.topic.decode() == OP, place(record)
 
     def one(self, record: Record, properties: dict[str, str]) -> None:
-        topic, queue_id, offset = place(record)
+        topic, queue_id, _offset = place(record)
         unique = properties.get(UNIQ_KEY, "")
         before = self.store.live.end
         moved = {name: value for name, value in properties.items() if name not in (REAL_TOPIC, REAL_QID)}
@@ -142,3 +142,30 @@ def test_the_golden_broker_again(case: str, golden: Unpacked, tmp_path: Path) ->
     assert ours.keys() == wanted.keys()
     for key, row in wanted.items():
         assert ours[key] == row, key
+
+
+def test_the_delayed_messages_of_the_golden_engine(golden_copy: Unpacked) -> None:
+    """All levels, odd properties and hosts: each comes to its own queue as it was stored, at its second."""
+    store, settings = golden_copy("delay"), conf_of("delay").values
+    waiting = [record for record in records(log_of(store, **settings)) if record.topic == SCHEDULE.encode()]
+    now = [waiting[-1].store_timestamp]
+    with Store(store, write=True, broker_conf=settings, clock=lambda: now[0]) as opened:
+        end = opened.live.end
+        state = BrokerState(opened, never)
+        delivery = Delivery(opened, state, never)
+        while (time := delivery.next_time(now[0])) is not None:
+            now[0] = time
+            assert delivery.deliver_due(time).delivered > 0
+        state.persist()
+    delivered = [record for record in records(log_of(store, **settings)) if record.physical_offset >= end]
+    assert len(delivered) == len(waiting) == 43
+    delays = {n + 1: delay for n, delay in enumerate(conf_of("delay").delay_levels)}
+    sources = {parse(record.properties)[UNIQ_KEY]: record for record in waiting}
+    for record in delivered:
+        properties = parse(record.properties)
+        source = sources.pop(properties[UNIQ_KEY])
+        assert (record.topic.decode(), record.queue_id) == (properties[REAL_TOPIC], int(properties[REAL_QID]))
+        assert record.store_timestamp >= source.store_timestamp + delays[int(properties[DELAY])]
+        changed = ("topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "total_size")
+        assert record == source._replace(**{name: getattr(record, name) for name in changed})
+    assert not sources

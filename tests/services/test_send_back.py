@@ -22,6 +22,7 @@ from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import TIME, never
 from tests.services.live import Lab
+from tests.store.crashes import Killed, Seam
 from tests.store.helpers import conf_of, tree
 
 GROUP = "G"
@@ -246,3 +247,31 @@ def test_the_command(golden_copy: Unpacked) -> None:
     assert rmqtool(*words, "--to", "x", "--yes").code == 2
     assert rmqtool("run", store, "--once", "--broker-conf", conf).code == 0  # what waits there is long due
     assert rmqtool("check", store, "--broker-conf", conf).code == 0
+
+
+def test_killed_at_every_step_none_is_given_back_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seam = Seam(monkeypatch)
+    stop, done = 0, False
+    while not done:
+        stop += 1
+        seam.begin()
+        lab = Lab(tmp_path / str(stop))
+        for n in range(5):
+            lab.send(str(n), topic=DEAD, RETRY_TOPIC="T")
+        lab.store.close()
+        seam.begin(stop)
+        try:
+            with Store(lab.path, write=True, broker_conf=lab.settings, mend=True) as store:
+                list(requeue(store, GROUP, None, "retry", never))
+            done = True
+        except Killed:
+            pass
+        seam.begin()
+        with Store(lab.path, write=True, broker_conf=lab.settings, mend=True) as store:
+            rows = list(requeue(store, GROUP, None, "retry", never))
+            given = store.get(RETRY, 0, 0).messages
+        assert {row.state for row in rows} <= {"before", "done"}, stop
+        assert [found.record.body for found in given] == [b"0", b"1", b"2", b"3", b"4"], stop
+        topics = Topics.parse((lab.path / "config" / "topics.json").read_bytes())
+        assert list(topics.topics) == [RETRY], stop
+    assert stop > 10
