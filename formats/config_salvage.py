@@ -106,8 +106,13 @@ def _whole(table: Table, raw: dict[Key, Value], open_path: list[Key]) -> dict[Ke
 def _plain(value: Value) -> bool:
     """Whether all names and texts could be a broker's: within quotes the dialect lets any noise pass."""
     pending: list[Value] = [value]
+    seen: set[int] = set()  # references let an object occur many times, in a damaged file within itself
     while pending:
         item = pending.pop()
+        if isinstance(item, dict | list):
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
         if isinstance(item, str):
             if _NOISE.search(item):
                 return False
@@ -129,7 +134,7 @@ def _carved(model: type[ConfigFile], data: bytes) -> list[tuple[str, Key, Value]
         budget -= (end or at + _WINDOW) - at
         try:
             key = loads_prefix(b'"' + match[1] + b'"')[0]
-            item, length = loads_prefix(data[at:end])
+            item, length = loads_prefix(data[at:end], cycles=False)
         except BadText:
             continue
         for name, table in tables.items():

@@ -154,8 +154,8 @@ def message_fields(row: Mapping[str, Any], *, keep_times: bool = False) -> dict[
     """The other way round: what ``rmqtool.store.outgoing.Message`` takes, from a row of machine output.
 
     Where a message lay, and what is worked out anew when it is stored (sizes, CRC, offsets, ids), is not looked at. A
-    body that was shown inflated is stored so. Of fields that are absent the defaults count; a topic there must be. A row
-    that says where its message lay was stored once, and is not delayed again.
+    body that was shown inflated is stored so. Of fields that are absent the defaults count; a topic there must be. A
+    row that says where its message lay was stored once, and is not delayed again.
 
     Args:
         keep_times: keep the store timestamp, else the message is stored now.

@@ -8,7 +8,7 @@ from rmqtool.cli.app import command
 from rmqtool.cli.options import BrokerConfOption, Output, OutputOption, StoreDir
 
 
-@command("append", "rmqtool commitlog dump store -o ndjson | rmqtool append newstore --keep-times")
+@command("append", "rmqtool append newstore messages.ndjson --keep-times")
 def append(
     store: StoreDir,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, a message a line; - is stdin.")] = "-",

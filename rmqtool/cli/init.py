@@ -5,12 +5,13 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.app import command
-from rmqtool.cli.options import BrokerConfOption
+from rmqtool.cli.options import BrokerConfOption, Output, OutputOption
 
 
 @command("init", "rmqtool init newstore")
 def init(
     store: Annotated[str, typer.Argument(metavar="STORE", help="Directory to make; must not exist, or be empty.")],
+    output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Make an empty store, to append to or to start a broker on.
@@ -18,10 +19,15 @@ def init(
     Its first commit-log file tells how long all will be. Sizes of queue and index files are told by the first of them:
     until messages are there, give the same --broker-conf to append.
     """
-    from rmqtool.cli.output import note
+    from rmqtool.cli.output import Column, note, write_all, write_object, writer
     from rmqtool.store.broker_conf import load
     from rmqtool.store.live import create
 
     layout = create(store, load(broker_conf) if broker_conf else None)
-    note(f"{layout.root}: empty store, commit-log files of {layout.commit_log_size(layout.commit_log())} bytes")
+    row = {"store": layout.root, "commitLogFileSize": layout.commit_log_size(layout.commit_log())}
+    if output in (Output.json, Output.ndjson):
+        write_object(output.value, row)
+    else:
+        write_all(writer(output.value, tuple(row), [Column(name) for name in row]), [row])
+    note("an empty store")
     return 0

@@ -118,6 +118,8 @@ def list_dir(path: str) -> list[Entry]:
         return []
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    except ValueError as err:
+        raise UnreadableStore(f"{path!r}: {err}") from err  # a path with a zero byte in it
 
 
 def offset_name(name: str) -> int | None:

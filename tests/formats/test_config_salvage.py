@@ -80,3 +80,10 @@ def test_newer_entries_come_over_older_ones() -> None:
     merged = merge(MessageRequestModes, one, other)
     # a bean is one piece: members of two generations are not mixed
     assert merged["messageRequestModeMap"] == {"T": {"g": {"mode": "PULL"}, "h": {"mode": "PULL"}}}
+
+
+def test_an_object_within_itself_ends() -> None:
+    """A damaged file may refer to what the reference stands in, in what is carved out of it too."""
+    inner = b'"G":{"groupName":"G","more":{"$ref":"$"}}'
+    for data in (b'{"subscriptionGroupTable":{' + inner, b'}{"noise' + inner, inner * 3):
+        assert salvage(KINDS["subscriptionGroup.json"], data) is not None

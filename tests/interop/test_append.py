@@ -108,9 +108,7 @@ def messages_of(put: Put, times: Sequence[tuple[int, int | None]]) -> list[Messa
 def encoded(messages: list[Message], release: str) -> bytes:
     """A batch as clients send it."""
     ended = release != "4.9"
-    return build_batch(
-        [BatchItem(m.flag, m.body, build(m.property_map(), trailing_separator=ended)) for m in messages]
-    )
+    return build_batch([BatchItem(m.flag, m.body, build(m.property_map(), trailing_separator=ended)) for m in messages])
 
 
 def append_all(store: Store, made: list[Put], times: list[tuple[int, int]], release: str) -> None:

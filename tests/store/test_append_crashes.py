@@ -1,4 +1,4 @@
-"""Append killed at every step, by a cut of the power, and by kill -9: what was acknowledged is there, the rest a prefix."""
+"""Append killed at every step, by a cut of the power, by kill -9: what was acknowledged is there, the rest a prefix."""
 
 import json
 import subprocess
