@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.source_filter import Condition, Wanted
     from rmqtool.analytics.source_plan import Request
+    from rmqtool.analytics.source_write import StoreWriter
     from rmqtool.analytics.stream import Tail
 
 NAME = "rocketmq"
@@ -67,6 +68,11 @@ class RocketMQSource(DataSource):
         pushing = _PUSHING in sys.modules or getattr(sys.modules["__main__"].__spec__, "name", None) == _PUSHING
         kind = FilteringReader if pushing else Reader
         return kind(self._request(), schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "StoreWriter":
+        from rmqtool.analytics.source_write import StoreWriter
+
+        return StoreWriter(self.options.get("path"), self.options.get("brokerConf"), overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "Tail":
         from rmqtool.analytics.stream import Tail, TailOptions

@@ -1,18 +1,14 @@
 """import: files of any kind into a fresh store."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from rmqtool.cli.run_append import Tally, numbered_lines
-from rmqtool.errors import BadValue, Refused
-from rmqtool.services.engine import Store
-from rmqtool.services.importer import Importer
+from rmqtool.errors import BadValue
+from rmqtool.services.importer import new_store
 
 _ROWS = 4096
-_PART = ".importing"  # until the store is whole
 _NDJSON = (".ndjson", ".jsonl", ".json")
 
 
@@ -37,22 +33,9 @@ def run(path: str, sources: list[str], broker_conf: str | None, *, engine: str, 
     """
     if engine not in ("4.9", "5.3"):
         raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
-    target = os.path.abspath(path)
-    if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise Refused(f"{target}: exists already")
-    part = target + _PART
-    shutil.rmtree(part, ignore_errors=True)  # of a run that was killed
     tally = Tally(output, "row")
-    try:
-        with Store.create(part, broker_conf=broker_conf, engine=engine) as store:
-            importer = Importer(store, keep_times=keep_times)
-            for source in sources:
-                for numbers, rows in _batches(source):
-                    tally.take(numbers, importer.take(rows))
-        if os.path.isdir(target):
-            os.rmdir(target)
-        os.rename(part, target)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+    with new_store(path, broker_conf, engine=engine, keep_times=keep_times) as importer:
+        for source in sources:
+            for numbers, rows in _batches(source):
+                tally.take(numbers, importer.take(rows))
     return tally.close()

@@ -1,14 +1,19 @@
 """Messages given as rows of machine output, into a store: what ``append`` and ``import`` have in common."""
 
+import os
+import shutil
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rmqtool.contract import message_fields
+from rmqtool.errors import Refused
 from rmqtool.services.engine import Store
 from rmqtool.store.outgoing import Message, PutResult
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+_PART = ".importing"  # until the store is whole
 _HALVES = 1 << 20  # of which the new place is remembered; a commit follows its half message soon
 
 Row = Mapping[str, Any]
@@ -74,3 +79,37 @@ class Importer:
             self._halves[old] = new
             if len(self._halves) > _HALVES:
                 self._halves.popitem(last=False)
+
+
+def refuse_existing(path: str) -> None:
+    """Where a new store is to be, nothing may be.
+
+    Raises:
+        Refused: something is.
+    """
+    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise Refused(f"{path}: exists already")
+
+
+@contextmanager
+def new_store(
+    path: str, broker_conf: str | None, *, engine: str = "4.9", keep_times: bool = True
+) -> Iterator[Importer]:
+    """An importer into a store that appears at ``path`` when all went well.
+
+    Raises:
+        Refused: something is there already.
+    """
+    path = os.path.abspath(path)
+    refuse_existing(path)
+    part = path + _PART
+    shutil.rmtree(part, ignore_errors=True)  # of a run that was killed
+    try:
+        with Store.create(part, broker_conf=broker_conf, engine=engine) as store:
+            yield Importer(store, keep_times=keep_times)
+        if os.path.isdir(path):
+            os.rmdir(path)
+        os.rename(part, path)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
