@@ -4,7 +4,6 @@ No Python runs inside Spark: for a query on one machine the start of its workers
 would cost more than all else.
 """
 
-import logging
 import os
 import re
 import shutil
@@ -102,8 +101,10 @@ def told() -> Iterator[None]:
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
-    log = logging.getLogger("SQLQueryContextLogger")  # PySpark's own: it writes the whole stack to stderr
+    # PySpark's own, which writes the whole stack to stderr; made by its class, for its calls take what no other takes
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
     before, log.disabled = log.disabled, True
     try:
         yield

@@ -122,7 +122,7 @@ class Fuzzer:
             if failed is None and shop.stamps() != before:
                 changed = sorted(dict(set(before.items()) ^ set(shop.stamps().items())))
                 failed = f"the store was written to: {', '.join(changed[:5])}"
-            if failed is None and (peak := peak_rss()) > self._memory + MOST_MEMORY:
+            if failed is None and self._memory and (peak := peak_rss()) > self._memory + MOST_MEMORY:
                 failed = f"memory: {(peak - self._memory) >> 20} MiB more than before"
                 self._memory = peak
             if failed is not None:
