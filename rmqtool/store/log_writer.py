@@ -12,6 +12,7 @@ from rmqtool.store.new_files import open_at_length
 from rmqtool.store.segments import name_of
 
 _BUFFER = 4 << 20  # bytes gathered before they are written
+_DIRECT = 64 << 10  # so much at once is not gathered
 
 
 class LogWriter:
@@ -64,6 +65,11 @@ class LogWriter:
 
     def append(self, record: bytes | memoryview) -> None:
         """Write a packed record, or several, at the position that :meth:`reserve` gave for their size."""
+        if len(record) >= _DIRECT:
+            self.hand_over()
+            self.position += len(record)
+            self._write(memoryview(record))
+            return
         self._gathered += record
         self.position += len(record)
         if len(self._gathered) >= _BUFFER:
@@ -88,14 +94,17 @@ class LogWriter:
     def hand_over(self) -> None:
         """Give to the system what was gathered: from here on it survives the death of this process."""
         if self._gathered:
-            fd = self._file()
-            data, at = memoryview(self._gathered), self._written % self.file_size
-            while data:
-                done = os.pwrite(fd, data, at)
-                data, at = data[done:], at + done
-            data.release()
-            self._written = self.position
+            with memoryview(self._gathered) as data:
+                self._write(data)
             self._gathered = bytearray()
+
+    def _write(self, data: memoryview) -> None:
+        """Write what lies between what the system has and the position."""
+        fd, at = self._file(), self._written % self.file_size
+        while data:
+            done = os.pwrite(fd, data, at)
+            data, at = data[done:], at + done
+        self._written = self.position
 
     def make_file(self) -> None:
         """Make the file of the next byte, though nothing is written to it yet."""

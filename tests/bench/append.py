@@ -1,7 +1,8 @@
 """Bulk append beside the real engine: batches as clients send them, and messages as objects of this process.
 
 Run as ``python -m tests.bench.append``. Both sides take the same batches of the same messages with default file sizes,
-dispatch included; what a client does to encode a batch is counted for neither. The engine needs Maven and a JDK.
+all encoded before the clock starts, and have dispatched the last of them when it stops. The engine needs Maven and a
+JDK.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from formats.bodies import BatchItem, build_batch
 from formats.properties import build
@@ -46,6 +47,25 @@ def _place(number: int) -> tuple[str, int]:
     return f"bench-{number % TOPICS}", number // TOPICS % QUEUES
 
 
+def _input(way: str, bodies: list[bytes], count: int, batch: int) -> list[Any]:
+    """Batches in either form."""
+    made: list[Any] = []
+    for first in range(0, count, batch):
+        numbers = range(first, min(first + batch, count))
+        topic, queue_id = _place(first // batch)
+        if way == "batches":
+            items = [BatchItem(0, bodies[n % _BODIES], build(_properties(n))) for n in numbers]
+            made.append(Message(topic=topic, queue_id=queue_id, body=build_batch(items)))
+        else:
+            made.append(
+                [
+                    Message(topic=topic, queue_id=queue_id, body=bodies[n % _BODIES], properties=_properties(n))
+                    for n in numbers
+                ]
+            )
+    return made
+
+
 def measure(store: str, count: int, body: int, batch: int) -> Figures:
     """Append ``count`` messages in either way, each to a store of its own."""
     bodies = _bodies(body)
@@ -57,26 +77,16 @@ def measure(store: str, count: int, body: int, batch: int) -> Figures:
             made.append_many([Message(topic="warm", body=b"up")] * 2000)
             made.live.append_encoded(Message(topic="warm", body=build_batch([BatchItem(0, b"up", b"")] * 10)))
             made.dispatch()
-            spent = 0.0
-            for first in range(0, count, batch):
-                numbers = range(first, min(first + batch, count))
-                topic, queue_id = _place(first // batch)
-                if way == "batches":
-                    items = [BatchItem(0, bodies[n % _BODIES], build(_properties(n))) for n in numbers]
-                    one = Message(topic=topic, queue_id=queue_id, body=build_batch(items))
-                    start = time.perf_counter()
-                    made.live.append_encoded(one)
-                else:
-                    messages = [
-                        Message(topic=topic, queue_id=queue_id, body=bodies[n % _BODIES], properties=_properties(n))
-                        for n in numbers
-                    ]
-                    start = time.perf_counter()
-                    made.append_many(messages)
-                spent += time.perf_counter() - start
+            given = _input(way, bodies, count, batch)
             start = time.perf_counter()
+            if way == "batches":
+                for one in given:
+                    made.live.append_encoded(one)
+            else:
+                for messages in given:
+                    made.append_many(messages)
             made.dispatch()
-            spent += time.perf_counter() - start
+            spent = time.perf_counter() - start
             assert sum(queue.maxOffset for queue in made.queues()) == count + 2010
             rates.append(count / spent)
             start = time.perf_counter()
