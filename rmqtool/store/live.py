@@ -228,7 +228,7 @@ class LiveStore:
                 self.dispatch()
                 if time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
                     self.flush()
-        except OSError:
+        except (OSError, UnreadableStore):
             self._broken = True  # the abort marker stays: the next start looks at all of it
             raise
         return results
@@ -302,7 +302,7 @@ class LiveStore:
                         index_msg_timestamp=max(full, self._checkpoint.index_msg_timestamp),
                     )
                 )
-        except OSError:
+        except (OSError, UnreadableStore):
             self._broken = True
             raise
         self._flushed_at = time.monotonic()

@@ -223,6 +223,35 @@ def test_a_full_disk_is_an_error_and_leaves_a_store_that_recovers(
         assert store.append(Message(topic="t", body=b"again")).queue_offset == 1
 
 
+@pytest.mark.parametrize("size", [300, 9_000])
+def test_no_room_for_the_next_file(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to go there is gone, and nothing may follow it as if it were not."""
+    path = tmp_path / "s"
+    real = os.ftruncate
+    sizes = SIZES | {"mappedFileSizeCommitLog": "1048576"}
+    with Store.create(path, broker_conf=sizes) as store:
+        before = [store.append(Message(topic="t", body=bytes(size))) for _ in range(100)]
+
+        def full(*_args: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "ftruncate", full)
+
+        def until_full() -> None:
+            while True:
+                before.extend(store.append_many([Message(topic="t", body=bytes(size))] * 300))
+
+        with pytest.raises(UnreadableStore, match="No space"):
+            until_full()
+        monkeypatch.setattr(os, "ftruncate", real)
+        with pytest.raises(Refused):
+            store.append(Message(topic="t", body=b"after"))
+    assert (path / "abort").exists()
+    with Store(path, write=True, broker_conf=sizes, mend=True) as store:
+        assert store.append(Message(topic="t", body=b"again")).queue_offset >= len(before)
+    assert [f.code for f in check_store(StoreLayout(str(path), BrokerConf(sizes)))] == []
+
+
 def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     with new(path) as store:
