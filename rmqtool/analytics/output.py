@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,7 @@ _STAGING = "_rmqtool-new"
 _JOURNAL = "_rmqtool-commit.json"
 
 
-class Output:
+class Output(ABC):
     """What both kinds of output have in common.
 
     Attributes:
@@ -70,13 +71,13 @@ class Output:
         for name in self.staging.files():
             self.staging.delete(name)
 
+    @abstractmethod
     def publish(self, manifest: dict[str, Any]) -> None:
         """Make what was written, and what is said of it, the output or a part of it.
 
         Raises:
             Refused: it cannot.
         """
-        raise NotImplementedError
 
     def keep_only(self, paths: Iterable[str]) -> None:
         """Remove files that no finished task has reported: leftovers of one that failed and was repeated."""

@@ -4,6 +4,7 @@ Both are read as their owner reads them, and built as it would write them, with 
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -28,7 +29,7 @@ V = TypeVar("V")
 _GROUPS_TABLE, _QUEUES_TABLE = 1024, 64  # slots of the broker's own maps (ConcurrentHashMap of 512, and of 32)
 
 
-class OffsetFile:
+class OffsetFile(ABC):
     """One file of offsets.
 
     Attributes:
@@ -42,9 +43,9 @@ class OffsetFile:
         self.path, self.entries, self.previous = path, entries, previous
         self.offsets: dict[Key, int] = {(e.topic, e.group, e.queue_id): e.offset for e in entries}
 
+    @abstractmethod
     def build(self, changes: Mapping[Key, int]) -> bytes:
         """The file with some offsets set."""
-        raise NotImplementedError
 
 
 class BrokerFile(OffsetFile):
