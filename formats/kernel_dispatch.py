@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from formats import properties
-from formats.jit import address_of, byte_at, i32_at, inlined, kernel, part, word_at
+from formats.jit import address_of, byte_at, expect_read, i32_at, inlined, kernel, part, word_at
 from formats.kernel import (
     PHYSICAL_OFFSET,
     PROPERTIES_AT,
@@ -36,6 +36,7 @@ _PHYSICAL, _SIZE, _QUEUE, _ORDINAL, _STORED, _TAGS_CODE, _QUEUED, _TOPIC = range
 _TOPIC_FIELDS = 5
 _T_AT, _T_LENGTH, _T_MIX, _T_HASH, _T_GOOD = range(_TOPIC_FIELDS)  # _T_HASH: Java's, of the topic and a '#'
 _KEYS_PER_ROW = 4
+_SOON = 6  # records by which the texts of large ones, each in pages of its own, are fetched before their turn
 _MIX = 0x2545F4914F6CDD1D
 _HIGHS = 0x8080808080808080
 _P2, _P3, _P4, _P5, _P6, _P7, _P8 = (31**n & 0xFFFFFFFF for n in range(2, 9))
@@ -175,6 +176,11 @@ def _dispatch(
         # a key has at least one byte, so no record has more keys than bytes of properties
         if row >= table.shape[1] or keys.shape[1] - key < rows[PROPERTIES_LENGTH, i]:
             return i, FULL
+        if i + _SOON < count:
+            soon = base + rows[TOPIC_AT, i + _SOON]
+            expect_read(soon)
+            expect_read(soon + 64)
+            expect_read(soon + 128)
         topic_at, topic_length = rows[TOPIC_AT, i], rows[TOPIC_LENGTH, i]
         topic = _topic_number(base, topic_at, topic_length, topics, slots, state)
         transaction = rows[SYS_FLAG, i] & TRANSACTION_MASK

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from formats.derived import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
-from formats.index import Header, file_size
+from formats.derived import INDEX_ENTRY, INDEX_SLOT
+from formats.index import Header
 from formats.jit import address_of, expect_write, i32_at, kernel, store_i32, store_i64
 from formats.kernel import Column
 
-_HEADER_SIZE, _SLOT_SIZE, _ENTRY_SIZE = INDEX_HEADER.size, INDEX_SLOT.size, INDEX_ENTRY.size
+_SLOT_SIZE, _ENTRY_SIZE = INDEX_SLOT.size, INDEX_ENTRY.size
 _BEGIN_TIME, _END_TIME, _BEGIN_OFFSET, _END_OFFSET, _SLOT_COUNT, _COUNT = range(len(Header._fields))
 _AT_OFFSET = INDEX_ENTRY.offsets["physical_offset"]
 _AT_SECONDS = INDEX_ENTRY.offsets["seconds"]
@@ -20,11 +20,19 @@ _AHEAD = 16  # slots lie all over the file: they are fetched before their turn
 
 @kernel
 def _put(
-    base: Any, slots: Any, entries: Any, header: Any, rows: Any, hashes: Any, offsets: Any, times: Any, first: Any
+    first_slot: Any,
+    slots: Any,
+    entry_0: Any,
+    entries: Any,
+    header: Any,
+    rows: Any,
+    hashes: Any,
+    offsets: Any,
+    times: Any,
+    first: Any,
 ) -> Any:
     skip = False
     added = 0
-    first_slot = base + _HEADER_SIZE
     for i in range(first, len(rows)):
         row = rows[i]
         full = header[_COUNT] >= entries
@@ -46,7 +54,7 @@ def _put(
         seconds = 0
         if header[_BEGIN_TIME] > 0 and times[row] > header[_BEGIN_TIME]:
             seconds = min((times[row] - header[_BEGIN_TIME]) // 1000, _INT_MAX)
-        entry_at = base + _HEADER_SIZE + _SLOT_SIZE * slots + _ENTRY_SIZE * number
+        entry_at = entry_0 + _ENTRY_SIZE * number
         store_i32(entry_at, hashes[i])
         store_i64(entry_at + _AT_OFFSET, offsets[row])
         store_i32(entry_at + _AT_SECONDS, seconds)
@@ -63,9 +71,8 @@ def _put(
 
 
 def put_keys(
-    file: Any,
-    slots: int,
-    entries: int,
+    slots: Any,
+    entries: Any,
     header: Header,
     rows: Column,
     hashes: Column,
@@ -76,22 +83,27 @@ def put_keys(
     """Put keys from number ``first`` on; returns (next key, entries added, header afterwards).
 
     A record that begins before the end of what the file holds has its keys in it already: they are passed over. It
-    stops before a key that does not fit; then a new file goes on, with a header that says where this one ends.
+    stops before a key that does not fit; then the same file goes on with more room, or a new one with a header that
+    says where this one ends.
 
     Args:
-        file: the whole file, writable. The header in it is not touched.
+        slots: the file's hash slots, writable.
+        entries: room for entries from the one with the header's count on, writable.
         header: with the number that the next entry will have, at least 1.
         rows: of each key, its record: position in ``offsets`` and ``times``; ascending. All arrays are of int64.
         hashes: of each key, its hash; none is negative.
 
     Raises:
-        ValueError: the file is too short for these slots and entries, or the header is no file's.
+        ValueError: there is no slot, or the header is no file's.
     """
-    address, keep = address_of(file, writable=True)
-    if memoryview(file).nbytes < file_size(slots, entries) or slots < 1 or header.index_count < 1:
-        raise ValueError(f"no index file of {slots} slots and {entries} entries")
+    address, keep = address_of(slots, writable=True)
+    entries_address, keep_entries = address_of(entries, writable=True)
+    slot_count, room = memoryview(slots).nbytes // _SLOT_SIZE, memoryview(entries).nbytes // _ENTRY_SIZE
+    if slot_count < 1 or header.index_count < 1:
+        raise ValueError(f"no index file: {slot_count} slots, next entry {header.index_count}")
     state = np.array(header, np.int64)
+    entry_0, stop = entries_address - _ENTRY_SIZE * header.index_count, header.index_count + room
     rows, hashes, offsets, times = map(np.ascontiguousarray, (rows, hashes, offsets, times))
-    following, added = _put(address, slots, entries, state, rows, hashes, offsets, times, first)
-    del keep
+    following, added = _put(address, slot_count, entry_0, stop, state, rows, hashes, offsets, times, first)
+    del keep, keep_entries
     return int(following), int(added), Header._make(state.tolist())

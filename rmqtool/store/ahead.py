@@ -20,6 +20,7 @@ def ahead(items: Generator[T, None, R], depth: int = 2) -> Generator[T, None, R]
     unwanted = Event()
     thread = Thread(target=_make, args=(items, ready, unwanted), daemon=True)
     thread.start()
+    kind = _ITEM
     try:
         while True:
             kind, value = ready.get()
@@ -32,6 +33,8 @@ def ahead(items: Generator[T, None, R], depth: int = 2) -> Generator[T, None, R]
                 raise value
     finally:
         unwanted.set()
+        if kind != _ITEM:
+            thread.join()  # it has said its last
         while thread.is_alive():
             try:
                 ready.get(timeout=_PATIENCE)

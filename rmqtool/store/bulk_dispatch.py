@@ -1,6 +1,7 @@
 """Dispatch of large logs: :mod:`rmqtool.store.dispatch` by compiled kernels."""
 
 from collections.abc import Generator
+from contextlib import closing
 
 from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns
 from formats.message import End, Record, read
@@ -8,6 +9,8 @@ from rmqtool.store.ahead import ahead
 from rmqtool.store.dispatch import Batch, BatchBuilder, LightQueuePut
 from rmqtool.store.scan import Scanned, scan
 
+_STEP = 1 << 13  # records that go from one thread to the next at once
+_AHEAD = 4
 BATCH_RECORDS = 1 << 16  # more than the plain way has: a queue's share of a batch is written at once
 
 
@@ -29,7 +32,7 @@ class BulkBuilder:
 
     def add(self, scanned: Scanned) -> Generator[Batch, None, None]:
         """Take records; yields batches that become full."""
-        rows, table = scanned.rows, scanned.walker.table
+        rows, table = scanned
         row = 0
         while True:
             row, why = self._columns.add(self._view, table, row, rows.records)
@@ -65,21 +68,22 @@ def batches(
 ) -> Generator[Batch, None, End]:
     """All batches of the records from ``at`` to the first place that is none; returns that place.
 
-    Records are checked in a thread, while earlier batches go into queues and index.
+    One thread checks records, one reads their properties, and meanwhile earlier batches go into queues and index.
     """
     return ahead(_batches(view, at, limit, plain, crc=crc))
 
 
 def _batches(view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool) -> Generator[Batch, None, End]:
     builder = BulkBuilder(view, plain)
-    scanned = scan(view, at, limit, crc=crc)
-    while True:
-        try:
-            part = next(scanned)
-        except StopIteration as stop:
-            end: End = stop.value
-            break
-        yield from builder.add(part)
+    # valid are those that wait, the one that is made and the one that is used
+    with closing(ahead(scan(view, at, limit, crc=crc, rows=_STEP, kept=_AHEAD + 2), _AHEAD)) as scanned:
+        while True:
+            try:
+                part = next(scanned)
+            except StopIteration as stop:
+                end: End = stop.value
+                break
+            yield from builder.add(part)
     if len(builder):
         yield builder.take()
     return end

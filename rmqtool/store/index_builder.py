@@ -2,20 +2,28 @@
 
 import mmap
 import os
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from formats.derived import INDEX_ENTRY, INDEX_HEADER
 from formats.index import Header
 from rmqtool.store.dispatch import Batch
-from rmqtool.store.segments import map_file
+from rmqtool.store.segments import map_file, write_all
 from rmqtool.store.sparse import copy_written
 
 INT_MAX = 2**31 - 1
 BULK_KEYS = 1 << 16  # compiled code takes half a second to load, which plain code needs for some such batches
+_LOADED_BULK_KEYS = 1 << 11  # once most of it is there
 _HEADER_SIZE = INDEX_HEADER.size
+_MOST_IN_MEMORY = 64 << 20  # bytes of slots; files of default size have 20 MB
+
+
+def _bulk_keys() -> int:
+    return _LOADED_BULK_KEYS if "formats.jit" in sys.modules else BULK_KEYS
 
 
 class IndexFile:
@@ -28,6 +36,7 @@ class IndexFile:
         self.hash_slot_count, self.index_count = 0, 1
         self.staged: str | None = None
         self.map: mmap.mmap | None = None
+        self._table: np.ndarray[Any, np.dtype[np.uint8]] | None = None
         if path is not None:
             header = bytes(memoryview(map_file(path))[:_HEADER_SIZE]).ljust(_HEADER_SIZE, b"\0")
             (
@@ -106,23 +115,44 @@ class IndexFile:
             self.hash_slot_count,
             self.index_count,
         )
-        rows, hashes, offsets, times = batch.key_row, batch.key_hash, batch.physical_offset, batch.store_timestamp
-        following, added, header = put_keys(
-            self.map, self.slots, self.entries, header, rows, hashes, offsets, times, first
-        )
+        room = min(len(batch.key_row) - first, self.entries - self.index_count)
+        entries = np.empty(INDEX_ENTRY.size * room, np.uint8)
+        at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
+        columns = batch.key_row, batch.key_hash, batch.physical_offset, batch.store_timestamp
+        following, added, header = put_keys(self._slots(), entries, header, *columns, first)
         self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
         self.begin_physical_offset, self.end_physical_offset = header[2:4]
         self.hash_slot_count, self.index_count = header.hash_slot_count, header.index_count
-        # pages of entries are not looked at again: they stay the kernel's to write, and leave this process's memory
-        at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * (self.index_count - added)
-        start = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
-        stop = at + INDEX_ENTRY.size * added
-        if start < stop:
-            self.map.madvise(mmap.MADV_DONTNEED, start, stop - start)
+        # slots and entries that are new in a mapping cost a page fault each; so they are written
+        self._write(entries[: INDEX_ENTRY.size * added].data, at)
         return following, added
 
+    def _write(self, data: memoryview, at: int) -> None:
+        assert self.staged is not None
+        fd = os.open(self.staged, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            write_all(fd, data, at)
+        finally:
+            os.close(fd)
+
+    def _slots(self) -> Any:
+        """The slots, in memory until the header is written; in the file when they are many."""
+        assert self.map is not None
+        stop = _HEADER_SIZE + 4 * self.slots
+        if 4 * self.slots > _MOST_IN_MEMORY:
+            return memoryview(self.map)[_HEADER_SIZE:stop]
+        if self._table is None:
+            if self.path is None and self.index_count <= 1:
+                self._table = np.zeros(4 * self.slots, np.uint8)
+            else:
+                self._table = np.frombuffer(self.map, np.uint8, 4 * self.slots, _HEADER_SIZE).copy()
+        return self._table
+
     def write_header(self) -> None:
-        """Store the header of a staged file."""
+        """Store the header of a staged file, and the slots that were held in memory."""
+        if self._table is not None:
+            self._write(self._table.data, _HEADER_SIZE)
+            self._table = None
         if self.map is not None:
             INDEX_HEADER.struct.pack_into(
                 self.map,
@@ -187,7 +217,7 @@ class IndexBuilder:
         if not len(batch):
             return
         file = self._writable()  # made for any record, with keys or without
-        if (self._bulk or len(batch.key_row) >= BULK_KEYS) and self.entries > 1:
+        if (self._bulk or len(batch.key_row) >= _bulk_keys()) and self.entries > 1:
             self._put_bulk(batch)
             return
         physical, timestamps = batch.physical_offset.tolist(), batch.store_timestamp.tolist()

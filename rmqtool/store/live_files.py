@@ -12,6 +12,7 @@ import numpy as np
 
 from formats.consume_queue import as_array, ext_address
 from formats.consume_queue_ext import END_MARK, build_unit, fits, read
+from formats.derived import INDEX_HEADER, INDEX_SLOT
 from formats.endings import End
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.dispatch import Batch
@@ -19,7 +20,7 @@ from rmqtool.store.index_builder import IndexBuilder, IndexFile
 from rmqtool.store.layout import UNIT
 from rmqtool.store.new_files import open_at_length
 from rmqtool.store.queue_builder import Column, QueueBuilder, QueueFile, Stage, Units
-from rmqtool.store.segments import Segment, Segments, map_file, name_of
+from rmqtool.store.segments import Segment, Segments, map_file, name_of, write_all
 from rmqtool.store.transaction import sync
 
 DEFAULT_EXT = 48 << 20
@@ -36,10 +37,7 @@ def write_at(path: str, length: int, at: int, data: bytes | memoryview) -> None:
     """
     fd = open_at_length(path, length, os.path.normpath(os.path.join(path, *[os.pardir] * 4)))
     try:
-        left = memoryview(data)
-        while left:
-            done = os.pwrite(fd, left, at)
-            left, at = left[done:], at + done
+        write_all(fd, data, at)
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     finally:
@@ -151,6 +149,10 @@ class LiveIndexFile(IndexFile):
             self.staged = self.path
         self._announce()
         return self.map
+
+    def _slots(self) -> memoryview:
+        assert self.map is not None  # readers see what is put
+        return memoryview(self.map)[INDEX_HEADER.size : INDEX_HEADER.size + INDEX_SLOT.size * self.slots]
 
     def _announce(self) -> None:
         """Let the header end with what is to come: killed in the middle of it, the next start drops this file."""

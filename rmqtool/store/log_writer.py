@@ -9,7 +9,7 @@ import os
 from formats.errors import BadLength
 from formats.message_build import BLANK_SIZE, build_blank, fits
 from rmqtool.store.new_files import open_at_length
-from rmqtool.store.segments import name_of
+from rmqtool.store.segments import name_of, write_all
 
 _BUFFER = 4 << 20  # bytes gathered before they are written
 _DIRECT = 64 << 10  # so much at once is not gathered
@@ -100,10 +100,7 @@ class LogWriter:
 
     def _write(self, data: memoryview) -> None:
         """Write what lies between what the system has and the position."""
-        fd, at = self._file(), self._written % self.file_size
-        while data:
-            done = os.pwrite(fd, data, at)
-            data, at = data[done:], at + done
+        write_all(self._file(), data, self._written % self.file_size)
         self._written = self.position
 
     def make_file(self) -> None:

@@ -4,7 +4,6 @@ Follows store.ConsumeQueue and store.MappedFileQueue of 4.9.8 move by move (stor
 difference on disk: what is cut is zero afterwards, so that no later start can take it for entries again.
 """
 
-import mmap
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ from formats.consume_queue import FILLER_SIZE, as_array, valid_prefix
 from formats.derived import CQ_ENTRY
 from rmqtool.store.consume_queue import NO_OFFSET, SCANNED_FILES
 from rmqtool.store.layout import UNIT
-from rmqtool.store.segments import Segment, Segments, map_file, name_of
+from rmqtool.store.segments import Segment, Segments, map_file, name_of, write_all
 from rmqtool.store.sparse import has_bytes
 
 MAX_OFFSET = 2**63 - 2**32
@@ -33,12 +32,9 @@ class QueueFile:
         self._used = 0  # bytes of a staged file that may not be zero
         self.staged: str | None = None
         self.last_store_timestamp = 0
-        self._map: mmap.mmap | None = None
 
     def units(self) -> Units:
         """All entries the file has room for."""
-        if self._map is not None:
-            return np.frombuffer(self._map, CQ_ENTRY.dtype, count=self.size // UNIT)
         if self.staged is not None:
             return as_array(memoryview(map_file(self.staged)))
         assert self.source is not None
@@ -46,38 +42,33 @@ class QueueFile:
 
     def write(self, units: Units, stage: Stage) -> None:
         """Append entries; the caller has made sure that they fit."""
-        self._open(stage)
-        target = np.frombuffer(self._map, CQ_ENTRY.dtype, count=self.size // UNIT)  # type: ignore[arg-type]
-        first = self.wrote // UNIT
-        target[first : first + len(units)] = units
-        # whole pages are seldom looked at again: they stay the kernel's to write, and leave this process's memory
-        start = self.wrote // mmap.PAGESIZE * mmap.PAGESIZE
-        self.wrote += len(units) * UNIT
-        if self._map is not None and (whole := self.wrote // mmap.PAGESIZE * mmap.PAGESIZE) > start:
-            self._map.madvise(mmap.MADV_DONTNEED, start, whole - start)
-        self._used = max(self._used, self.wrote)
-
-    def _open(self, stage: Stage) -> None:
-        if self._map is not None:
-            return
-        fresh = self.staged is None
-        path = stage() if self.staged is None else self.staged
-        fd = os.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if fresh else 0) | os.O_CLOEXEC, 0o644)
+        fd = self._open(stage)
         try:
-            os.ftruncate(fd, self.size)
-            self._map = mmap.mmap(fd, self.size)
+            # not by a mapping: of a new file each page of that costs as much as many of these calls
+            write_all(fd, units.tobytes(), self.wrote)
         finally:
             os.close(fd)
-        self.staged = path
-        if fresh and self.source is not None:
-            # what lies behind the end too: a cut of the broker's goes over it again and may find it valid
-            self._used = max(has_bytes(self.source.path, self.wrote, self.size), self.wrote)
-            self._map[: self._used] = self.source.view()[: self._used]
-            self.source.release()
+        self.wrote += len(units) * UNIT
+        self._used = max(self._used, self.wrote)
 
-    def close(self) -> None:
-        """Give up the mapping of a file that is full: a store may have more files than a process may map."""
-        self._map = None
+    def _open(self, stage: Stage) -> int:
+        """The staged file, made if need be. None stays open: a store may have more files than a process may open."""
+        if self.staged is not None:
+            return os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
+        path = stage()
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, self.size)
+            if self.source is not None:
+                # what lies behind the end too: a cut of the broker's goes over it again and may find it valid
+                self._used = max(has_bytes(self.source.path, self.wrote, self.size), self.wrote)
+                write_all(fd, self.source.view()[: self._used], 0)
+                self.source.release()
+        except BaseException:
+            os.close(fd)
+            raise
+        self.staged = path
+        return fd
 
     def finish(self) -> None:
         """Make zero what lies behind the end of a staged file."""
@@ -246,8 +237,6 @@ class QueueBuilder:
         file.write(filler, self._stage)
 
     def _add_file(self) -> None:
-        if self.files:
-            self.files[-1].close()
         base = self.files[-1].base + self.file_size if self.files else 0
         self.files.append(self._file(base, self.file_size, None))
         self.files[-1].write(np.zeros(0, CQ_ENTRY.dtype), self._stage)

@@ -1,9 +1,12 @@
 """Records of commit-log files at memory speed, in bounded memory; for large ones: compiled code takes time to load."""
 
 from collections.abc import Generator
+from itertools import cycle
 from typing import NamedTuple
 
-from formats.kernel import Rows, Walker
+import numpy as np
+
+from formats.kernel import Rows, Table, Walker
 from formats.message import End, read
 from rmqtool.store.segments import Segment, forget
 
@@ -12,30 +15,36 @@ _WINDOW = 8 << 20  # bytes after which pages are given back
 
 
 class Scanned(NamedTuple):
-    """Records in a row; arrays that the next step overwrites."""
+    """Records in a row; arrays that a later step overwrites."""
 
     rows: Rows
-    walker: Walker
+    table: Table  # what the rows are views of
 
 
-def scan(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Generator[Scanned, None, End]:
+def scan(
+    view: memoryview, at: int, limit: int, *, crc: bool = True, rows: int = ROWS, kept: int = 1
+) -> Generator[Scanned, None, End]:
     """All records from ``at`` to the first place where :func:`formats.message.read` finds none; returns that place.
 
     Pages behind are given back as it goes. Positions in the rows stay valid: what is read again is mapped again.
 
     Args:
         limit: where the readable part of the view ends.
+        rows: of one step at most.
+        kept: how many steps are valid at a time: the last one, or some before it too.
 
     Raises:
         ValueError: a position outside the view.
     """
-    walker = Walker(view, ROWS, crc=crc)
+    walker = Walker(view, rows, crc=crc)
+    tables = cycle([walker.table, *(np.empty_like(walker.table) for _ in range(kept - 1))])
     forgotten = at
     disagreed = -1
     while True:
-        rows, following = walker.walk(at, limit, at + _WINDOW)
-        if rows.records:
-            yield Scanned(rows, walker)
+        walker.table = next(tables)
+        found, following = walker.walk(at, limit, at + _WINDOW)
+        if found.records:
+            yield Scanned(found, walker.table)
         elif isinstance(end := read(view, at, limit, crc=crc), End):
             return end
         elif disagreed == at:  # once is a record that was being written meanwhile
@@ -43,9 +52,10 @@ def scan(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Generato
         else:
             disagreed = at
         at = following
-        if at - forgotten >= _WINDOW:
-            forget(view, forgotten, at)
-            forgotten = at
+        if at - forgotten >= kept * _WINDOW:
+            unused = at - (kept - 1) * _WINDOW
+            forget(view, forgotten, unused)
+            forgotten = unused
 
 
 def scan_file(file: Segment, at: int = 0, limit: int | None = None, *, crc: bool = True) -> Generator[Rows, None, End]:

@@ -76,6 +76,14 @@ def map_file(path: str) -> mmap.mmap | bytes:
         os.close(fd)
 
 
+def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
+    """Write at a position all of it, which one call need not do."""
+    left = memoryview(data)
+    while left:
+        done = os.pwrite(fd, left, at)
+        left, at = left[done:], at + done
+
+
 class Entry:
     """A name in a directory; a link that leads in a circle is neither file nor directory, as one that leads nowhere."""
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats import index
+from formats.derived import INDEX_HEADER
 from formats.kernel_index import put_keys
 from rmqtool.store.index_builder import IndexFile
 from tests.formats.strategies import many_examples
@@ -55,8 +56,13 @@ def test_index_files_get_the_same_bytes(
     plain_file.write_header()
 
     other = a_file(slots, entries, start, garbage)
-    columns = [np.array(column, np.int64) for column in (rows, hashes, offsets, times)]
-    following, put, header = put_keys(other.map, slots, entries, start, *columns, 0)
+    columns = (np.array(column, np.int64) for column in (rows, hashes, offsets, times))
+    key_row, key_hash, physical, stored = columns
+    view = memoryview(other.map)  # type: ignore[arg-type]
+    split = index.file_size(slots, start.index_count)
+    room = view[split : index.file_size(slots, entries)] if entries > start.index_count else view[:0]
+    table = view[INDEX_HEADER.size : index.file_size(slots, 0)]
+    following, put, header = put_keys(table, room, start, key_row, key_hash, physical, stored, 0)
     assert (following, put) == (at, added)
     other.begin_timestamp, other.end_timestamp = header.begin_timestamp, header.end_timestamp
     other.begin_physical_offset, other.end_physical_offset = header.begin_physical_offset, header.end_physical_offset
@@ -76,11 +82,13 @@ def a_file(slots: int, entries: int, header: index.Header, content: Any) -> Inde
 
 
 def test_keys_are_not_put_where_they_have_no_room() -> None:
-    none = [np.zeros(0, np.int64)] * 4
+    none = np.zeros(0, np.int64)
     header = index.Header(0, 0, 0, 0, 0, 1)
+    slots, entries = bytearray(20), bytearray(100)
     with pytest.raises(ValueError, match="no index file"):
-        put_keys(bytearray(index.file_size(5, 5) - 1), 5, 5, header, *none, 0)
-    with pytest.raises(ValueError, match="read-only"):
-        put_keys(bytes(index.file_size(5, 5)), 5, 5, header, *none, 0)
+        put_keys(bytearray(3), entries, header, none, none, none, none, 0)
     with pytest.raises(ValueError, match="no index file"):
-        put_keys(bytearray(index.file_size(5, 5)), 5, 5, header._replace(index_count=0), *none, 0)
+        put_keys(slots, entries, header._replace(index_count=0), none, none, none, none, 0)
+    for given_slots, given_entries in ((bytes(20), entries), (slots, bytes(100))):
+        with pytest.raises(ValueError, match="read-only"):
+            put_keys(given_slots, given_entries, header, none, none, none, none, 0)
