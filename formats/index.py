@@ -108,16 +108,23 @@ def newest(buf: bytes | memoryview, slots: int, hash_value: int) -> int:
     return int(number)
 
 
-def chain(buf: bytes | memoryview, slots: int, hash_value: int) -> Iterator[tuple[int, Entry]]:
+def chain(
+    buf: bytes | memoryview, slots: int, hash_value: int, count: int | None = None
+) -> Iterator[tuple[int, Entry]]:
     """(number, entry) of the chain in the slot of a hash, newest first; other hashes of the same slot included.
 
     As in the broker, numbers above the header's count end the chain, and the number equal to it (an entry whose count
     was not yet written) does not. Numbers must decrease, so that a loop in the file ends too.
 
+    Args:
+        count: the header's, where it has been read before.
+
     Raises:
         Truncated, BadLength: the file has no room for the header, or for this many slots.
     """
-    number, count = newest(buf, slots, hash_value), read_header(buf).next_number
+    number = newest(buf, slots, hash_value)
+    if count is None:
+        count = read_header(buf).next_number
     room = (len(buf) - slot_at(slots)) // ENTRY_SIZE
     above = min(count + 1, room)
     if count <= 1:

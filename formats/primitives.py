@@ -4,6 +4,7 @@ Sources: java.lang.String, common.UtilAll.crc32, common.sysflag.MessageSysFlag, 
 """
 
 import zlib
+from operator import mul
 
 COMPRESSED = 0x1
 MULTI_TAGS = 0x2
@@ -21,12 +22,18 @@ COMPRESSION_MASK = 0x700
 _INT32 = 0xFFFFFFFF
 
 
+_MOST_POWERS = 64
+_POWERS = [pow(31, n, 1 << 32) for n in range(_MOST_POWERS, -1, -1)]
+
+
 def java_hash(text: str) -> int:
     """``String.hashCode``: over UTF-16 code units, wrapped to signed 32 bits."""
     h = 0
     if text.isascii():
-        for byte in text.encode():
-            h = (31 * h + byte) & _INT32
+        data = text.encode()
+        for at in range(0, len(data), _MOST_POWERS):
+            part = data[at : at + _MOST_POWERS]
+            h = (h * _POWERS[-len(part) - 1] + sum(map(mul, part, _POWERS[-len(part) :]))) & _INT32
     else:
         units = text.encode("utf-16-be", "surrogatepass")
         for i in range(0, len(units), 2):

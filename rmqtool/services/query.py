@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from formats.ids import is_id, offset_id, parse_offset_id
 from formats.message import Record
-from formats.properties import KEYS, UNIQ_KEY, parse, split_keys
+from formats.properties import KEYS, UNIQ_KEY, parse, parse_raw, split_keys
 from rmqtool.store.commit_log import CommitLog, Damage, Found
 from rmqtool.store.index_files import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout import StoreLayout
 
+_KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
 Warn = Callable[[str], None]
 
 
@@ -34,8 +35,15 @@ def has_key(record: Record, topic: bytes, key: str) -> bool:
     """Whether a record is of this topic and carries this key, or has it as its unique id."""
     if record.topic != topic:
         return False
-    properties = parse(record.properties)
-    return properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS, ""))
+    if "\ufffd" in key:  # what malformed bytes are read as, too
+        properties = parse(record.properties)
+        return properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS, ""))
+    try:
+        wanted = _raw(key)
+    except UnicodeEncodeError:
+        return False  # no bytes are read as a lone surrogate
+    stored = parse_raw(record.properties)
+    return stored.get(_UNIQ_KEY) == wanted or (wanted != b"" and wanted in stored.get(_KEYS, b"").split(b" "))
 
 
 def _index(layout: StoreLayout, warn: Warn) -> list[IndexView]:

@@ -78,7 +78,7 @@ def physical_offsets(
     found: list[int] = []
     for file in files:
         if file.header.index_count > 1 and _overlaps(file.header, begin, end):
-            for _number, entry in chain(file.view, file.slots, wanted):
+            for _number, entry in chain(file.view, file.slots, wanted, file.header.index_count):
                 if entry.seconds < 0:
                     break
                 time = file.header.begin_timestamp + 1000 * entry.seconds
