@@ -49,8 +49,9 @@ def test_the_scan_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_the_recover_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (figures,) = recover.report(tmp_path, 1000, 1 << 20, 1)
+    (figures,) = recover.report(tmp_path, 1000, 1 << 20, 1, 2)
     assert figures["keys"] == 2 * figures["messages"]
+    assert len(figures["seconds"]) == 2
     assert "peak memory" in capsys.readouterr().out
 
 
