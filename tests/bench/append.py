@@ -124,13 +124,14 @@ def main() -> None:
     """Both sizes of body."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--messages", type=int, default=1_000_000)
-    options.add_argument("--batch", type=int, default=100)
+    options.add_argument("--batch", type=int, nargs="*", default=[100, 1000], help="messages of a batch")
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--folder", help="where stores are made, instead of the system's temporary directory")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
-        report(Path(folder), chosen.messages, 128, chosen.batch, chosen.rounds, beside=True)
-        report(Path(folder), chosen.messages // 5, 2048, chosen.batch, chosen.rounds, beside=True)
+        for body, messages in ((128, chosen.messages), (2048, chosen.messages // 5)):
+            for batch in chosen.batch:
+                report(Path(folder), messages, body, batch, chosen.rounds, beside=True)
 
 
 if __name__ == "__main__":
