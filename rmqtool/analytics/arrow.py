@@ -6,7 +6,6 @@ Large splits are read by compiled code (:mod:`rmqtool.analytics.columns`), small
 
 import sys
 from collections.abc import Generator, Sequence
-from zlib import crc32
 
 import pyarrow as pa
 
@@ -14,9 +13,11 @@ from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.rows import Limits, Rows
 from rmqtool.analytics.schema import schema_of
 from rmqtool.analytics.splits import Split
-from rmqtool.analytics.tally import Tally
+from rmqtool.analytics.tally import Tally, crc_of
 from rmqtool.store.commit_log import next_record
-from rmqtool.store.dispatch import is_bulk
+from rmqtool.store.dispatch import BULK_BYTES, is_bulk
+from rmqtool.store.elsewhere import need
+from rmqtool.store.segments import Segment
 
 __all__ = ["BATCH_BYTES", "Choice", "Tally", "batches"]
 
@@ -30,6 +31,7 @@ def batches(
     batch_bytes: int = BATCH_BYTES,
     *,
     columns: Sequence[str] | None = None,
+    file: Segment | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """The messages of a split, in the order of the log.
 
@@ -37,16 +39,18 @@ def batches(
         tally: filled along the way; complete when the generator is exhausted.
         columns: of MESSAGE_SCHEMA, in the order wanted; all when None. Nothing else is decoded, but every body's
             checksum is compared: which rows there are does not depend on the columns.
+        file: the split's, where many splits of it are read; it stays mapped then.
 
     Raises:
         UnreadableStore: the file cannot be read.
         BadValue: columns that are unknown, named twice, or none.
     """
     schema, limits = schema_of(columns), Limits(batch_bytes)
-    file = split.segment()
-    view = file.view()
+    own = file is None
+    file = file or split.segment()
+    view = file.mapped()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
-    if "numba" in sys.modules or is_bulk(view, at, split.stop):
+    if "numba" in sys.modules or is_large(view, at, split.stop):
         from rmqtool.analytics.columns import Columns
 
         reader: Rows | Columns = Columns(schema, choice, tally, limits)
@@ -54,5 +58,12 @@ def batches(
         reader = Rows(schema, choice, tally, limits)
     tally.next = yield from reader.read(file, at, split.stop, last=split.last)
     if tally.last >= 0:
-        tally.last_crc = crc32(view[tally.last : tally.end])
-    file.release()
+        tally.last_crc = crc_of(file, tally.last, tally.end)
+    if own:
+        file.release()
+
+
+def is_large(view: memoryview, at: int, stop: int) -> bool:
+    """:func:`rmqtool.store.dispatch.is_bulk`, with all there that it looks at, and what is read first."""
+    need(view, at, min(at + BULK_BYTES, stop))
+    return is_bulk(view, at, stop)

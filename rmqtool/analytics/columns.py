@@ -91,7 +91,7 @@ class Part:
         parser = ItemParser(texts)
         while (row := parser.odd()) is not None:
             at, length = int(self.rows.properties_at[row]), int(self.rows.properties_length[row])
-            items = parse(bytes(self.file.view()[at : at + length]))
+            items = parse(bytes(self.file.mapped()[at : at + length]))
             parser.rewrite(*self._kept("\2".join(f"{name}\1{value}" for name, value in items.items()).encode()))
         return parser.items()
 
@@ -133,7 +133,7 @@ class Part:
         """A body, or why it cannot be told."""
         at, length = int(self.rows.body_at[row]), int(self.rows.body_length[row])
         try:
-            return decompress(bytes(self.file.view()[at : at + length]), int(self.rows.sys_flag[row]))
+            return decompress(bytes(self.file.mapped()[at : at + length]), int(self.rows.sys_flag[row]))
         except FormatError as err:
             return str(err)
 
@@ -412,7 +412,7 @@ class Columns:
         """As :meth:`rmqtool.analytics.rows.Rows.read`."""
         source = name_of(file.path)
         self._columns = [_column(field.name, field.type, self._tally, source) for field in self._schema]
-        address, keep = address_of(file.view())
+        address, keep = address_of(file.mapped())
         walk = walk_rows(file, at, stop, last=last)
         while True:
             try:
@@ -486,3 +486,4 @@ def load() -> None:
     split_keys(nothing)
     offset_ids(nothing, nothing.length, np.empty((0, ID_SPACE), np.uint8))
     Bytes().add(nothing)
+    pa.array(nothing.length)  # imports pandas, where there is one

@@ -1,12 +1,14 @@
 """Directories of a file system that pyarrow knows: this machine's, or by URI S3, HDFS, GCS, ABFS and others."""
 
 import json
+import os
 import uuid
 from typing import Any
 
 from pyarrow import fs
 
 from rmqtool.errors import BadValue
+from rmqtool.store.transaction import sync
 
 _RETRY = "retry_limit_seconds"
 
@@ -80,17 +82,35 @@ class Folder:
         if self.fs.get_file_info(self.full(name)).type == fs.FileType.Directory:
             self.fs.delete_dir(self.full(name))
 
-    def write(self, name: str, text: str, by_way_of: str | None = None) -> None:
+    def sync(self, *names: str) -> None:
+        """Make files, and the names in directories, outlast a power cut; elsewhere they do once they are closed."""
+        if isinstance(self.fs, fs.LocalFileSystem):
+            for name in names:
+                sync(self.full(name))
+
+    def sync_names(self) -> None:
+        """As :meth:`sync`, the names in the directory and in those below it that readers of Parquet look into."""
+        if isinstance(self.fs, fs.LocalFileSystem):
+            for folder, folders, _names in os.walk(self.path):
+                folders[:] = [name for name in folders if not name.startswith("_")]
+                sync(folder)
+
+    def write(self, name: str, text: str, by_way_of: str | None = None, *, lasting: bool = False) -> None:
         """Write a small file so that whoever reads it sees all of it, or the one before.
 
         Args:
             by_way_of: a directory in which it is written first; its own when None.
+            lasting: so after a power cut too.
         """
         level = name.rpartition("/")[0] if by_way_of is None else by_way_of
         temporary = f"{level}/_{uuid.uuid4().hex}" if level else f"_{uuid.uuid4().hex}"
         with self.fs.open_output_stream(self.full(temporary)) as stream:
             stream.write(text.encode())
+        if lasting:
+            self.sync(temporary)
         self.move(temporary, name)
+        if lasting:
+            self.sync(name.rpartition("/")[0])
 
     def read_json(self, name: str) -> Any:
         """A JSON file's value; None when it is missing or torn."""

@@ -2,10 +2,9 @@
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from zlib import crc32
 
 from rmqtool.analytics.splits import Split
-from rmqtool.analytics.tally import Tally
+from rmqtool.analytics.tally import Tally, crc_of
 from rmqtool.errors import Refused
 from rmqtool.store.commit_log import CommitLog
 
@@ -73,7 +72,7 @@ class Position:
         file = log.segments.find(self.last)
         if file is None:
             return False
-        return crc32(file.view()[self.last - file.base : self.last_end - file.base]) == self.last_crc
+        return crc_of(file, self.last - file.base, self.last_end - file.base) == self.last_crc
 
     def exact(self, splits: list[Split]) -> list[Split]:
         """Splits, of which the one at the position begins just there, whatever the record there says of itself."""
@@ -91,7 +90,6 @@ def has_changed(log: CommitLog, split: Split, tally: Tally) -> bool:
     """Whether a broker has written where a split was read: a record was half there, or seemed to be missing."""
     if not split.last:
         return False
-    view = split.segment().view()
-    if tally.last >= 0 and crc32(view[tally.last : tally.end]) != tally.last_crc:
+    if tally.last >= 0 and crc_of(split.segment(), tally.last, tally.end) != tally.last_crc:
         return True
     return any(log.read(item.physical_offset) is not None for item in tally.damage)

@@ -131,12 +131,11 @@ class Reader(DataSourceReader):
         self.columns = Columns(request.table, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        from rmqtool.analytics.source_plan import pieces
-        from rmqtool.analytics.source_read import Counters
+        from rmqtool.analytics.source_read import planned
 
-        found, bytes_read = pieces(self.request, self.wanted)
+        found, counters = planned(self.request, self.wanted)
         if self.request.counters:
-            Counters(bytesRead=bytes_read).save(self.request.counters)
+            counters.save(self.request.counters)
         return [InputPartition(piece) for piece in found]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":

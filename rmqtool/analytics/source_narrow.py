@@ -4,7 +4,7 @@ What a way leads past must not be missed. Index and queues are therefore used on
 or holds; only where they are sound as far as it can be told at little cost; and what they do not reach yet is scanned.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -13,14 +13,16 @@ import numpy as np
 
 from formats.consume_queue import FILLER_SIZE, as_array
 from formats.ids import is_id, parse_offset_id
-from formats.index import chain, key_hash, slots_array
-from formats.message import MIN_SIZE, Record, read
+from formats.index import ENTRY_SIZE, Entry, chain, entry_at, key_hash, newest, slot_at, slots_array
+from formats.message import MIN_SIZE, Record
 from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.remote import each
 from rmqtool.analytics.source_filter import Wanted
 from rmqtool.errors import CorruptFile
 from rmqtool.store.commit_log import CommitLog, Found, next_record
 from rmqtool.store.config_store import read_config
 from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.elsewhere import need, record_at
 from rmqtool.store.index_files import IndexView, open_index
 from rmqtool.store.layout import UNIT, StoreLayout
 from rmqtool.store.lock import holder
@@ -82,11 +84,14 @@ def _names(choice: Choice) -> tuple[str, ...]:
 
 def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     """By key or unique id, which the index has both; the broker hashes them with the topic."""
-    files = list(reversed(list(open_index(log.layout))))  # oldest first
+    files = list(reversed(list(open_index(log.layout, whole=False))))  # oldest first
     bytes_read = 0
     sound: list[IndexView] = []
     for file in files:
-        if not isinstance(file, IndexView) or not _all_slots(file):
+        if not isinstance(file, IndexView):
+            return None
+        need(file.view, 0, slot_at(file.slots))
+        if not _all_slots(file):
             return None
         bytes_read += slots_array(file.view, file.slots).nbytes
         if file.header.index_count > 1:
@@ -106,7 +111,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
         for key in wanted.ids or wanted.choice.keys:
             hashed = key_hash(topic, key)
             for file in sound:
-                for _number, entry in chain(file.view, file.slots, hashed):
+                for entry in _chain(file, hashed):
                     bytes_read += UNIT
                     if entry.key_hash % file.slots != hashed % file.slots:
                         return None  # a page of the file was lost: the rest of the chain is too
@@ -116,6 +121,15 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     starts = np.array([item.physical_offset for item in found], np.int64)
     stops = starts + np.array([item.record.total_size for item in found], np.int64)
     return Way(*_joined(starts, stops, log), scan, bytes_read)
+
+
+def _chain(file: IndexView, hashed: int) -> Iterator[Entry]:
+    """:func:`formats.index.chain`, with all there that it looks at."""
+    number = newest(file.view, file.slots, hashed)
+    need(file.view, at := entry_at(file.slots, number), at + ENTRY_SIZE)
+    for _number, entry in chain(file.view, file.slots, hashed):
+        need(file.view, at := entry_at(file.slots, entry.previous_entry), at + ENTRY_SIZE)
+        yield entry
 
 
 def _all_slots(file: IndexView) -> bool:
@@ -154,22 +168,23 @@ def _by_queues(log: CommitLog, choice: Choice) -> Way | None:
     layout = log.layout
     written: dict[str, dict[int, str]] = {}
     dispatched, bytes_read = log.min_offset, 0
-    for topic, queue_id, path in layout.queue_dirs():
+    queues = layout.queue_dirs()
+    ends = each(lambda queue: _last_end(ConsumeQueue(layout, *queue).segments.files), queues, layout.root)
+    for (topic, queue_id, path), (end, probes) in zip(queues, ends, strict=True):
         written.setdefault(topic, {})[queue_id] = path
-        end, probes = _last_end(ConsumeQueue(layout, topic, queue_id, path).segments.files)
         dispatched = max(dispatched, end)
         bytes_read += probes
     configured = _configured(layout)
     entries = []
     for topic in choice.topics:
-        queues = written.get(topic, {})
+        paths = written.get(topic, {})
         expected = range(configured.get(topic, 0))
-        asked = choice.queues or tuple(queues.keys() | set(expected))
-        if not queues or any(queue_id not in queues for queue_id in asked if queue_id in expected or not expected):
+        asked = choice.queues or tuple(paths.keys() | set(expected))
+        if not paths or any(queue_id not in paths for queue_id in asked if queue_id in expected or not expected):
             return None  # not there at all, or one that should be is not
         for queue_id in asked:
-            if queue_id in queues:
-                units = _entries(ConsumeQueue(layout, topic, queue_id, queues[queue_id]), choice)
+            if queue_id in paths:
+                units = _entries(ConsumeQueue(layout, topic, queue_id, paths[queue_id]), choice)
                 if units is None:
                     return None
                 bytes_read += units.nbytes
@@ -204,10 +219,11 @@ def _last_end(files: list[Segment]) -> tuple[int, int]:
     """(end of the message of a queue's last entry, bytes looked at); found by halving, as full queues are long."""
     probes = 0
     for file in reversed(files):
-        units = as_array(file.view())
+        units = as_array(file.mapped())
         low, high = 0, len(units)
         while low < high:
             middle = (low + high) // 2
+            need(file.mapped(), middle * UNIT, (middle + 1) * UNIT)
             probes += UNIT
             if units[middle]["size"] > 0:
                 low = middle + 1
@@ -229,10 +245,11 @@ def _entries(queue: ConsumeQueue, choice: Choice) -> Any:
         return None
     found = []
     for number, file in enumerate(files):
-        units = as_array(file.view())
+        units = as_array(file.mapped())
         base = file.base // UNIT
         low = min(max((choice.queue_start or 0) - base, 0), len(units))
         high = len(units) if choice.queue_stop is None else min(max(choice.queue_stop - base, 0), len(units))
+        need(file.mapped(), low * UNIT, high * UNIT)
         some = np.array(units[low:high])
         valid = some["size"] > 0
         count = int(valid.sum())
@@ -276,7 +293,7 @@ def between(log: CommitLog, since: int | None, until: int | None) -> tuple[int |
     """
     if since is None and until is None:
         return None, None, 0
-    files, probes = log.segments.files, _Probes()
+    files, probes = log.segments.files, _Probes(log.layout.root)
     first = None if since is None else _first_at(files, since - _CLOCK_SLACK, probes)
     stop = None if until is None else _first_at(files, until + _CLOCK_SLACK, probes, before=False)
     return first, stop, probes.bytes
@@ -285,12 +302,27 @@ def between(log: CommitLog, since: int | None, until: int | None) -> tuple[int |
 class _Probes:
     """Reads single records, and counts their bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: str) -> None:
+        self._root = root
         self.bytes = 0
+
+    def first_times(self, files: list[Segment]) -> list[tuple[Segment, int]]:
+        """Files with the store times of their first records, where one is."""
+        return [
+            (file, time)
+            for file, time in zip(files, each(self._first_time, files, self._root), strict=True)
+            if time is not None
+        ]
+
+    def _first_time(self, file: Segment) -> int | None:
+        try:
+            return self.time(file, 0)
+        finally:
+            file.release()  # of a long log there are many
 
     def time(self, file: Segment, at: int) -> int | None:
         """Store time of a record; None where none is."""
-        record = read(file.view(), at, file.size, crc=False)
+        record = record_at(file.mapped(), at, file.size, crc=False)
         if not isinstance(record, Record):
             return None
         self.bytes += record.total_size
@@ -303,7 +335,7 @@ def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool 
     Args:
         before: whether the answer may lie before that place, or behind it.
     """
-    later = [(file, first) for file in files if (first := probes.time(file, 0)) is not None]
+    later = probes.first_times(files)
     low, high = 0, len(later)
     while low < high:
         middle = (low + high) // 2
@@ -314,7 +346,7 @@ def _first_at(files: list[Segment], time: int, probes: _Probes, *, before: bool 
     following = later[low][0].base if low < len(later) else None
     start, stop = 0, file.size  # a record older than the time begins at start, and none is known to from stop on
     while stop - start > _NEAR_ENOUGH:
-        middle = next_record(file.view(), file.base, (start + stop) // 2, stop)
+        middle = next_record(file.mapped(), file.base, (start + stop) // 2, stop)
         if middle >= stop:
             stop = (start + stop) // 2
         elif (found := probes.time(file, middle)) is None:

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.remote import is_remote, local_of, matching, new_listing, open_log
 from rmqtool.analytics.source_filter import Wanted
 from rmqtool.analytics.source_narrow import Way, between, shortest
 from rmqtool.analytics.source_tables import TABLES, Store, parts_of
 from rmqtool.analytics.splits import SPLIT_BYTES, Split, plan
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.elsewhere import shown, uri_of
 
 THROUGH = ("auto", "log")
 
@@ -56,29 +58,36 @@ class Piece:
 
 
 def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[Store, ...]:
-    """The stores that paths name: commas between them, ``*`` and the like in them.
+    """The stores that paths and URIs name: commas between them, ``*`` and the like in them.
 
     Raises:
         UnreadableStore: a path leads to no directory.
-        BadValue: no path.
+        BadValue: no path, or a URI that is of no known file system.
     """
     listed = [part.strip() for part in paths.split(",")] if isinstance(paths, str) else paths
-    # a store whose own name has such characters in it is itself
-    found = [
-        match
-        for path in listed
-        if path
-        for match in ([path] if os.path.isdir(path) else sorted(filter(os.path.isdir, glob.glob(path))) or [path])
-    ]
     if isinstance(paths, str) and os.path.isdir(paths):
-        found = [paths]
-    roots = list(dict.fromkeys(map(os.path.abspath, found)))
-    if not roots:
+        listed = [paths]  # a store whose own name has such characters in it is itself
+    uris: dict[str, str | None] = {}  # by what a store has for a path
+    for path in filter(None, listed):
+        if is_remote(path):
+            uris.update((shown(uri), uri) for uri in matching(path))
+        else:
+            uris.update((os.path.abspath(root), None) for root in _here(local_of(path)))
+    if not uris:
         raise BadValue("no path of a store is given")
-    for root in roots:
-        if not os.path.isdir(root):
-            raise UnreadableStore(f"{root}: no such directory")
-    return tuple(map(Store, roots, _brokers(roots), [broker_conf] * len(roots)))
+    listing = new_listing()
+    return tuple(
+        Store(root, broker, broker_conf, uri, listing)
+        for (root, uri), broker in zip(uris.items(), _brokers(list(uris)), strict=True)
+    )
+
+
+def _here(path: str) -> list[str]:
+    """The directories of this machine that a path names."""
+    found = [path] if os.path.isdir(path) else sorted(filter(os.path.isdir, glob.glob(path)))
+    if not found:
+        raise UnreadableStore(f"{os.path.abspath(path)}: no such directory")
+    return found
 
 
 def _brokers(roots: list[str]) -> list[str]:
@@ -144,7 +153,7 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
             parts = parts_of(request.table, store, request.split_bytes)
             found += [Piece(store, request.table, part=part) for part in parts]
             continue
-        log = CommitLog(store.layout())
+        log = open_log(store.layout())
         way = shortest(log, wanted) if request.through == "auto" else None
         if way is not None:
             bytes_read += way.bytes_read
@@ -179,7 +188,8 @@ def _exact(store: Store, choice: Choice, log: CommitLog, way: Way, size: int) ->
         low, high = np.searchsorted(way.starts, (file.base, min(file.end, 1 << 62)))
         for first, last in _runs(way.stops[low:high] - way.starts[low:high], size):
             some = np.stack((way.starts[low:high][first:last], way.stops[low:high][first:last]), axis=1) - file.base
-            splits.append(Split(0, file.path, file.base, file.size, 0, file.size, file is files[-1], exact=True))
+            last, uri = file is files[-1], uri_of(file.path)
+            splits.append(Split(0, file.path, file.base, file.size, 0, file.size, last, exact=True, uri=uri))
             ranges.append(some)
             held += int((some[:, 1] - some[:, 0]).sum())
             if held >= size:

@@ -8,11 +8,15 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import pyarrow as pa
 
-from rmqtool.analytics.arrow import BATCH_BYTES, Tally, batches
-from rmqtool.analytics.source_plan import Piece
+from rmqtool.analytics.arrow import BATCH_BYTES, Choice, Tally, batches
+from rmqtool.analytics.remote import METER
+from rmqtool.analytics.source_filter import Wanted
+from rmqtool.analytics.source_plan import Piece, Request, pieces
 from rmqtool.analytics.source_start import exact
 from rmqtool.analytics.source_tables import BROKER, SCHEMAS, rows_of
 from rmqtool.analytics.splits import Split
+from rmqtool.store.elsewhere import need_all
+from rmqtool.store.segments import Segment
 
 _ROWS = 1 << 16
 
@@ -24,11 +28,13 @@ class Counters:
     Attributes:
         rows: handed on.
         bytesRead: of the commit log, and of index and queues that led there.
+        bytesFetched: of stores that are elsewhere, whatever for.
         damaged: ranges of the log that hold no record although they should.
     """
 
     rows: int = 0
     bytesRead: int = 0
+    bytesFetched: int = 0
     damaged: int = 0
     damagedBytes: int = 0
     notDecompressed: int = 0
@@ -63,6 +69,13 @@ def saved(folder: str) -> Counters:
     return total
 
 
+def planned(request: Request, wanted: Wanted) -> tuple[list[Piece], Counters]:
+    """:func:`rmqtool.analytics.source_plan.pieces`, and what it cost to find them."""
+    fetched = METER.bytes
+    found, bytes_read = pieces(request, wanted)
+    return found, Counters(bytesRead=bytes_read, bytesFetched=METER.bytes - fetched)
+
+
 def read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iterator[pa.RecordBatch]:
     """Batches with these columns of the piece's table, types as :data:`SCHEMAS` says.
 
@@ -72,6 +85,7 @@ def read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iter
     own = [name for name in columns if name != BROKER.name]
     schema = pa.schema([SCHEMAS[piece.table].field(name) for name in columns])
     found = _messages(piece, own or ["queueId"], counters) if piece.table == "messages" else _others(piece, own)
+    fetched = METER.bytes
     for batch in found:
         counters.rows += batch.num_rows
         arrays = [
@@ -81,6 +95,7 @@ def read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iter
             for name in columns
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    counters.bytesFetched += METER.bytes - fetched
 
 
 def _others(piece: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -97,17 +112,22 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
             if start.start < start.stop:
                 yield from batches(start, piece.choice, tally, columns=columns)
         else:
+            file = split.segment()
+            need_all(file.mapped(), ranges.tolist())
             parts = (replace(split, start=int(first), stop=int(last), last=False) for first, last in ranges)
-            yield from _gathered(parts, piece, tally, columns)
+            yield from _gathered(parts, file, piece.choice, tally, columns)
+            file.release()
         counters.add(tally)
 
 
-def _gathered(splits: Iterator[Split], piece: Piece, tally: Tally, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _gathered(
+    splits: Iterator[Split], file: Segment, choice: Choice, tally: Tally, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
     """The rows of many small splits in batches of a decent size."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for split in splits:
-        for batch in batches(split, piece.choice, tally, columns=columns):
+        for batch in batches(split, choice, tally, columns=columns, file=file):
             waiting.append(batch)
             rows += batch.num_rows
             size += batch.nbytes

@@ -7,12 +7,13 @@ real; where no queue does, the file is gone through from its beginning, from rec
 
 from dataclasses import replace
 
-from formats.message import Record, read
+from formats.message import Record
+from rmqtool.analytics.arrow import is_large
 from rmqtool.analytics.source_tables import Store
 from rmqtool.analytics.splits import Split
 from rmqtool.store.commit_log import next_record, says_position, walk_file
 from rmqtool.store.consume_queue import open_queue
-from rmqtool.store.dispatch import is_bulk
+from rmqtool.store.elsewhere import reach, record_at
 from rmqtool.store.layout import UNIT, StoreLayout
 from rmqtool.store.scan import ROWS
 from rmqtool.store.segments import Segment
@@ -25,10 +26,10 @@ def exact(split: Split, store: Store) -> tuple[Split, int]:
     if split.exact:
         return split, 0
     file = split.segment()
-    first = next_record(file.view(), file.base, split.start, split.stop)
+    first = next_record(file.mapped(), file.base, split.start, split.stop)
     looked = 0
     if first < split.stop:
-        record = read(file.view(), first, file.size, crc=True)
+        record = record_at(file.mapped(), first, file.size, crc=True)
         if isinstance(record, Record) and is_queued(store.layout(), record, file.base + first):
             looked = record.total_size + UNIT
         else:
@@ -45,7 +46,7 @@ def is_queued(layout: StoreLayout, record: Record, physical_offset: int) -> bool
 
 def _walked(file: Segment, split: Split) -> tuple[int, int]:
     """(where the walk of the file up to the split's start ends, bytes gone over)."""
-    view, at = file.view(), 0
+    view, at = file.mapped(), 0
     while at < file.size and (at < split.start or not says_position(view, file.base, at)):
         if (behind := _over_records(file, at, split.start)) > at:
             at = behind
@@ -61,15 +62,15 @@ def _walked(file: Segment, split: Split) -> tuple[int, int]:
 
 def _over_records(file: Segment, at: int, stop: int) -> int:
     """Over whole records, by compiled code where there are many: where it ends, at ``stop`` or what is no record."""
-    view = file.view()
-    if not is_bulk(view, at, stop):
+    view = file.mapped()
+    if not is_large(view, at, stop):
         return at
     from formats.kernel import Walker
 
     walker = Walker(view, ROWS)
     forgotten = at
     while True:
-        rows, following = walker.walk(at, file.size, stop)
+        rows, following = walker.walk(at, reach(view, at, min(at + WINDOW, stop), file.size), stop)
         if not rows.records:
             return at
         at = following

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from formats.index import entries_array
+from formats.index import entries_array, entry_at
+from rmqtool.analytics.remote import attached
 from rmqtool.analytics.schema import MESSAGE_SCHEMA, micros
 from rmqtool.services.info import store_info
 from rmqtool.services.offsets import FILES, consumer_offsets
 from rmqtool.store.broker_conf import load
 from rmqtool.store.check import check_store
 from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.elsewhere import exists, need
 from rmqtool.store.index_files import IndexView, open_index
 from rmqtool.store.layout import StoreLayout
 
@@ -56,14 +58,20 @@ class Store:
     Attributes:
         broker: what tells it from the others; the column ``broker``.
         broker_conf: the broker's properties file.
+        uri: of a store that is elsewhere, with all that it takes to get there.
+        listing: which listing of it a plan is made from, see :class:`rmqtool.analytics.remote.Remote`.
     """
 
     root: str
     broker: str
     broker_conf: str | None = None
+    uri: str | None = None
+    listing: str = ""
 
     def layout(self) -> StoreLayout:
         """The store, opened."""
+        if self.uri is not None:
+            attached(self.uri, self.listing)
         return StoreLayout(self.root, load(self.broker_conf) if self.broker_conf else None)
 
 
@@ -132,7 +140,7 @@ def _native(column: "np.ndarray[Any, Any]") -> pa.Array:
 
 def _index(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Entries of files that can be made sense of; the others are among the findings."""
-    files = [file for file in open_index(layout) if isinstance(file, IndexView) and file.path in part]
+    files = [file for file in open_index(layout, part, whole=False) if isinstance(file, IndexView)]
     yield from _from_rows("index", (row for file in files for row in _entries(file)))
 
 
@@ -140,6 +148,7 @@ def _entries(file: IndexView) -> Iterator[dict[str, Any]]:
     name = os.path.basename(file.path)
     table = entries_array(file.view, file.slots)[: max(file.header.index_count, 1)]
     for base in range(1, len(table), 4096):
+        need(file.view, entry_at(file.slots, base), entry_at(file.slots, min(base + 4096, len(table))))
         for number, (key_hash, physical, seconds, previous) in enumerate(table[base : base + 4096].tolist(), base):
             yield {
                 "indexFile": name,
@@ -154,7 +163,7 @@ def _entries(file: IndexView) -> Iterator[dict[str, Any]]:
 
 
 def _offsets(layout: StoreLayout) -> Iterable[dict[str, Any]]:
-    if not any(os.path.exists(layout.path("config", name)) for name in FILES):
+    if not any(exists(layout.path("config", name)) for name in FILES):
         return []
     return (row.to_dict() for row in consumer_offsets(layout))
 

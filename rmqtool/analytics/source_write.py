@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.importer import new_store, refuse_existing
+from rmqtool.store.layout import checked_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +51,7 @@ class StoreWriter(DataSourceArrowWriter):
     def __init__(self, path: str | None, broker_conf: str | None, *, overwrite: bool) -> None:
         if not path:
             raise BadValue("give the new store's path: .save(path)")
-        self.path, self._broker_conf = os.path.abspath(path.removeprefix("file://")), broker_conf
+        self.path, self._broker_conf = checked_path(path.removeprefix("file://")), broker_conf
         if overwrite:
             raise Refused(f"{self.path}: a store is not overwritten: use mode append, and a new path")
         refuse_existing(self.path)

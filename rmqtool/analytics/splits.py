@@ -13,6 +13,7 @@ from typing import Protocol
 
 from formats.endings import Ending
 from rmqtool.store.commit_log import CommitLog, Damage
+from rmqtool.store.elsewhere import file_size, uri_of
 from rmqtool.store.segments import Segment
 
 SPLIT_BYTES = 128 << 20
@@ -30,9 +31,14 @@ class Split:
     stop: int
     last: bool  # whether the file is the log's last one
     exact: bool  # whether a record is known to begin at start, or to be missing there
+    uri: str | None = None  # of a store that is elsewhere
 
     def segment(self) -> Segment:
         """The file, to be read."""
+        if self.uri is not None:
+            from rmqtool.analytics.remote import attached
+
+            attached(self.uri)
         return Segment(self.path, self.base, self.size, 0)
 
 
@@ -62,17 +68,17 @@ def plan(
     unusable = []
     files = log.segments.files
     for path in log.segments.foreign:
-        if name_of(path).isdecimal() and os.path.isfile(path):
+        if name_of(path).isdecimal() and (size := file_size(path)) is not None:
             reason = "the file's name is beyond any 64-bit offset"
-            unusable.append(Damage(path, 0, int(name_of(path)), os.path.getsize(path), Ending.DAMAGED, reason))
+            unusable.append(Damage(path, 0, int(name_of(path)), size, Ending.DAMAGED, reason))
     for file in files:
+        uri = uri_of(file.path)
         first = max((start or 0) - file.base, 0)
         limit = file.size if stop is None else min(file.size, stop - file.base)
         for at in range(first, limit, split_bytes):
             end = min(at + split_bytes, limit)
-            splits.append(
-                Split(len(splits), file.path, file.base, file.size, at, end, file is files[-1], exact=at == 0)
-            )
+            last, exact = file is files[-1], at == 0
+            splits.append(Split(len(splits), file.path, file.base, file.size, at, end, last, exact, uri))
     return splits, unusable
 
 

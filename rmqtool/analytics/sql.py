@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from rmqtool.analytics.jvm import environment
 from rmqtool.analytics.session import failure, spark_context
-from rmqtool.analytics.source_plan import Piece, Request, pieces
-from rmqtool.analytics.source_read import Counters, read_piece
+from rmqtool.analytics.source_plan import Piece, Request
+from rmqtool.analytics.source_read import Counters, planned, read_piece
 from rmqtool.analytics.source_tables import SCHEMAS
 from rmqtool.analytics.sql_plan import Need, needs
 from rmqtool.analytics.start import NOT_CONNECT, scratch
@@ -231,8 +231,7 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
     """Write what is needed of a table as Parquet files."""
     columns = SCHEMAS[request.table].names if need.columns is None else need.columns
     wanted = request.wanted.narrowed(need.conditions)
-    found, bytes_read = pieces(request, wanted)
-    counters = Counters(bytesRead=bytes_read)
+    found, counters = planned(request, wanted)
     write = partial(_write, folder, columns or SCHEMAS[request.table].names[1:2])
     numbered = list(enumerate(found))
     if sum(map(_size, found)) < _ALONE:

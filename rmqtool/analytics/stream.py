@@ -87,6 +87,8 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __post_init__(self) -> None:
         if self.request.table != "messages":
             raise BadValue(f"table {self.request.table} cannot be streamed, only messages")
+        if far := [store.root for store in self.request.stores if store.uri is not None]:
+            raise BadValue(f"{', '.join(far)}: a store at a URI cannot be streamed, only read")
 
     def initialOffset(self) -> Offsets:
         return {store.root: self._begin(store) for store in self.request.stores}

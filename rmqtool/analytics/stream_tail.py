@@ -7,11 +7,12 @@ body's checksum says so for its body, and what follows the body holds no zero by
 from dataclasses import dataclass
 
 from formats.endings import Ending
-from formats.message import Record, read
+from formats.message import Record
+from rmqtool.analytics.arrow import is_large
 from rmqtool.analytics.source_start import WINDOW, is_queued
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.commit_log import CommitLog, next_record
-from rmqtool.store.dispatch import is_bulk
+from rmqtool.store.elsewhere import need, reach, record_at
 from rmqtool.store.scan import ROWS
 from rmqtool.store.segments import Segment, forget
 
@@ -29,6 +30,11 @@ class Budget:
     bytes: int | None = None
     records: int | None = None
     taken: int = 0
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether everything may be read."""
+        return self.bytes is None and self.records is None
 
     def take(self, size: int) -> bool:
         """Whether a record of this size may be read; if so it counts."""
@@ -71,6 +77,8 @@ def frontier(log: CommitLog, start: int, budget: Budget) -> int:
     if number == len(files) - 1 and start > max(files[-1].end, files[-1].base + log.file_size):
         raise UnreadableStore(f"{log.layout.root}: the log ends at {files[-1].end}, and was read up to {start}")
     position = start
+    if budget.unlimited:  # nothing in an earlier file ends it
+        number, position = len(files) - 1, max(start, files[-1].base)
     while number < len(files):
         following = files[number + 1] if number + 1 < len(files) else None
         position, more = _in_file(log, files[number], position, following, budget)
@@ -85,14 +93,15 @@ def _in_file(
     log: CommitLog, file: Segment, position: int, following: Segment | None, budget: Budget
 ) -> tuple[int, bool]:
     """(how far one file can be read, whether to go on in the next)."""
-    view, at = file.view(), position - file.base
+    view, at = file.mapped(), position - file.base
     while at < file.size:
         at, stopped = _over_records(view, at, file.size, budget)
         if stopped:
             return file.base + at, False
-        record = read(view, at, file.size, crc=False)
+        record = record_at(view, at, file.size, crc=False)
         if isinstance(record, Record):
             end = at + record.total_size
+            need(view, end, end + _WORD)
             followed = following is not None or any(view[end : end + _WORD])
             if not (followed or _is_whole(view, at, file.size)) or not budget.take(record.total_size):
                 return file.base + at, False
@@ -112,7 +121,7 @@ def _in_file(
 
 def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple[int, bool]:
     """(behind whole records with another behind them, whether the budget ended it); compiled, where there are many."""
-    if not is_bulk(view, at, size):
+    if not is_large(view, at, size):
         return at, False
     from formats.kernel import Walker
 
@@ -122,7 +131,7 @@ def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple
         if at - forgotten >= WINDOW:
             forget(view, forgotten, at)
             forgotten = at
-        rows, _following = walker.walk(at, size)
+        rows, _following = walker.walk(at, reach(view, at, at + WINDOW, size))
         sizes = rows.total_size.tolist()
         if len(sizes) < 2:
             return at, False
@@ -134,12 +143,12 @@ def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple
 
 def _is_whole(view: memoryview, at: int, size: int) -> bool:
     """Whether the last record of a log is written to its end."""
-    record = read(view, at, size, crc=True)
+    record = record_at(view, at, size, crc=True)
     return isinstance(record, Record) and 0 not in record.topic and 0 not in record.properties
 
 
 def _is_proven(log: CommitLog, file: Segment, at: int) -> bool:
     if at >= file.size:
         return False
-    record = read(file.view(), at, file.size, crc=True)
+    record = record_at(file.mapped(), at, file.size, crc=True)
     return isinstance(record, Record) and is_queued(log.layout, record, file.base + at)

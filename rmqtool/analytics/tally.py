@@ -2,9 +2,12 @@
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from zlib import crc32
 
 from formats.endings import Ending
 from rmqtool.store.commit_log import Damage
+from rmqtool.store.elsewhere import need
+from rmqtool.store.segments import Segment
 
 MAX_DETAILS = 1000  # damaged ranges that are told one by one; the rest is only counted
 
@@ -64,3 +67,10 @@ class Tally:
         """What :meth:`to_dict` gave."""
         damage = [Damage._make((*item[:-2], Ending(item[-2]), item[-1])) for item in values["damage"]]
         return cls(**{**values, "damage": damage})
+
+
+def crc_of(file: Segment, start: int, stop: int) -> int:
+    """CRC-32 of bytes [start, stop) of a file."""
+    view = file.mapped()
+    need(view, start, stop)
+    return crc32(view[start:stop])

@@ -6,6 +6,7 @@ import numpy as np
 
 from formats.kernel import Rows, Walker
 from rmqtool.store.commit_log import Damage, says_position, walk_file
+from rmqtool.store.elsewhere import reach
 from rmqtool.store.scan import ROWS
 from rmqtool.store.segments import Segment
 
@@ -14,14 +15,15 @@ _WINDOW = 8 << 20  # bytes walked before their pages are given back
 
 def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
     """As ``walk_file``; rows are arrays that the next step overwrites, of at most :data:`rmqtool.store.scan.ROWS`."""
-    view, size, forgotten, disagreed = file.view(), file.size, at, -1
+    view, size, forgotten, disagreed = file.mapped(), file.size, at, -1
     if at >= stop:
         return at
     walker = Walker(view, ROWS)
     while at < size:
         if at >= stop and says_position(view, file.base, at):
             return at
-        rows, following = walker.walk(at, size, min(at + _WINDOW, stop) if at < stop else at + _WINDOW)
+        end = min(at + _WINDOW, stop) if at < stop else at + _WINDOW
+        rows, following = walker.walk(at, reach(view, at, end, size), end)
         if at >= stop:
             rows, following = _before_position(rows, file.base, following)
         if rows.records:

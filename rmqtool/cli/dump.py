@@ -15,7 +15,6 @@ from rmqtool.cli.options import (
     Output,
     OutputOption,
     SinceOption,
-    StoreDir,
     TopicOption,
     UntilOption,
 )
@@ -56,7 +55,7 @@ def parse_size(text: str) -> int:
 
 @command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day")
 def dump_to_parquet(
-    store: StoreDir,
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Store directory, or URI as s3://bucket/store.")],
     out: Annotated[
         str,
         typer.Argument(metavar="OUT", help="Directory to write, or URI as s3://...; must be absent or empty."),
@@ -103,6 +102,7 @@ def dump_to_parquet(
     there was damage, or log that expired before it was written.
     """
     from rmqtool.analytics.dump import dump_to_parquet as dump
+    from rmqtool.analytics.remote import opened
     from rmqtool.analytics.report import DumpOptions
     from rmqtool.cli.show_dump import ProgressLine, write_report
     from rmqtool.cli.times import parse_range, parse_time
@@ -128,6 +128,6 @@ def dump_to_parquet(
     # a service manager's stop must not leave a half-written directory or a Java process behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with ProgressLine() as line:
-        report = dump(need_log(store, broker_conf).layout, out, options, line.show)
+        report = dump(need_log(opened(store), broker_conf).layout, out, options, line.show)
     write_report(report, output.value)
     return 1 if report.damaged or report.expired_bytes else 0

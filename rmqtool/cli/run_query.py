@@ -3,8 +3,6 @@
 Free of Typer and everything else that is slow to import, so that :mod:`rmqtool.cli.quick` can call them at once.
 """
 
-import os
-
 from rmqtool.cli.message_rows import write_messages
 from rmqtool.cli.output import Column, note, write_all, writer
 from rmqtool.cli.times import iso_utc, parse_time
@@ -13,6 +11,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.query import Search, query_id, query_key
 from rmqtool.store.broker_conf import load
 from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.elsewhere import is_dir
 from rmqtool.store.index_files import MAX_TIME
 from rmqtool.store.layout import StoreLayout
 
@@ -32,7 +31,7 @@ def need_log(store: str, broker_conf: str | None) -> CommitLog:
     """
     layout = open_store(store, broker_conf)
     log = CommitLog(layout)
-    if not log.segments.files and not any(map(os.path.isdir, (*layout.commit_log_paths, layout.path("consumequeue")))):
+    if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
         raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
     return log
 

@@ -84,7 +84,8 @@ def say(found: Answer) -> int:
             "although they should; rmqtool check, or the table findings, says where"
         )
     if counters.bytesRead:
-        note(f"{counters.bytesRead} bytes of the store were read")
+        fetched = f", {counters.bytesFetched} fetched" if counters.bytesFetched else ""
+        note(f"{counters.bytesRead} bytes of the store were read{fetched}")
     return 1 if counters.damaged else 0
 
 

@@ -9,7 +9,10 @@ from rmqtool.cli.options import BrokerConfOption, Output, OutputOption
 
 StoresDir = Annotated[
     str,
-    typer.Argument(metavar="STORE", help="Store directory; several with commas between them, or * in the path."),
+    typer.Argument(
+        metavar="STORE",
+        help="Store directory, or URI as s3://...; several with commas between them, or * in the path.",
+    ),
 ]
 
 

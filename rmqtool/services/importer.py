@@ -10,6 +10,7 @@ from typing import Any
 from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
 from rmqtool.services.engine import Store
+from rmqtool.store.layout import checked_path
 from rmqtool.store.outgoing import Message, PutResult
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -100,7 +101,7 @@ def new_store(
     Raises:
         Refused: something is there already.
     """
-    path = os.path.abspath(path)
+    path = checked_path(path)
     refuse_existing(path)
     part = path + _PART
     shutil.rmtree(part, ignore_errors=True)  # of a run that was killed

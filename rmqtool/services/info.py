@@ -13,6 +13,7 @@ from rmqtool.errors import CorruptFile
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.config_store import list_configs, read_config
 from rmqtool.store.consume_queue import queues_of
+from rmqtool.store.elsewhere import exists, place_of
 from rmqtool.store.index_files import BadIndex, geometry_of, open_index
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import holder
@@ -99,7 +100,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         versionReason=reason,
         abort=layout.aborted,
         abortPid=_abort_pid(abort, problems),
-        lock="absent" if not os.path.exists(layout.path("lock")) else "free" if pid is None else "held",
+        lock="absent" if not exists(layout.path("lock")) else "free" if pid is None else "held",
         lockPid=pid or None,
         minPhyOffset=log.min_offset,
         maxPhyOffset=end,
@@ -171,7 +172,9 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         count, size = _count(layout.path(place))
         found.append(FileGroup(kind=place, files=count, bytes=size, note=_form_note(form)))
     slots, entries = geometry_of(layout)
-    problems += [f"{file.path}: {file.reason}" for file in open_index(layout) if isinstance(file, BadIndex)]
+    problems += [
+        f"{file.path}: {file.reason}" for file in open_index(layout, whole=False) if isinstance(file, BadIndex)
+    ]
     count, size = _count(layout.path("index"))
     found.append(FileGroup(kind="index", files=count, bytes=size, note=f"{slots} slots, {entries} entries a file"))
     for kind in ("config", "timerlog", "compaction", "kvStore"):
@@ -193,6 +196,9 @@ def _form_note(form: Form) -> str:
 
 def _count(path: str) -> tuple[int, int]:
     """(files, bytes) below a directory."""
+    if place_of(path) is not None:
+        counts = [_count(entry.path) if entry.is_dir() else (1, entry.size) for entry in list_dir(path)]
+        return sum(files for files, _size in counts), sum(size for _files, size in counts)
     files = size = 0
     for directory, _subdirs, names in os.walk(path):
         for name in names:

@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.message import End, Record, read
+from formats.message import End, Record
+from rmqtool.store.elsewhere import is_partial, need, record_at
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.segments import Segment, forget
 from rmqtool.store.sparse import extents_of, is_zero
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
+_FIRST_WINDOW = 16 << 10  # of a search in a file that is elsewhere; most find at once
 _MAGIC_V1, _MAGIC_V2 = (magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_PREFIX = _MAGIC_V1[:3]  # both versions begin so: one search finds either
 _MAGIC_ENDS = (_MAGIC_V1[3], _MAGIC_V2[3])
@@ -71,8 +73,8 @@ class CommitLog:
             where = self.layout.commit_log_paths[0]
             return Damage(where, physical_offset, physical_offset, 0, Ending.CLEAN, "no file holds this offset")
         at = physical_offset - file.base
-        view = file.view()
-        record = read(view, at, len(view), crc=crc)
+        view = file.mapped()
+        record = record_at(view, at, len(view), crc=crc)
         if isinstance(record, End):
             return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
         return Found(file, at, record)
@@ -92,7 +94,7 @@ class CommitLog:
         at = hint - file.base if file is not None else 0
         file = file or files[max(0, len(files) - 3)]
         while True:
-            record = read(file.view(), at, file.size, crc=False)
+            record = record_at(file.mapped(), at, file.size, crc=False)
             if isinstance(record, Record):
                 at += record.total_size
                 last = record.store_timestamp
@@ -112,7 +114,7 @@ class CommitLog:
         """
         files = [f for f in self.segments if (stop is None or f.base < stop) and (start is None or f.end > start)]
         for file in files:
-            view = file.view()
+            view = file.mapped()
             limit = file.size if stop is None else min(file.size, stop - file.base)
             first = 0 if start is None else max(start - file.base, 0)
             if first:
@@ -134,11 +136,11 @@ def walk_file(
         Where the next range of this file must begin: a record that says its own position, at or behind ``limit``; the
         file's size when nothing more is to come.
     """
-    view, size, forgotten = file.view(), file.size, 0
+    view, size, forgotten = file.mapped(), file.size, 0
     if at >= limit:
         return at
     while at < size and (at < limit or not says_position(view, file.base, at)):
-        record = read(view, at, size, crc=crc)
+        record = record_at(view, at, size, crc=crc)
         if isinstance(record, Record):
             yield Found(file, at, record)
             at += record.total_size
@@ -163,7 +165,7 @@ def _behind_blank(file: Segment, at: int) -> int:
 
     A blank that says another length than is left has come over a message. Behind a true one lie old bytes at most.
     """
-    if int.from_bytes(file.view()[at : at + 4], "big", signed=True) == file.size - at:
+    if int.from_bytes(file.mapped()[at : at + 4], "big", signed=True) == file.size - at:
         return file.size
     return _next_in_file(file, at + 8)
 
@@ -171,6 +173,7 @@ def _behind_blank(file: Segment, at: int) -> int:
 def says_position(view: memoryview, base: int, at: int) -> bool:
     """Whether a record seems to begin here: magic, and its own physical offset agrees."""
     claim_at = at + _AT_PHYSICAL_OFFSET
+    need(view, at, claim_at + 8)
     return (
         claim_at + 8 <= len(view)
         and view[at + 4 : at + 7] == _MAGIC_PREFIX
@@ -187,8 +190,10 @@ def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
     mapped: mmap | bytes = view.obj  # type: ignore[assignment]
     until = min(stop + 6, len(view))  # a magic's first three bytes end here at the latest
     at, forgotten = at + 4, at
+    window = _FIRST_WINDOW if is_partial(view) else _WINDOW
     while at < until:
-        edge = min(at + _WINDOW, until)
+        edge = min(at + window, until)
+        need(view, at, edge)
         magic_at = mapped.find(_MAGIC_PREFIX, at, edge)
         if magic_at >= 0:
             if says_position(view, base, magic_at - 4):
@@ -196,6 +201,7 @@ def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
             at = magic_at + 1
         else:
             at = edge if edge == until else edge - 2  # the magic may lie across the edge
+            window = min(2 * window, _WINDOW)
         if at - forgotten >= _WINDOW:
             forget(view, forgotten, at)
             forgotten = at
@@ -206,7 +212,7 @@ def _next_in_file(file: Segment, at: int) -> int:
     """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
     for start, stop in extents_of(file.path, at, file.size):
         # of the eight bytes that a record begins with, the fifth is the first that is never zero
-        found = next_record(file.view(), file.base, max(at, start - 4), stop)
+        found = next_record(file.mapped(), file.base, max(at, start - 4), stop)
         if found < stop:
             return found
     return file.size

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.consume_queue import as_array, valid_prefix
 from formats.derived import CQ_ENTRY
+from rmqtool.store.elsewhere import need
 from rmqtool.store.layout import UNIT, StoreLayout, is_path_name
 from rmqtool.store.segments import Segment, Segments
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SCANNED_FILES = 3  # recovery looks at the last three files only
 NO_OFFSET = -1
+_STEP = 1 << 13  # entries that are looked at together
 
 
 class Entry(NamedTuple):
@@ -60,8 +62,8 @@ class ConsumeQueue:
         files = self.segments.files
         end, max_physical = 0, NO_OFFSET
         for file in files[max(0, len(files) - SCANNED_FILES) :]:
-            units = as_array(file.view())
-            count = valid_prefix(units)
+            units = as_array(file.mapped())
+            count = _valid_entries(file, units)
             if count:
                 last = units[count - 1]
                 max_physical = int(last["physical_offset"]) + int(last["size"])
@@ -86,7 +88,10 @@ class ConsumeQueue:
         if not self.segments.files or not self.recovered.end:
             return 0
         first = self.segments.files[0]
-        units = as_array(first.view())[: max(self.recovered.end - first.base, 0) // UNIT]
+        end = max(self.recovered.end - first.base, 0)
+        view = first.mapped()
+        need(view, 0, end)
+        units = as_array(view)[: end // UNIT]
         if engine != "4.9":
             return self._min_offset_v5(units, first, min_physical_offset)
         fits = (units["physical_offset"] >= min_physical_offset).nonzero()[0]
@@ -115,7 +120,9 @@ class ConsumeQueue:
         at = queue_offset * UNIT - (file.base if file else 0)
         if file is None or queue_offset < 0 or at + UNIT > file.size:
             return None
-        return Entry(queue_offset, *CQ_ENTRY.unpack_from(file.view(), at))
+        view = file.mapped()
+        need(view, at, at + UNIT)
+        return Entry(queue_offset, *CQ_ENTRY.unpack_from(view, at))
 
     def runs(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, "Units"]]:
         """(queue offset of the first, entries) for each file's part of [start, stop), up to the queue's end."""
@@ -124,7 +131,9 @@ class ConsumeQueue:
             base = file.base // UNIT
             low, high = max(start, base), min(end, file.end // UNIT)
             if low < high:
-                yield low, as_array(file.view())[low - base : high - base]
+                view = file.mapped()
+                need(view, (low - base) * UNIT, (high - base) * UNIT)
+                yield low, as_array(view)[low - base : high - base]
                 file.release()
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
@@ -135,6 +144,16 @@ class ConsumeQueue:
                 columns = (part["physical_offset"].tolist(), part["size"].tolist(), part["tags_code"].tolist())
                 for i, values in enumerate(zip(*columns, strict=True)):
                     yield Entry(first + number + i, *values)
+
+
+def _valid_entries(file: Segment, units: "Units") -> int:
+    """Number of entries before the first invalid one; what is behind that is not looked at."""
+    for start in range(0, len(units), _STEP):
+        need(file.mapped(), start * UNIT, (start + _STEP) * UNIT)
+        part = units[start : start + _STEP]
+        if (count := valid_prefix(part)) < len(part):
+            return start + count
+    return len(units)
 
 
 def queues_of(layout: StoreLayout) -> list[ConsumeQueue]:

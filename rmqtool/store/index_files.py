@@ -1,10 +1,11 @@
 """Look keys up in the index files (store.index.IndexService.queryOffset; store-engine 5.4)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from formats.errors import FormatError
-from formats.index import Header, chain, infer_geometry, key_hash, read_header, slot_at
+from formats.index import HEADER_SIZE, Header, chain, file_size, infer_geometry, key_hash, read_header, slot_at
+from rmqtool.store.elsewhere import is_partial, need
 from rmqtool.store.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, StoreLayout
 from rmqtool.store.segments import map_file
 
@@ -28,17 +29,25 @@ class BadIndex(NamedTuple):
     reason: str
 
 
-def open_index(layout: StoreLayout) -> Iterator[IndexView | BadIndex]:
-    """Index files, newest first. An empty one has no geometry to be found, and none is needed."""
+def open_index(
+    layout: StoreLayout, paths: Sequence[str] | None = None, *, whole: bool = True
+) -> Iterator[IndexView | BadIndex]:
+    """Index files, newest first. An empty one has no geometry to be found, and none is needed.
+
+    Args:
+        paths: which of them; all when None.
+        whole: as for :func:`rmqtool.store.segments.map_file`.
+    """
     configured = layout.index_geometry()
-    for path in reversed(layout.index_paths()):
-        view = memoryview(map_file(path))
+    for path in reversed(layout.index_paths() if paths is None else paths):
+        view = memoryview(map_file(path, whole=whole))
+        need(view, 0, HEADER_SIZE)
         try:
             header = read_header(view)
         except FormatError as err:
             yield BadIndex(path, str(err))
             continue
-        geometry = configured or infer_geometry(view) or ((1, 1) if header.index_count <= 1 else None)
+        geometry = configured or _geometry(view) or ((1, 1) if header.index_count <= 1 else None)
         if geometry is None:
             yield BadIndex(path, "its numbers of slots and entries cannot be told (see --broker-conf)")
         elif slot_at(geometry[0]) > len(view):
@@ -47,13 +56,22 @@ def open_index(layout: StoreLayout) -> Iterator[IndexView | BadIndex]:
             yield IndexView(path, view, header, *geometry)
 
 
+def _geometry(view: memoryview) -> tuple[int, int] | None:
+    """(slots, entries) as the file tells them; where looking at it costs much, as its length does where that may be."""
+    if is_partial(view):
+        if len(view) == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
+            return DEFAULT_SLOTS, DEFAULT_ENTRIES
+        need(view, 0, len(view))
+    return infer_geometry(view)
+
+
 def geometry_of(layout: StoreLayout) -> tuple[int, int]:
     """(hash slots, entries) for new files: configured, as the existing files have it, or the broker's default."""
     configured = layout.index_geometry()
     if configured is not None:
         return configured
     for path in layout.index_paths():
-        geometry = infer_geometry(memoryview(map_file(path)))
+        geometry = _geometry(memoryview(map_file(path, whole=False)))
         if geometry is not None:
             return geometry
     return DEFAULT_SLOTS, DEFAULT_ENTRIES

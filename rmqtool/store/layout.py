@@ -6,8 +6,9 @@ defaults.
 
 import os
 
-from rmqtool.errors import UnreadableStore
+from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.elsewhere import exists, is_dir, is_uri, place_of, shown
 from rmqtool.store.segments import Segments, common_size, list_dir, offset_name, read_small
 
 DEFAULT_COMMIT_LOG = 1 << 30
@@ -37,17 +38,18 @@ class StoreLayout:
 
     Raises:
         UnreadableStore: the path is missing, no directory, or holds nothing that a store has.
+        BadValue: a URI that nobody has attached.
     """
 
     def __init__(self, root: str, conf: BrokerConf | None = None) -> None:
-        self.root = os.path.abspath(root)
+        self.root = checked_path(root)
         self.conf = conf or BrokerConf()
         names = {entry.name for entry in list_dir(self.root)}
-        if not names and not os.path.isdir(self.root):
+        if not names and not is_dir(self.root):
             raise UnreadableStore(f"{root}: no such directory")
         self.commit_log_paths = self._commit_log_paths()
         if not names.intersection(_PARTS) and not any(name.startswith("dledger-") for name in names):
-            outside = any(os.path.isdir(path) for path in self.commit_log_paths)
+            outside = any(map(is_dir, self.commit_log_paths))
             if not outside:
                 raise UnreadableStore(
                     f"{root}: not a store directory: no commitlog, consumequeue, index or config in it"
@@ -67,7 +69,7 @@ class StoreLayout:
         if old_root:
             relative = os.path.relpath(path, old_root)
             if not relative.startswith(".."):
-                return os.path.normpath(os.path.join(self.root, relative))
+                return self.root if relative == "." else self.path(relative)
         return path
 
     def _commit_log_paths(self) -> list[str]:
@@ -135,7 +137,23 @@ class StoreLayout:
     @property
     def aborted(self) -> bool:
         """Whether the abort marker is there: the broker runs, or did not stop cleanly."""
-        return os.path.exists(self.path("abort"))
+        return exists(self.path("abort"))
+
+
+def checked_path(path: str) -> str:
+    """A path as it holds wherever the process goes; of a store elsewhere its URI.
+
+    Raises:
+        BadValue: a URI that nobody has attached.
+    """
+    if place_of(path) is not None:
+        return path
+    if is_uri(path):
+        raise BadValue(
+            f"{shown(path)}: a URI: sql, report and dump-to-parquet read a store there; "
+            "for anything else it must be on a path"
+        )
+    return os.path.abspath(path)
 
 
 def _queue_id(name: str) -> int | None:

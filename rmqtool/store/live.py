@@ -19,7 +19,7 @@ from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batches
 from rmqtool.store.index_files import geometry_of
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, sync_all
 from rmqtool.store.lock import StoreLock, holder
 from rmqtool.store.log_writer import LogWriter
@@ -324,7 +324,7 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
     Raises:
         Refused: the place is not empty, or cannot be written.
     """
-    root = os.path.abspath(root)
+    root = checked_path(root)
     conf = conf or BrokerConf()
     try:
         if os.path.lexists(root) and os.listdir(root):

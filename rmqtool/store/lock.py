@@ -9,6 +9,7 @@ import os
 import struct
 
 from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.elsewhere import place_of
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")
@@ -22,6 +23,8 @@ def holder(root: str) -> int | None:
     Raises:
         UnreadableStore: the lock file cannot be opened for reading.
     """
+    if place_of(root) is not None:
+        return None  # nobody writes to files there
     path = os.path.join(root, "lock")
     if os.path.realpath(path) in _held_here:
         return os.getpid()

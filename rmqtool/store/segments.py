@@ -12,6 +12,7 @@ from itertools import pairwise
 from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.store.elsewhere import Known, Partial, place_of
 
 EMPTY = memoryview(b"")
 _TOO_FAR = 2**63 - 2**40
@@ -33,8 +34,17 @@ class Segment:
 
     def view(self) -> memoryview:
         """The file's bytes, mapped once and kept until :meth:`release`."""
+        view = self.mapped()
+        if isinstance(mapped := view.obj, Partial):
+            mapped.need_whole()
+        return view
+
+    def mapped(self) -> memoryview:
+        """As :meth:`view`, for those who say by :func:`rmqtool.store.elsewhere.need` what they look at."""
         if self._view is None:
-            self._view = memoryview(map_file(self.path))
+            place = place_of(self.path)
+            # of a file elsewhere no more is looked at than was known of it
+            self._view = memoryview(map_file(self.path) if place is None else place.map(self.path, self.size))
             self.size = len(self._view)
         return self._view
 
@@ -55,14 +65,24 @@ def forget(view: memoryview, start: int, stop: int) -> None:
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         if stop > start:
             mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+            if isinstance(mapped, Partial):
+                mapped.forget(start, stop)
 
 
-def map_file(path: str) -> mmap.mmap | bytes:
+def map_file(path: str, *, whole: bool = True) -> mmap.mmap | bytes:
     """The whole file, mapped read-only; ``b""`` for an empty one.
+
+    Args:
+        whole: False for those who say by :func:`rmqtool.store.elsewhere.need` what they look at.
 
     Raises:
         UnreadableStore: missing, no permission, or not a regular file.
     """
+    if (place := place_of(path)) is not None:
+        mapped = place.map(path)
+        if whole and isinstance(mapped, Partial):
+            mapped.need_whole()
+        return mapped
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as err:
@@ -100,9 +120,15 @@ class Entry:
         """Whether it is a directory, or a link to one."""
         return self._ask(self._entry.is_dir)
 
-    def stat(self) -> os.stat_result:
-        """Of what a link leads to."""
-        return self._entry.stat()
+    @property
+    def size(self) -> int:
+        """Bytes of what a link leads to."""
+        return self._entry.stat().st_size
+
+    @property
+    def mtime_ns(self) -> int:
+        """When that was changed."""
+        return self._entry.stat().st_mtime_ns
 
     def _ask(self, question: Callable[[], bool]) -> bool:
         try:
@@ -113,12 +139,37 @@ class Entry:
             raise UnreadableStore(f"{self.path}: {os.strerror(err.errno or 0)}") from err
 
 
+class FarEntry(Entry):
+    """A name in a directory of a store that is elsewhere."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, directory: str, known: Known) -> None:
+        self.name, self.path, self._known = known.name, f"{directory}/{known.name}", known
+
+    def is_file(self) -> bool:
+        return not self._known.is_dir
+
+    def is_dir(self) -> bool:
+        return self._known.is_dir
+
+    @property
+    def size(self) -> int:
+        return self._known.size
+
+    @property
+    def mtime_ns(self) -> int:
+        return self._known.mtime_ns
+
+
 def list_dir(path: str) -> list[Entry]:
     """Directory entries sorted by name; none when the directory is missing.
 
     Raises:
         UnreadableStore: no permission, or not a directory.
     """
+    if (place := place_of(path)) is not None:
+        return [FarEntry(path, known) for known in place.entries(path)]
     try:
         with os.scandir(path) as entries:
             return sorted(map(Entry, entries), key=lambda entry: entry.name)
@@ -168,10 +219,9 @@ class Segments:
                     if base is None or not entry.is_file():
                         foreign.append(entry.path)
                         continue
-                    stat = entry.stat()
+                    files.append(Segment(entry.path, base, entry.size, entry.mtime_ns))
                 except OSError as err:
                     raise UnreadableStore(f"{entry.path}: {os.strerror(err.errno or 0)}") from err
-                files.append(Segment(entry.path, base, stat.st_size, stat.st_mtime_ns))
         files.sort(key=lambda file: os.path.basename(file.path))
         return cls(files, foreign)
 
@@ -214,16 +264,21 @@ def read_small(path: str, limit: int = 64 << 20) -> bytes | None:
         UnreadableStore: no permission, or not a regular file.
         CorruptFile: larger than ``limit``, which no such file ever is.
     """
+    place = place_of(path)
+    data = _read_here(path, limit + 1) if place is None else place.read(path, limit + 1)
+    if data is not None and len(data) > limit:
+        raise CorruptFile(path, limit, f"larger than {limit} bytes")
+    return data
+
+
+def _read_here(path: str, size: int) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
             if not S_ISREG(os.fstat(fd).st_mode):
                 raise UnreadableStore(f"{path}: not a regular file")
-            data = file.read(limit + 1)
+            return file.read(size)
     except FileNotFoundError:
         return None
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-    if len(data) > limit:
-        raise CorruptFile(path, limit, f"larger than {limit} bytes")
-    return data

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 
+from rmqtool.store.elsewhere import Partial, place_of
+
 _CHUNK = 1 << 20
 
 
@@ -48,17 +50,29 @@ def written(fd: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
 def has_bytes(path: str, start: int, stop: int) -> int:
     """Offset after the last byte of a range that is not zero; ``start`` when all are zero."""
     last = start
-    with open(path, "rb") as file:
-        for at, data in written(file.fileno(), start, stop):
-            if kept := data.rstrip(b"\0"):
-                last = at + len(kept)
+    for at, data in _written_in(path, start, stop):
+        if kept := data.rstrip(b"\0"):
+            last = at + len(kept)
     return last
 
 
 def is_zero(path: str, start: int, stop: int) -> bool:
     """Whether a range holds nothing but zero bytes."""
-    with open(path, "rb") as file:
-        return not any(data.strip(b"\0") for _at, data in written(file.fileno(), start, stop))
+    return not any(data.strip(b"\0") for _at, data in _written_in(path, start, stop))
+
+
+def _written_in(path: str, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """:func:`written` of a file by name, wherever it is."""
+    if (place := place_of(path)) is None:
+        with open(path, "rb") as file:
+            yield from written(file.fileno(), start, stop)
+        return
+    if isinstance(mapped := place.map(path), Partial):
+        for at in range(start, min(stop, len(mapped)), _CHUNK):
+            end = min(at + _CHUNK, stop)
+            mapped.need(at, end)
+            yield at, mapped[at:end]
+            mapped.forget(at, end)
 
 
 def copy_written(path: str, target: int) -> None:

@@ -31,16 +31,21 @@ def time_of(number: int) -> int:
     return TIME + number * (DAY // MESSAGES)
 
 
-def day_store(folder: Path, *, queues: bool = True) -> StoreLayout:
-    """20,000 messages with a key ``k<number>`` and a unique id ``U<number>`` each, in files of 1 MiB."""
+def day_store(folder: Path, *, queues: bool = True, messages: int = MESSAGES, body: int = 180) -> StoreLayout:
+    """Messages with a key ``k<number>`` and a unique id ``U<number>`` each, in files of 1 MiB.
+
+    Args:
+        messages: the first of the day.
+        body: bytes of one.
+    """
     size = CONF.sizes["mappedFileSizeCommitLog"]
     offsets: dict[tuple[str, int], int] = {}
     files, data, base = [], bytearray(), 0
-    for number in range(MESSAGES):
+    for number in range(messages):
         topic, queue_id = topic_of(number), number // TOPICS % 2
         for _attempt in range(2):
             packed = record(
-                topic, len(data), base=base, body=b"b" * (180 + number % 7), queue_id=queue_id,
+                topic, len(data), base=base, body=b"b" * (body + number % 7), queue_id=queue_id,
                 queue_offset=offsets.get((topic, queue_id), 0), born_timestamp=time_of(number),
                 store_timestamp=time_of(number),
                 properties=b"KEYS\x01k%d\x02UNIQ_KEY\x01U%d\x02TAGS\x01t%d" % (number, number, number % 3),

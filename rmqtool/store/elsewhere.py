@@ -1,0 +1,193 @@
+"""Stores that are not on this machine, by the URI that such a store has for a path.
+
+Nothing here knows how files are fetched: :mod:`rmqtool.analytics.remote` does, and says so by :func:`attach`. Files are
+mapped at full length, and the bytes that somebody needs are fetched into them: whoever reads a mapped file that may be
+such a one says by :func:`need` which bytes it looks at next. On a file of this machine that does nothing.
+"""
+
+import mmap
+import os
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from formats.derived import BLANK, INDEX_SLOT
+from formats.endings import Ending
+from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.message import HEADS, End, Record, read
+
+_MARK = "://"
+_HEAD = max(head.size for head in HEADS.values())
+_LONGEST = 0x7FFF + 4  # bytes of a topic and of the lengths around it
+_AT_SYS_FLAG = HEADS[0].offsets["sys_flag"]
+
+
+class Partial(mmap.mmap):
+    """A read-only mapping of a file of which only parts are there. What is not there reads as zero.
+
+    All methods raise UnreadableStore when bytes cannot be had.
+    """
+
+    @abstractmethod
+    def need(self, start: int, stop: int) -> None:
+        """Have bytes [start, stop), as far as the file goes."""
+
+    @abstractmethod
+    def need_all(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """As :meth:`need`, for many ranges in ascending order."""
+
+    @abstractmethod
+    def need_whole(self) -> None:
+        """Have all of it, and keep it."""
+
+    @abstractmethod
+    def forget(self, start: int, stop: int) -> None:
+        """Give back the room of [start, stop): whoever reads it again must say so again."""
+
+
+class Known(NamedTuple):
+    """A name in a directory."""
+
+    name: str
+    is_dir: bool
+    size: int
+    mtime_ns: int
+
+
+class Place(Protocol):
+    """A store elsewhere, as it was when it was first looked at. All methods raise UnreadableStore."""
+
+    uri: str  # with all that it takes to get there, secrets too
+
+    def entries(self, path: str) -> list[Known]:
+        """What is in a directory, by name; nothing when there is none."""
+
+    def find(self, path: str) -> Known | None:
+        """A file or directory; None when there is none."""
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """The first bytes of a file; None when there is none."""
+
+    def map(self, path: str, size: int | None = None) -> Partial | bytes:
+        """A file's first ``size`` bytes, all where that is None; ``b""`` for none. Nothing of it is there yet."""
+
+
+_places: dict[str, Place] = {}
+
+
+def attach(root: str, place: Place) -> None:
+    """Have the store at ``root`` looked for in a place; it takes the place of one that was there."""
+    _places[root] = place
+
+
+def place_of(path: str) -> Place | None:
+    """Where a path leads; None for this machine."""
+    if _MARK not in path:
+        return None
+    return next((place for root, place in _places.items() if path == root or path.startswith(f"{root}/")), None)
+
+
+def uri_of(path: str) -> str | None:
+    """The URI of the store that a file is in; None for one on this machine."""
+    return None if (place := place_of(path)) is None else place.uri
+
+
+def is_uri(path: str) -> bool:
+    """Whether a path is a URI, and not the name of something that is on this machine."""
+    return _MARK in path and not os.path.exists(path)
+
+
+def shown(uri: str) -> str:
+    """A URI as messages and columns have it: without options, and without what may be a secret."""
+    scheme, mark, rest = uri.partition("?")[0].partition(_MARK)
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    if scheme != "s3":  # there the user is a key
+        host = user.partition(":")[0] + at + host
+    return f"{scheme}{mark}{host}{slash}{path}".rstrip("/")
+
+
+def exists(path: str) -> bool:
+    """As ``os.path.exists``, wherever it is."""
+    place = place_of(path)
+    return os.path.exists(path) if place is None else place.find(path) is not None
+
+
+def is_dir(path: str) -> bool:
+    """As ``os.path.isdir``, wherever it is."""
+    place = place_of(path)
+    return os.path.isdir(path) if place is None else (known := place.find(path)) is not None and known.is_dir
+
+
+def file_size(path: str) -> int | None:
+    """Bytes of a file, wherever it is; None when there is none."""
+    place = place_of(path)
+    if place is None:
+        return os.path.getsize(path) if os.path.isfile(path) else None
+    return known.size if (known := place.find(path)) is not None and not known.is_dir else None
+
+
+# -- mapped files ------------------------------------------------------------------------------------------------------
+
+
+def need(view: memoryview, start: int, stop: int) -> None:
+    """Have bytes [start, stop) of a mapped file, as far as it goes.
+
+    Args:
+        view: of the whole file, as for all here.
+
+    Raises:
+        UnreadableStore: they cannot be had.
+    """
+    if isinstance(mapped := view.obj, Partial):
+        mapped.need(start, stop)
+
+
+def need_all(view: memoryview, ranges: Iterable[tuple[int, int]]) -> None:
+    """As :func:`need`, for many ranges in ascending order."""
+    if isinstance(mapped := view.obj, Partial):
+        mapped.need_all(ranges)
+
+
+def is_partial(view: memoryview) -> bool:
+    """Whether bytes that nobody has asked for may not be there."""
+    return isinstance(view.obj, Partial)
+
+
+def record_at(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Record | End:
+    """:func:`formats.message.read`, with all there that it looks at."""
+    if not isinstance(mapped := view.obj, Partial):
+        return read(view, at, limit, crc=crc)
+    mapped.need(at, _record_end(mapped, at, limit))
+    found = read(view, at, limit, crc=crc)
+    if isinstance(found, End) and found.ending in (Ending.DAMAGED, Ending.CUT) and at + _HEAD < limit:
+        # why it is none depends on where its lengths lead, and that may be anywhere
+        (sys_flag,) = INDEX_SLOT.unpack_from(view, at + _AT_SYS_FLAG)
+        head = HEADS[sys_flag & 0x30]
+        topic_at = at + head.size + max(head.unpack_from(view, at)[16], 0)
+        mapped.need(topic_at, topic_at + _LONGEST)
+        found = read(view, at, limit, crc=crc)
+    return found
+
+
+def reach(view: memoryview, at: int, stop: int, limit: int) -> int:
+    """Up to where a walk over records from ``at`` on may look: over the one at ``at``, and all that end by ``stop``.
+
+    Args:
+        limit: where the readable part of the file ends; the answer where all of it is on this machine.
+    """
+    if not isinstance(mapped := view.obj, Partial):
+        return limit
+    end = max(_record_end(mapped, at, limit), min(stop, limit))
+    mapped.need(at, end)
+    return end
+
+
+def _record_end(mapped: Partial, at: int, limit: int) -> int:
+    """The end of the record at ``at`` as it says itself; of what may be a record's head where it says nothing."""
+    head = min(at + _HEAD, limit)
+    mapped.need(at, head)
+    if limit - at < BLANK.size:
+        return head
+    size, magic = BLANK.unpack_from(mapped, at)
+    return max(head, at + size) if magic in (MAGIC_V1, MAGIC_V2) and size <= limit - at else head

@@ -1,0 +1,35 @@
+"""Reading as the data source does, without Spark."""
+
+import pickle
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rmqtool.analytics.source_filter import Condition
+from rmqtool.analytics.source_plan import pieces, request_of
+from rmqtool.analytics.source_read import Counters, read_piece
+from rmqtool.analytics.source_tables import SCHEMAS
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(millis: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=millis)
+
+
+def read(
+    root: object, conditions: Iterable[Condition] = (), columns: list[str] | None = None, **options: str
+) -> tuple[list[dict[str, Any]], Counters]:
+    """Rows as a reader gives them, before Spark looks at conditions, and what it cost."""
+    request = request_of({"path": str(root), **options})
+    found, bytes_read = pieces(request, request.wanted.narrowed(conditions))
+    counters = Counters(bytesRead=bytes_read)
+    names = columns or SCHEMAS[request.table].names
+    rows = [
+        row
+        for piece in found
+        for batch in read_piece(pickle.loads(pickle.dumps(piece)), names, counters)
+        for row in batch.to_pylist()
+    ]
+    assert counters.rows == len(rows)
+    return rows, counters

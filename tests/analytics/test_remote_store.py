@@ -1,0 +1,528 @@
+"""Stores at URIs, on a server that speaks S3: the rows of local stores, and how much is fetched for them."""
+
+import gc
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyarrow import fs
+
+from formats import checkpoint
+from formats.checkpoint import Checkpoint
+from rmqtool.analytics.mirror import BLOCK, Mirror
+from rmqtool.analytics.remote import attached, keep_apart, open_log
+from rmqtool.analytics.source import RocketMQSource
+from rmqtool.analytics.source_filter import Condition
+from rmqtool.analytics.source_plan import request_of, stores_of
+from rmqtool.analytics.source_read import Counters, planned, read_piece, saved
+from rmqtool.analytics.source_tables import SCHEMAS, TABLES
+from rmqtool.errors import BadValue, Refused, RmqError, UnreadableStore
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.elsewhere import shown
+from rmqtool.store.layout import StoreLayout
+from tests.analytics.helpers import TIME, log_of, rows_of, store_of
+from tests.analytics.reading import moment
+from tests.analytics.stores import CONF, DAY, day_store, time_of, topic_of
+from tests.cli.running import rmqtool
+from tests.cli.test_bad_input import COMMANDS
+from tests.conftest import Unpacked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BUCKET = "stores"
+DAMAGED = ["body-bit-flip-last-file", "torn-last-record", "short-last-file", "extra-zero-file", "head-file-deleted"]
+
+
+class Server:
+    """Where stores are put.
+
+    Attributes:
+        options: of every URI.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.options = f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+        self.fs, _path = fs.FileSystem.from_uri(self.uri(""))
+        self.fs.create_dir(BUCKET)
+
+    def uri(self, name: str) -> str:
+        # Spark's workers have the environment of whichever test started Spark: credentials are in the URI
+        return f"s3://tester:secret@{BUCKET}/{name}{self.options}"
+
+    def put(self, name: str, root: Path) -> str:
+        """Upload a store; its URI."""
+        with ThreadPoolExecutor(8) as pool:
+            for path in root.rglob("*"):
+                if path.is_file():
+                    pool.submit(self.write, f"{name}/{path.relative_to(root)}", path.read_bytes())
+        return self.uri(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        with self.fs.open_output_stream(f"{BUCKET}/{name}") as stream:
+            stream.write(data)
+
+    def delete(self, name: str) -> None:
+        self.fs.delete_file(f"{BUCKET}/{name}")
+
+    def listing(self, name: str) -> list[tuple[str, int, int]]:
+        """(path, bytes, time of change) of all files."""
+        found = self.fs.get_file_info(fs.FileSelector(f"{BUCKET}/{name}", recursive=True))
+        return sorted((i.path, i.size, i.mtime_ns) for i in found if i.type == fs.FileType.File)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    try:
+        yield Server(running.get_host_and_port()[1])
+    finally:
+        running.stop()
+
+
+def read(
+    path: object, conditions: Iterable[Condition] = (), columns: list[str] | None = None, **options: str
+) -> tuple[list[dict[str, Any]], Counters]:
+    """Rows of a table, and what it cost."""
+    request = request_of({"path": str(path), **options})
+    found, counters = planned(request, request.wanted.narrowed(conditions))
+    names = columns or SCHEMAS[request.table].names
+    rows = [row for piece in found for batch in read_piece(piece, names, counters) for row in batch.to_pylist()]
+    return rows, counters
+
+
+# -- the same rows ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["broker", "crash", "torn-header"])
+def test_every_table_is_that_of_the_store_on_a_path(case: str, server: Server, golden: Unpacked) -> None:
+    uri = server.put(f"{case}/store", golden(case))
+    before = server.listing(case)
+    for table in TABLES:
+        rows, _counters = read(uri, table=table)
+        assert rows == read(golden(case), table=table)[0], table
+        assert rows or table in ("findings", "offsets")
+    assert server.listing(case) == before
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("case", ["large-bodies", *DAMAGED])
+def test_messages_of_damaged_logs(
+    case: str, compiled: bool, server: Server, golden: Unpacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiled:
+        monkeypatch.setitem(sys.modules, "numba", sys.modules.get("numba"))
+    else:
+        monkeypatch.delitem(sys.modules, "numba", raising=False)
+    uri = server.put(f"{case}/store", golden(case))
+    rows, counters = read(uri, splitBytes="20000")
+    expected, local = read(golden(case), splitBytes="20000")
+    assert rows == expected
+    assert (counters.damaged, counters.damagedBytes) == (local.damaged, local.damagedBytes)
+    assert local.bytesFetched == 0 < counters.bytesFetched
+
+
+def test_records_larger_than_what_is_fetched_at_once(server: Server, tmp_path: Path) -> None:
+    """And the room that is taken meanwhile: nothing stays that the reader has behind it."""
+    bodies = [3 << 20, 100, 9 << 20, 20 << 20] + [1 << 20] * 20
+    data = b"".join(_bodies(bodies))
+    layout = store_of(tmp_path, data)
+    uri = server.put("bulk/store", Path(layout.root))
+    request = request_of({"path": uri})
+    (piece,) = planned(request, request.wanted)[0]
+    most = 0
+    sizes = []
+    for batch in read_piece(piece, ["bodyLength", "topic"], Counters()):
+        sizes += batch.column("bodyLength").to_pylist()
+        most = max(most, room_of_mirrors())
+    assert sizes == bodies
+    assert 0 < most <= 24 << 20 < len(data)
+    assert room_of_mirrors() == 0
+
+
+def _bodies(sizes: list[int]) -> Iterator[bytes]:
+    at = 0
+    for size in sizes:
+        made = log_of([f"T{size}"], base=at, body=os.urandom(size), max_message_size=size)
+        yield made
+        at += len(made)
+
+
+def room_of_mirrors() -> int:
+    """Bytes that what was fetched takes on disk."""
+    mirrors = [each for each in gc.get_objects() if isinstance(each, Mirror)]
+    return sum(os.fstat(mirror._fd).st_blocks * 512 for mirror in mirrors)
+
+
+# -- how little is fetched --------------------------------------------------------------------------------------------
+
+SOME = 5000  # messages of the day
+
+
+class Day:
+    """A store that a broker has closed, here and there."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self.local = day_store(folder, messages=SOME, body=2000)
+        self.conf = folder / "broker.conf"  # index files of no usual size tell theirs only as a whole
+        self.conf.write_text("".join(f"{name}={size}\n" for name, size in CONF.values.items()))
+        point = Checkpoint(time_of(SOME - 1), time_of(SOME - 1), time_of(SOME - 1))
+        Path(self.local.path("checkpoint")).write_bytes(checkpoint.build(point))
+        self.uri = server.put("day/store", Path(self.local.root))
+        self.bytes = CommitLog(self.local).end()[0]
+
+    def share(self, conditions: list[Condition], **options: str) -> float:
+        """Of the log, what is fetched for the rows of some conditions; they are asserted to be those of the path."""
+        rows, counters = read(self.uri, conditions, brokerConf=str(self.conf), **options)
+        assert rows == read(self.local.root, conditions, **options)[0]
+        assert rows
+        return counters.bytesFetched / self.bytes
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Day:
+    return Day(tmp_path_factory.mktemp("day"), server)
+
+
+def test_narrow_queries_fetch_little(day: Day) -> None:
+    assert day.share([Condition("keys", "has", "k777")]) < 0.05
+    assert day.share([Condition("msgId", "=", "U777")]) < 0.05
+    assert day.share([Condition("topic", "=", "topic-07")]) < 0.15
+    first = time_of(0) + DAY // 8
+    minutes = [Condition("storeTimestamp", op, moment(at)) for op, at in ((">=", first), ("<", first + DAY // 96))]
+    # of a quarter of the day, with what tells where they begin and end
+    assert day.share(minutes) < 0.15
+    assert day.share([Condition("physicalOffset", ">=", day.bytes - 50_000)]) < 0.05
+
+
+def test_tables_fetch_what_they_show(day: Day) -> None:
+    """Entries of the index and not its slots; of queues what is in them; of the log its two ends."""
+    fetched = {}
+    for table in ("index", "queues", "topics"):
+        rows, counters = read(day.uri, table=table, brokerConf=str(day.conf))
+        assert rows == read(day.local.root, table=table, brokerConf=str(day.conf))[0]
+        fetched[table] = counters.bytesFetched
+    assert fetched["index"] < 1.2 * 2 * SOME * 20
+    assert fetched["queues"] <= 2 * 100 * 2000  # once for its end, once for its entries
+    assert fetched["topics"] < 0.1 * day.bytes
+
+
+def test_all_is_fetched_once(day: Day) -> None:
+    rows, counters = read(day.uri, columns=["topic"], splitBytes=str(1 << 20))
+    assert len(rows) == SOME
+    assert 1 <= counters.bytesFetched / day.bytes < 1.1
+    assert rows[7]["topic"] == topic_of(7)
+
+
+ZEROS = 24 << 20
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["", "and a file made ahead"])
+def test_zeros_behind_a_closed_log_are_not_fetched(ahead: bool, server: Server, tmp_path: Path) -> None:
+    data = log_of(["A", "B", "C"] * 100)
+    layout = store_of(tmp_path, data, *[b""] * ahead, size=ZEROS)
+    (Path(layout.root) / "checkpoint").write_bytes(checkpoint.build(Checkpoint(TIME + 299_000)))
+    uri = server.put(f"closed-{ahead}/store", Path(layout.root))
+    for through in ("auto", "log"):
+        rows, counters = read(uri, through=through, splitBytes=str(4 << 20))
+        assert len(rows) == 300
+        assert counters.bytesFetched < 1 << 20
+    log = open_log(StoreLayout(attached(uri)))
+    assert log.file_size == ZEROS
+    assert [file.size for file in log.segments] == [len(data), 0][: 1 + ahead]
+
+
+def test_zeros_may_hide_messages(server: Server, tmp_path: Path) -> None:
+    """Where nobody has closed the log, or the checkpoint knows of later messages, all of it is looked through."""
+    data = bytearray(log_of(["A"] * 100, body=b"x" * 5000))
+    data[100_000:350_000] = bytes(250_000)  # a hole that halving may fall into
+    layout = store_of(tmp_path, bytes(data), size=2 << 20)
+    expected, _counters = read(layout.root)
+    for name, content in (("abort", b""), ("checkpoint", checkpoint.build(Checkpoint(TIME + 99_000)))):
+        (Path(layout.root) / name).write_bytes(content)
+        uri = server.put(f"hole-{name}/store", Path(layout.root))
+        assert [row["physicalOffset"] for row in read(uri)[0]] == [row["physicalOffset"] for row in expected]
+        (Path(layout.root) / name).unlink()
+    assert 20 < len(expected) < 80
+
+
+def test_a_last_message_without_its_head_is_damage(server: Server, tmp_path: Path) -> None:
+    data = bytearray(log_of(["A"] * 10))
+    behind = len(log_of(["A"] * 9))
+    data[behind : behind + 16] = bytes(16)
+    layout = store_of(tmp_path, bytes(data), size=1 << 20)
+    (Path(layout.root) / "checkpoint").write_bytes(checkpoint.build(Checkpoint(TIME + 8000)))
+    rows, counters = read(server.put("headless/store", Path(layout.root)), through="log")
+    expected, local = read(layout.root, through="log")
+    assert rows == expected
+    assert (counters.damaged, counters.damagedBytes) == (local.damaged, local.damagedBytes)
+    (end,) = (file.size for file in open_log(StoreLayout("s3://stores/headless/store")).segments)
+    assert end == 1 << 20
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_places_that_are_none(server: Server) -> None:
+    with socket.socket() as listening:  # nobody accepts
+        listening.bind(("127.0.0.1", 0))
+        nobody = f"?endpoint_override=127.0.0.1:{listening.getsockname()[1]}&scheme=http&region=us-east-1"
+        with pytest.raises(UnreadableStore, match=r"^s3://bucket/store: ") as told:
+            stores_of(f"s3://user:geheim@bucket/store{nobody}")
+    assert "geheim" not in str(told.value)
+    with pytest.raises(UnreadableStore, match=r"^s3://stores/nowhere: no such directory$"):
+        stores_of(server.uri("nowhere"))
+    with pytest.raises(UnreadableStore, match=r"^s3://stores/no\*: no such directory$"):
+        stores_of(server.uri("no*"))
+    with pytest.raises(UnreadableStore, match=r"^s3://no-bucket/store: "):
+        stores_of(server.uri("store").replace(f"@{BUCKET}", "@no-bucket"))
+    with pytest.raises(BadValue, match=r"^gopher://stores/store: "):
+        stores_of("gopher://stores/store")
+    server.write("other/file", b"no store")
+    with pytest.raises(UnreadableStore, match=r"^s3://stores/other: not a store directory"):
+        read(server.uri("other"))
+
+
+def test_a_file_that_goes_or_shrinks(server: Server, golden: Unpacked) -> None:
+    uri = server.put("gone/store", golden("clean"))
+    request = request_of({"path": uri})
+    found, _counters = planned(request, request.wanted)
+    names = [f"gone/store/commitlog/{os.path.basename(piece.splits[0].path)}" for piece in found]
+    server.delete(names[0])
+    server.write(names[1], b"short")
+    for piece, said in zip(found[:2], ("", "ends at byte 5, and was longer when it was listed"), strict=True):
+        with pytest.raises(UnreadableStore, match=f"^s3://{piece.splits[0].path.removeprefix('s3://')}: .*{said}"):
+            list(read_piece(piece, ["topic"], Counters()))
+
+
+def test_no_room_for_what_is_fetched(server: Server, golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = server.put("room/store", golden("clean"))
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    with pytest.raises(UnreadableStore, match=r"^/nowhere: No such file"):
+        read(uri)
+
+
+def test_what_is_said_of_a_uri() -> None:
+    assert shown("s3://key:secret@bucket/a/store/?region=x&endpoint_override=h:1") == "s3://bucket/a/store"
+    assert shown("abfss://container@account.host/store") == "abfss://container@account.host/store"
+    assert shown("abfss://account:secret@host/store") == "abfss://account@host/store"
+    assert shown("hdfs://host:8020/data/store") == "hdfs://host:8020/data/store"
+    with pytest.raises(Refused, match="must not lie in the store"):
+        keep_apart("s3://bucket/store/out?region=x", "s3://bucket/store")
+    with pytest.raises(Refused, match="lies in it"):
+        keep_apart("s3://bucket", "s3://bucket/store")
+    keep_apart("s3://bucket/store-out", "s3://bucket/store")
+    keep_apart("store/out", "s3://bucket/store")
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "init", "import"])
+def test_other_commands_refuse_a_uri(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = {"init": ["init", "STORE"], "import": ["import", "STORE", "/dev/null"], **COMMANDS}[name]
+    done = rmqtool(
+        *[{"STORE": "s3://key:secret@bucket/store?region=x", "NEW": "new"}.get(word, word) for word in words]
+    )
+    assert done.out == ""
+    assert done.err.startswith("error: s3://bucket/store: a URI: sql, report and dump-to-parquet read a store there")
+    assert done.err.count("\n") == 1
+    assert done.code == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_streams_refuse_a_uri(server: Server, golden: Unpacked) -> None:
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    source = RocketMQSource(CaseInsensitiveDict({"path": server.put("stream/store", golden("clean"))}))
+    with pytest.raises(BadValue, match=r"^s3://stores/stream/store: a store at a URI cannot be streamed"):
+        source.streamReader(source.schema())
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_several_stores(server: Server, golden: Unpacked) -> None:
+    for name in ("broker-a", "broker-b"):
+        server.put(f"many/{name}/store", golden("ipv6"))
+    server.write("many/broker-c", b"a file")
+    here = str(golden("ipv6"))
+    found = stores_of(server.uri("many/broker-*/store"))
+    assert [(store.root, store.broker) for store in found] == [
+        ("s3://stores/many/broker-a/store", "broker-a"),
+        ("s3://stores/many/broker-b/store", "broker-b"),
+    ]
+    rows, _counters = read(f"{server.uri('many/broker-[b]/store')},{here}", columns=["broker", "physicalOffset"])
+    own = [row["physicalOffset"] for row in read(here)[0]]
+    assert [row["physicalOffset"] for row in rows] == own * 2
+    assert rows[0]["broker"] == "s3://stores/many/broker-b"
+    assert [store.root for store in stores_of(f"file://{here}")] == [here]
+
+
+# -- dumps ------------------------------------------------------------------------------------------------------------
+
+
+def dumped(server: Server, store: object, out: object, *more: object) -> dict[str, Any]:
+    done = rmqtool("dump-to-parquet", store, out, "-o", "json", *more)
+    assert done.code in (0, 1), done
+    report: dict[str, Any] = json.loads(done.out)
+    return report
+
+
+@pytest.mark.parametrize("case", ["broker", "torn-header"])
+def test_a_dump(case: str, server: Server, golden: Unpacked, tmp_path: Path) -> None:
+    uri = server.put(f"dump-{case}/store", golden(case))
+    report = dumped(server, uri, tmp_path / "far", "--engine", "local")
+    local = dumped(server, golden(case), tmp_path / "near", "--engine", "local")
+    assert rows_of(tmp_path / "far") == rows_of(tmp_path / "near")
+    for name in ("rows", "records", "damaged", "damagedBytes"):
+        assert report[name] == local[name]
+    assert [item["file"] for item in report["damage"]] == [
+        item["file"].replace(str(golden(case)), f"s3://stores/dump-{case}/store") for item in local["damage"]
+    ]
+    manifest = (tmp_path / "far" / "_rmqtool.json").read_text()
+    assert json.loads(manifest)["store"] == f"s3://stores/dump-{case}/store"
+    assert "secret" not in manifest
+
+
+def test_what_is_new_since_the_last_dump(server: Server, tmp_path: Path) -> None:
+    data = log_of(["A"] * 40)
+    sizes = [len(log_of(["A"] * count)) for count in (10, 25, 40)]
+    out = tmp_path / "out"
+    for count, size in zip((10, 25, 40), sizes, strict=True):
+        layout = store_of(tmp_path / str(count), data[:size], size=100_000)
+        uri = server.put("grows/store", Path(layout.root))
+        assert dumped(server, uri, out, "--since-last", "--engine", "local")["position"] == size
+        assert [row["queueOffset"] for row in rows_of(out)] == list(range(count))
+    assert dumped(server, uri, out, "--since-last", "--engine", "local")["rows"] == 0
+    server.put("grows/store", Path(store_of(tmp_path / "other", log_of(["B"] * 50), size=100_000).root))
+    refused = rmqtool("dump-to-parquet", uri, out, "--since-last", "--engine", "local")
+    assert (refused.code, refused.err.count("\n")) == (4, 1)
+    assert "s3://stores/grows/store" in refused.err
+    assert "secret" not in refused.err
+
+
+def test_a_dump_beside_the_store(server: Server, golden: Unpacked, tmp_path: Path) -> None:
+    uri = server.put("pair/store", golden("ipv6"))
+    before = server.listing("pair/store")
+    report = dumped(server, uri, server.uri("pair/out"), "--engine", "local")
+    assert report["rows"] == len(read(golden("ipv6"))[0])
+    refused = rmqtool("dump-to-parquet", uri, server.uri("pair/store/out"), "--engine", "local")
+    assert (refused.code, refused.err) == (
+        4, "error: s3://stores/pair/store/out: the output must not lie in the store (s3://stores/pair/store)\n",
+    )  # fmt: skip
+    assert server.listing("pair/store") == before
+
+
+# -- Spark ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_in_spark(spark: "SparkSession", day: Day, server: Server, golden: Unpacked, tmp_path: Path) -> None:
+    reader = spark.read.format("rocketmq").options(counters=str(tmp_path), brokerConf=str(day.conf), key="k777")
+    row = reader.load(day.uri).select("msgId", "broker").collect()
+    assert [tuple(each) for each in row] == [("U777", "store")]
+    assert 0 < saved(str(tmp_path)).bytesFetched / day.bytes < 0.05
+    assert spark.read.format("rocketmq").load(day.uri).select("topic").count() == SOME
+
+    uri = server.put("spark/store", golden("broker"))
+    query = "SELECT topic, count(*) AS n FROM messages GROUP BY 1 ORDER BY n DESC LIMIT 2"
+    told = rmqtool("sql", uri, query, "-o", "csv")
+    assert told.out == rmqtool("sql", golden("broker"), query, "-o", "csv").out
+    assert told.err.endswith(" fetched\n")
+    lag = rmqtool("report", "lag", uri, "-o", "csv")
+    assert lag.out == rmqtool("report", "lag", golden("broker"), "-o", "csv").out
+    assert len(lag.out.splitlines()) > 1
+
+    report = dumped(server, uri, tmp_path / "out", "--split-mb", "1")
+    assert report["spark"] is not None
+    local = dumped(server, golden("broker"), tmp_path / "near", "--engine", "local")
+    assert report["rows"] == local["rows"]
+    where = dumped(server, uri, tmp_path / "where", "--where", "topic = 'Orders'")
+    assert 0 < where["rows"] < report["rows"]
+    missing = rmqtool("sql", server.uri("nowhere"), query)
+    assert (missing.code, missing.err) == (3, "error: s3://stores/nowhere: no such directory\n")
+
+
+# -- a file that is fetched in parts ----------------------------------------------------------------------------------
+
+
+class Fetched:
+    """A file, and what is fetched of it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.ranges: list[tuple[int, int]] = []
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        self.ranges.append((start, stop))
+        return self.data[start:stop]
+
+
+def test_parts_are_fetched_when_they_are_needed() -> None:
+    file = Fetched(os.urandom(BLOCK * 100 + 7))
+    mirror = Mirror(len(file.data), file.fetch)
+    assert mirror[:] == bytes(len(file.data))
+    mirror.need(BLOCK + 5, BLOCK + 6)
+    mirror.need(BLOCK, 2 * BLOCK)
+    assert file.ranges == [(BLOCK, 2 * BLOCK)]
+    assert mirror[BLOCK : 2 * BLOCK] == file.data[BLOCK : 2 * BLOCK]
+    # who goes on gets ever more
+    mirror.need(2 * BLOCK, 2 * BLOCK + 1)
+    mirror.need(4 * BLOCK, 4 * BLOCK + 1)
+    assert file.ranges[1:] == [(2 * BLOCK, 4 * BLOCK), (4 * BLOCK, 8 * BLOCK)]
+    mirror.need(99 * BLOCK, 1 << 40)
+    assert file.ranges[3:] == [(99 * BLOCK, len(file.data))]
+    for nothing in ((5, 5), (1 << 40, 1 << 41), (-9, -3), (9, 3)):
+        mirror.need(*nothing)
+    assert len(file.ranges) == 4
+    # what a reader has behind it is fetched again when it is asked for
+    mirror.forget(BLOCK + 1, 5 * BLOCK)
+    assert mirror[BLOCK : 2 * BLOCK] == file.data[BLOCK : 2 * BLOCK]
+    assert mirror[2 * BLOCK : 5 * BLOCK] == bytes(3 * BLOCK)
+    mirror.need_all([(2 * BLOCK, 2 * BLOCK + 1), (4 * BLOCK, 4 * BLOCK + 1), (50 * BLOCK, 50 * BLOCK + 1)])
+    assert sorted(file.ranges[4:]) == [(2 * BLOCK, 5 * BLOCK), (50 * BLOCK, 51 * BLOCK)]
+    mirror.need_whole()
+    mirror.forget(0, len(file.data))
+    assert mirror[:] == file.data
+
+
+def test_zeros_take_no_room_and_are_fetched_once() -> None:
+    file = Fetched(bytes(BLOCK * 64) + b"x" * BLOCK + bytes(BLOCK * 64))
+    mirror = Mirror(len(file.data), file.fetch)
+    mirror.need(0, len(file.data))
+    assert os.fstat(mirror._fd).st_blocks * 512 <= 2 * BLOCK
+    mirror.forget(0, len(file.data))
+    mirror.need(0, len(file.data))
+    assert file.ranges == [(0, len(file.data)), (64 * BLOCK, 65 * BLOCK)]
+    assert mirror[:] == file.data
+
+
+def test_a_walk_over_a_file_in_parts_finds_what_is_there(server: Server, golden: Unpacked) -> None:
+    uri = server.put("walk/store", golden("body-bit-flip-last-file"))
+    here, there = (
+        [(item.physical_offset, isinstance(item, Found), getattr(item, "reason", "")) for item in log.walk()]
+        for log in (
+            CommitLog(StoreLayout(str(golden("body-bit-flip-last-file")))),
+            CommitLog(StoreLayout(attached(uri))),
+        )
+    )
+    assert here == there
+
+
+def test_what_fails_is_told_of_all_that_are_fetched_together() -> None:
+    def fetch(start: int, stop: int) -> bytes:
+        raise UnreadableStore(f"bytes {start} to {stop}")
+
+    with pytest.raises(RmqError, match=r"^bytes 0 to"):
+        Mirror(BLOCK * 5000, fetch).need_whole()
