@@ -10,15 +10,12 @@ from pyspark.sql import functions as f
 
 
 def main(stores: str, topic: str | None = None) -> int:
-    # filters reach the source, which then reads queues and index instead of the whole log
-    spark = SparkSession.builder.config("spark.sql.python.filterPushdown.enabled", "true").getOrCreate()
-    messages = (
-        spark.read.format("rocketmq")
-        .schema("broker string, topic string, storeTimestamp timestamp, storeSize int")  # nothing else is decoded
-        .load(stores)
-    )
+    spark = SparkSession.builder.getOrCreate()
+    reader = spark.read.format("rocketmq")
+    reader.schema("broker string, topic string, storeTimestamp timestamp, storeSize int")  # nothing else is decoded
     if topic is not None:
-        messages = messages.where(f.col("topic") == topic)
+        reader.option("topic", topic)  # by the queues, instead of the whole log
+    messages = reader.load(stores)
     traffic = messages.groupBy("broker", "topic").agg(f.count("*").alias("messages"), f.sum("storeSize").alias("bytes"))
     for row in traffic.orderBy("broker", "topic").collect():
         print(*row)

@@ -3,6 +3,8 @@
 Named by the setting ``spark.python.daemon.module``. Without it each worker loads Arrow and compiled code for itself.
 """
 
+import gc
+
 from pyspark.daemon import manager
 
 MODULE = "rmqtool.analytics.daemon"
@@ -13,4 +15,7 @@ if __name__ == "__main__":
 
     assert tasks
     load()
+    # a worker looks for garbage behind each task: through all that is loaded, if it is not told to leave that alone
+    gc.collect()
+    gc.freeze()
     manager()

@@ -20,13 +20,14 @@ from rmqtool.analytics.files import Folder, local_path
 from rmqtool.analytics.output import DONE, Output, manifest_of, open_output
 from rmqtool.analytics.parquet import Part
 from rmqtool.analytics.position import Position, has_changed
+from rmqtool.analytics.remote import keep_apart, open_log
 from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.splits import Split, plan, repairs
 from rmqtool.analytics.stream_tail import Budget, frontier
 from rmqtool.analytics.tally import MAX_DETAILS, Tally
 from rmqtool.analytics.tasks import Done, Job, Progress, done_before, run_splits
-from rmqtool.errors import BadValue, RmqError
+from rmqtool.errors import RmqError
 from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.dispatch import BULK_BYTES
 from rmqtool.store.layout import StoreLayout
@@ -75,11 +76,10 @@ def dump_to_parquet(
     began = time.monotonic()
     options = options or DumpOptions()
     options.check()
-    if options.where is not None and local_path(out) is None:
-        raise BadValue(f"{out}: a SQL condition needs an output on a path")
     grow = options.since_last
     output = open_output(out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=grow)
-    log = CommitLog(layout)
+    keep_apart(out, layout.root)
+    log = open_log(layout)
     before = manifest_of(out) if grow else None
     position, expired = Position(), 0
     if grow:

@@ -17,6 +17,7 @@ from typing import Any
 
 from rmqtool.analytics.files import Folder, local_path
 from rmqtool.errors import Refused
+from rmqtool.store.transaction import sync
 
 MANIFEST = "_rmqtool.json"
 SUCCESS = "_SUCCESS"
@@ -45,15 +46,23 @@ class Output(ABC):
             Refused: another process writes there, or it cannot be made.
         """
         try:
-            self.staging.make()
+            self._make()
             self._hold()
             if self.staging.read_json(RUN) == run:
                 return True
             self._empty()
-            self.staging.write(RUN, json.dumps(run))
+            self.staging.write(RUN, json.dumps(run), lasting=True)
         except OSError as err:
             raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
         return False
+
+    def _make(self) -> None:
+        above, path = [], local_path(self.staging.location)
+        while path is not None and not os.path.exists(path := os.path.dirname(path)):
+            above.append(os.path.dirname(path))
+        self.staging.make()
+        for path in above:
+            sync(path)
 
     def _hold(self) -> None:
         path = local_path(self.staging.location)
@@ -70,6 +79,7 @@ class Output(ABC):
     def _empty(self) -> None:
         for name in self.staging.files():
             self.staging.delete(name)
+        self.staging.sync_names()  # what another run has left must not come back as this one's
 
     @abstractmethod
     def publish(self, manifest: dict[str, Any]) -> None:
@@ -120,7 +130,7 @@ class SwapOutput(Output):
         with suppress(OSError):
             if os.path.exists(self._old):  # killed between two renames, or while removing
                 if os.path.exists(self._path):
-                    shutil.rmtree(self._old, ignore_errors=True)
+                    self._drop_old()
                 else:
                     os.rename(self._old, self._path)
         return same
@@ -128,11 +138,12 @@ class SwapOutput(Output):
     def publish(self, manifest: dict[str, Any]) -> None:
         """As :meth:`Output.publish`; when refused, OUT is as it was."""
         try:
-            self.staging.write(MANIFEST, _text(manifest))
+            self.staging.sync_names()
+            self.staging.write(MANIFEST, _text(manifest), lasting=True)
             self.staging.delete_dir(DONE)
             self.staging.delete(RUN)
             _prune(self.staging.path)
-            self.staging.write(SUCCESS, "")
+            self.staging.write(SUCCESS, "", lasting=True)
             self._swap()
         except OSError as err:
             raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
@@ -141,6 +152,7 @@ class SwapOutput(Output):
     def _swap(self) -> None:
         try:
             os.rename(self.staging.path, self._path)  # takes the place of an empty directory too
+            sync(os.path.dirname(self._path))
             return
         except OSError as err:
             if err.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -153,6 +165,10 @@ class SwapOutput(Output):
         except OSError:
             os.rename(self._old, self._path)
             raise
+        self._drop_old()
+
+    def _drop_old(self) -> None:
+        sync(os.path.dirname(self._path))  # or a power cut could bring back the name of what is half gone
         shutil.rmtree(self._old, ignore_errors=True)
 
 
@@ -191,7 +207,8 @@ class MoveOutput(Output):
             new = {file["path"] for file in manifest["files"]}
             remove = [name for name in self._folder.files() if not name.startswith("_") and name not in new]
         try:
-            self._folder.write(_JOURNAL, _text({"remove": remove, "manifest": manifest}), _STAGING)
+            self.staging.sync_names()
+            self._folder.write(_JOURNAL, _text({"remove": remove, "manifest": manifest}), _STAGING, lasting=True)
             _finish(self._folder)
         except OSError as err:
             raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
@@ -222,6 +239,7 @@ class MoveOutput(Output):
 def _finish(folder: Folder) -> None:
     journal = folder.read_json(_JOURNAL)
     folder.delete(SUCCESS)
+    folder.sync("")
     for name in journal["remove"]:
         folder.delete(name)
     manifest = journal["manifest"]
@@ -235,12 +253,14 @@ def _finish(folder: Folder) -> None:
             folder.make(level)
             made.add(level)
         folder.move(f"{_STAGING}/{name}", name)
-    folder.write(MANIFEST, _text(manifest), _STAGING)
-    folder.write(SUCCESS, "", _STAGING)
+    folder.sync_names()
+    folder.write(MANIFEST, _text(manifest), _STAGING, lasting=True)
+    folder.write(SUCCESS, "", _STAGING, lasting=True)
     folder.delete_dir(_STAGING)
     if local_path(folder.location) is not None:
         _prune(folder.path)
     folder.delete(_JOURNAL)
+    folder.sync("")
 
 
 def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = False, grow: bool = False) -> Output:
@@ -315,7 +335,8 @@ def is_output(path: str) -> bool:
                 if entry.is_dir(follow_symlinks=False):
                     if "=" not in name and not name.startswith("_"):
                         return False
-                    pending.append(entry.path)
+                    if name != _STAGING:  # what a run that was killed has left is ours
+                        pending.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False) or not _belongs(name):
                     return False
                 marked = marked or name.endswith(".parquet")

@@ -189,6 +189,7 @@ class PartWriter:
         opened.writer.close()
         size = opened.stream.tell()
         opened.stream.close()
+        self._folder.sync(opened.temporary)  # what has its name is whole, after a power cut too
         self._folder.move(opened.temporary, opened.path)
         del self._open[key]
         self._parts.append(Part(opened.path, opened.rows, size))

@@ -74,8 +74,8 @@ class DumpOptions:
         ranges = (self.since, self.until, self.start_offset, self.stop_offset)
         if self.since_last and (self.overwrite or any(end is not None for end in ranges)):
             raise BadValue("what is new since the last dump takes no range, and replaces nothing")
-        if self.where is not None and (self.engine == "local" or self.since_last):
-            raise BadValue("a SQL condition needs the engine spark, and all of the log")
+        if self.where is not None and self.engine == "local":
+            raise BadValue("a SQL condition needs the engine spark")
 
 
 @dataclass(frozen=True, slots=True)

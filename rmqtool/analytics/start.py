@@ -39,7 +39,6 @@ def settings_of(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.jars.ivy": os.path.join(work_dir, "ivy"),  # its default fails for a user without a home
         "spark.driver.extraJavaOptions": " ".join([*java, *map(_quoted, [*java_options, temporary])]),
     }

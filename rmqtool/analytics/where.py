@@ -4,13 +4,22 @@ Spark gets only the columns that the condition names and answers with the physic
 then read these messages themselves. So bodies pass through the JVM only where the condition is about them.
 """
 
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import LongType, StructType
 
 from rmqtool.analytics.arrow import batches
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OFFSET, _SPLIT = "physicalOffset", "split"
+_SOURCE = "rmqtool-splits"
 _MIRRORED = {"GreaterThan": "LessThan", "GreaterThanOrEqual": "LessThanOrEqual"}
 _MIRRORED |= {other: name for name, other in _MIRRORED.items()} | {"EqualTo": "EqualTo"}
 
@@ -48,19 +58,39 @@ class _Reader(DataSourceReader):
             yield batch.append_column(pa.field(_SPLIT, pa.int64(), nullable=False), number)
 
 
-def source_of(reader: DataSourceReader, schema: StructType) -> type[DataSource]:
-    """A data source that is one reader."""
+class _Writer(DataSourceArrowWriter):
+    """Each task leaves the offsets of its split in a file, on whatever file system pyarrow knows and Spark may not."""
 
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        rows = (batch for batch in iterator if batch.num_rows)
+        first = next(rows, None)
+        if first is not None:
+            folder, temporary = Folder(self._location), f"_{uuid.uuid4().hex}"
+            schema = pa.schema([first.schema.field(_OFFSET)])
+            with folder.fs.open_output_stream(folder.full(temporary)) as to, pq.ParquetWriter(to, schema) as writer:
+                for batch in chain([first], rows):
+                    writer.write_batch(batch.select([_OFFSET]))
+            folder.move(temporary, _name(first.column(_SPLIT)[0].as_py()))
+        return WriterCommitMessage()
+
+
+def _source_of(reader: _Reader, writer: _Writer, schema: StructType) -> type[DataSource]:
     class Source(DataSource):
         @classmethod
         def name(cls) -> str:
-            return "rmqtool-splits"
+            return _SOURCE
 
         def schema(self) -> StructType:
             return schema
 
         def reader(self, schema: StructType) -> DataSourceReader:
             return reader
+
+        def writer(self, schema: StructType, overwrite: bool) -> _Writer:
+            return writer
 
     return Source
 
@@ -104,21 +134,26 @@ class Where:
         from rmqtool.analytics.session import failure
 
         schema = spark_schema(schema_of(self.columns)).add(_SPLIT, LongType(), False)
-        self._spark.dataSource.register(source_of(_Reader(splits, choice, self.columns), schema))
-        frame = self._spark.read.format("rmqtool-splits").load()
+        source = _source_of(_Reader(splits, choice, self.columns), _Writer(folder.location), schema)
+        self._spark.dataSource.register(source)
+        frame = self._spark.read.format(_SOURCE).load().where(self._text).select(_OFFSET, _SPLIT)
+        folder.make()
         try:
-            frame.where(self._text).select(_OFFSET, _SPLIT).write.partitionBy(_SPLIT).parquet(folder.path)
+            frame.write.format(_SOURCE).mode("append").save()
         except (Py4JError, PySparkException) as err:
             raise RmqError(f"Spark job failed: {failure(err)}") from err
 
 
+def _name(split: int) -> str:
+    return f"split-{split}.parquet"
+
+
 def selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """The physical offsets of a split that were selected, in order."""
-    import pyarrow.parquet as pq
-
-    names = [name for name in folder.files(f"{_SPLIT}={split.number}") if name.endswith(".parquet")]
-    found = [pq.ParquetFile(folder.full(name)).read([_OFFSET]).column(0).to_numpy() for name in names]
-    return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+    if folder.size(_name(split.number)) is None:
+        return np.zeros(0, np.int64)
+    with folder.fs.open_input_file(folder.full(_name(split.number))) as file:
+        return np.sort(pq.ParquetFile(file).read().column(0).to_numpy())
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -2,13 +2,13 @@
 
 import sys
 
-from rmqtool.analytics.session import spark_session
+from rmqtool.analytics.session import session_of, spark_context
 
 
 def main(store: str, checkpoint: str, out: str) -> None:
     """Run for ever."""
-    with spark_session("local[2]", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
-        frame = spark.readStream.format("rocketmq").option("maxBytesPerTrigger", "15000").load(store)
+    with spark_context("local[2]", settings={"spark.sql.shuffle.partitions": "1"}) as context:
+        frame = session_of(context).readStream.format("rocketmq").option("maxBytesPerTrigger", "15000").load(store)
         query = (
             frame.select("physicalOffset", "body", "sourceFile")
             .writeStream.format("parquet")

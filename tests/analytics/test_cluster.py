@@ -57,6 +57,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     environ = {
         **os.environ, "SPARK_HOME": str(home), "JAVA_HOME": java.home, "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_DIRS": str(folder),
+        # eight JVMs that live for seconds each: their compiler would take most of the time
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }  # fmt: skip
     package, master = "org.apache.spark.deploy", f"spark://127.0.0.1:{port}"
     common = ["--host", "127.0.0.1", "--webui-port", "0"]

@@ -7,7 +7,7 @@ import pytest
 from formats.message import Record, read
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan
-from tests.bench import append, dump, lookup, recover, scan
+from tests.bench import aggregate, append, dump, lookup, recover, scan
 from tests.bench.make_log import BLOCK, write_log
 
 
@@ -80,3 +80,12 @@ def test_the_dump_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixture[st
     figures = dump.report(tmp_path, 128, 1 << 20, 1, 1 << 20)
     assert {way: len(each) for way, each in figures.items()} == {"dump": 1, "writer": 1, "udf": 1}
     assert "times as long" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_aggregate_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = aggregate.report(tmp_path, 128, 1 << 20, 1)
+    assert {way: len(each) for way, each in figures.items()} == dict.fromkeys(aggregate.NAMES, 1)
+    assert sum(row[2] for row in figures["whole"][0]["rows"]) > 1 << 18
+    assert capsys.readouterr().out.count("times as long") == 2

@@ -1,0 +1,144 @@
+"""An aggregate that needs two columns beside the same one over all of them; the start of Spark is told apart.
+
+Run as ``python -m tests.bench.aggregate``. Once as ``rmqtool sql`` answers it, which finds out by itself what the query
+needs, beside the same with that taken away; and once by the data source, which Spark asks for the columns of the schema
+that it is given, beside no schema. Each round is a process of its own. It starts Spark and answers the query over a
+small store first: what is only paid once, for a store of any size, is not counted.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from tests.bench.make_log import write_log
+from tests.bench.measure import in_own_process, peak_rss, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MIB = 1 << 20
+BODIES = (128, 2048)
+TARGET = 3.0  # how many times as long it takes over all columns at least
+MASTER = "local[2]"
+_SMALL = 4 * MIB
+NAMES = {
+    "pruned": "sql",
+    "unpruned": "sql, all columns",
+    "schema": "data source",
+    "whole": "data source, all columns",
+}
+_PAIRS = (("pruned", "unpruned"), ("schema", "whole"))
+_QUERY = "SELECT topic, count(*), sum(bodyLength) FROM messages GROUP BY topic ORDER BY topic"
+
+
+class Figures(TypedDict):
+    """Of one run; (topic, messages, bytes of bodies) of each topic, seconds, bytes of memory of the driver's Python."""
+
+    rows: list[list[Any]]
+    startup: float
+    seconds: float
+    peak_rss: int
+
+
+def pruned(store: str, small: str) -> Figures:
+    """As ``rmqtool sql`` does it."""
+    return _measured(_answer, store, small)
+
+
+def unpruned(store: str, small: str) -> Figures:
+    """With every column decoded."""
+    from rmqtool.analytics import sql
+
+    needs = sql.needs
+
+    def all_columns(*args: Any) -> Any:
+        return {table: replace(need, columns=None) for table, need in needs(*args).items()}
+
+    sql.needs = all_columns
+    return pruned(store, small)
+
+
+def schema(store: str, small: str) -> Figures:
+    """By the data source, told which columns."""
+    return _measured(partial(_read, columns="topic string, bodyLength int"), store, small)
+
+
+def whole(store: str, small: str) -> Figures:
+    """By the data source as it is loaded."""
+    return _measured(_read, store, small)
+
+
+def _answer(_spark: "SparkSession", store: str) -> list[list[Any]]:
+    from rmqtool.analytics.source_plan import request_of
+    from rmqtool.analytics.sql import answer
+
+    with answer(request_of({"path": store}), _QUERY) as found:
+        return [list(row) for row in found.rows()]
+
+
+def _read(spark: "SparkSession", store: str, columns: str | None = None) -> list[list[Any]]:
+    reader = spark.read.format("rocketmq")
+    (reader.schema(columns) if columns else reader).load(store).createOrReplaceTempView("messages")
+    return [list(row) for row in spark.sql(_QUERY).collect()]
+
+
+def _measured(ask: "Callable[[SparkSession, str], list[list[Any]]]", store: str, small: str) -> Figures:
+    begun = time.perf_counter()
+    from rmqtool.analytics.session import session_of, spark_context
+
+    with spark_context(MASTER, preload=True) as context:
+        spark = session_of(context)
+        ask(spark, small)
+        start = time.perf_counter()
+        rows = ask(spark, store)
+        seconds = time.perf_counter() - start
+    return Figures(rows=rows, startup=start - begun, seconds=seconds, peak_rss=peak_rss())
+
+
+def run(way: str, store: Path, small: Path, messages: int) -> Figures:
+    """One way, in a process of its own."""
+    figures: Figures = in_own_process("tests.bench.aggregate", way, str(store), str(small))
+    assert sum(row[1] for row in figures["rows"]) == messages, (way, figures, messages)
+    return figures
+
+
+def report(folder: Path, body: int, size: int, rounds: int) -> dict[str, list[Figures]]:
+    """Make a log, measure and print."""
+    store, small = folder / "store", folder / "small" / "store"
+    messages = write_log(store / "commitlog", body=body, file_size=size, files=1)
+    write_log(small / "commitlog", body=body, file_size=_SMALL, files=1)
+    figures: dict[str, list[Figures]] = {way: [] for way in NAMES}
+    for _ in range(rounds):
+        for way, runs in figures.items():
+            runs.append(run(way, store, small, messages))
+    assert len({str(each["rows"]) for runs in figures.values() for each in runs}) == 1
+    print(f"{size / MIB:.0f} MiB of {body}-byte bodies, {messages} messages: {_QUERY}")
+    for way, name in NAMES.items():
+        print(f"  {name:25}{told([each['seconds'] for each in figures[way]])}", end="")
+        print(f", started in {min(each['startup'] for each in figures[way]):.2f} s", end="")
+        print(f", peak memory {max(each['peak_rss'] for each in figures[way]) / MIB:.0f} MiB")
+    best = {way: min(each["seconds"] for each in runs) for way, runs in figures.items()}
+    for few, every in _PAIRS:
+        print(f"  {NAMES[every]} takes {best[every] / best[few]:.2f} times as long, target {TARGET}")
+    return figures
+
+
+def main() -> None:
+    """Measure both kinds of store."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--size", type=int, default=1024, help="MiB of each store")
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--folder", help="where stores are made, instead of the system's temporary directory")
+    chosen = options.parse_args()
+    for body in BODIES:
+        with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+            report(Path(folder), body, chosen.size * MIB, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
