@@ -154,15 +154,15 @@ def group_reset(
     The file before becomes consumerOffset.json.bak, as a broker does it, and undo puts both back. Exit code 0: nothing
     to change, or done; 1: a dry run found something to change, or there is no such offset.
     """
-    from rmqtool.cli.run_group import reset_planner, run_offsets
+    from rmqtool.cli.run_group import opener_of, reset_planner, run_offsets
 
     planner = reset_planner(
         consumer_group, topic, queue, earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset,
         shift=shift, csv=from_csv,
     )  # fmt: skip
     return run_offsets(
-        need_log(store, broker_conf).layout, planner, command="group-reset", clamp=clamp, broadcast=broadcast,
-        broker=broker, dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=consumer_group,
+        need_log(store, broker_conf).layout, opener_of(broadcast, broker), planner, command="group-reset", clamp=clamp,
+        dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=consumer_group,
     )  # fmt: skip
 
 
@@ -173,6 +173,12 @@ def group_clone(
     target: Annotated[str, typer.Argument(metavar="NEWGROUP", help="Group that gets them, there already or not.")],
     topic: TopicOption = None,
     clamp: ClampOption = False,
+    broadcast: BroadcastOption = None,
+    to_broadcast: Annotated[
+        str | None,
+        typer.Option("--to-broadcast", metavar="FILE", help="Write them for a broadcasting client (its offsets.json)."),
+    ] = None,
+    broker: BrokerOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
@@ -181,13 +187,19 @@ def group_clone(
 ) -> int:
     """Give a group the offsets of another, its retry topic aside; the plan is shown first.
 
-    Exit codes as for group reset.
+    With --broadcast or --to-broadcast also between a group and a client that broadcasts, when a group changes its
+    message model: its name is that of the file's directory, and may be the same on both sides. A file that is not there
+    is made. Exit codes as for group reset.
     """
-    from rmqtool.cli.run_group import clone_planner, run_offsets
+    from rmqtool.cli.run_group import clone_planner, opener_of, run_offsets
 
+    layout = need_log(store, broker_conf).layout
+    planner = clone_planner(
+        layout, source, target, topic, broadcast=broadcast, to_broadcast=to_broadcast, broker=broker
+    )
     return run_offsets(
-        need_log(store, broker_conf).layout, clone_planner(source, target, topic), command="group-clone", clamp=clamp,
-        broadcast=None, broker=None, dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=source,
+        layout, opener_of(to_broadcast, broker, may_be_new=True), planner, command="group-clone", clamp=clamp,
+        dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=source,
     )  # fmt: skip
 
 

@@ -71,7 +71,10 @@ def dlq_list(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List dead letters with the topic and id that they had at first, and when each retry was."""
+    """List dead letters with the topic and id that they had at first, and when each retry was.
+
+    Where state says scheduled it is not one yet: it waits in the schedule topic for its time.
+    """
     import time
     from itertools import islice
 
@@ -82,7 +85,7 @@ def dlq_list(
     retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
     rows = (letter for letter, _found in retries.dead_letters(consumer_group))
     names = (
-        *("group", "queueOffset", "reconsumeTimes", "originTopic", "bornTimestamp", "storeTimestamp"),
+        *("group", "state", "queueOffset", "reconsumeTimes", "originTopic", "bornTimestamp", "storeTimestamp"),
         *("originMsgId", "msgId", "keys"),
     )
     write_rows(output.value, DeadLetter, islice(rows, limit), names, wide=("keys",))
@@ -111,12 +114,13 @@ def dlq_export(
     warn = Warnings()
     retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
+    dead = ((letter, found) for letter, found in retries.dead_letters(consumer_group) if letter.state == "dead")
     rows = (
         {
             **{name: getattr(letter, name) for name in extra},
             **message_row(found.record, found.physical_offset, body.value),
         }
-        for letter, found in islice(retries.dead_letters(consumer_group), limit)
+        for letter, found in islice(dead, limit)
     )
     columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
     write_all(writer(output.value, (*extra, *MESSAGE_FIELDS), columns), rows)

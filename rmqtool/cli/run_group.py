@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -15,7 +15,7 @@ from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services import offset_plan
 from rmqtool.services.configs import Warn, group_offsets
 from rmqtool.services.groups import PROBLEMS, GroupLag, Groups, OffsetChange, compare
-from rmqtool.services.offset_files import BrokerFile, ClientFile
+from rmqtool.services.offset_files import BrokerFile, ClientFile, Key, group_of
 from rmqtool.services.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
 from rmqtool.services.offsets import FILES
 from rmqtool.store.commit_log import CommitLog
@@ -102,31 +102,56 @@ def reset_planner(
     return offset_plan.from_rows(group, offset_plan.read_rows(csv))
 
 
-def clone_planner(source: str, target: str, topics: list[str] | None) -> Planner:
+def clone_planner(
+    layout: StoreLayout,
+    source: str,
+    target: str,
+    topics: list[str] | None,
+    *,
+    broadcast: str | None,
+    to_broadcast: str | None,
+    broker: str | None,
+) -> Planner:
     """The plan of ``group clone``.
 
     Raises:
-        BadValue: the same group twice, or a name that no client could use.
+        BadValue: the same group twice, or a name that no client could use; or the group of a client's file is another.
     """
     from rmqtool.services.send_rules import Rejected, check_group
 
-    if source == target:
+    if source == target and broadcast == to_broadcast:
         raise BadValue("both groups are the same")
     try:
         check_group(target)
     except Rejected as err:
         raise BadValue(str(err)) from err
-    return offset_plan.clone(source, target, topics)
+    for path, group in ((broadcast, source), (to_broadcast, target)):
+        if path is not None and group_of(path) != group:
+            raise BadValue(f"{path}: a client keeps offsets of {group} in a directory of that name")
+    origin = opener_of(broadcast, broker)
+
+    def offsets() -> Mapping[Key, int]:
+        return origin(layout, lambda _text: None).offsets
+
+    return offset_plan.clone(source, target, topics, offsets if broadcast != to_broadcast else None)
+
+
+def opener_of(broadcast: str | None, broker: str | None, *, may_be_new: bool = False) -> Opener:
+    """Where offsets are: in a broadcasting client's file, or else in the broker's."""
+
+    def opened(layout: StoreLayout, warn: Warn) -> BrokerFile | ClientFile:
+        return BrokerFile(layout, warn) if broadcast is None else ClientFile(broadcast, broker, may_be_new=may_be_new)
+
+    return opened
 
 
 def run_offsets(
     layout: StoreLayout,
+    opener: Opener,
     planner: Planner,
     *,
     command: str,
     clamp: bool,
-    broadcast: str | None,
-    broker: str | None,
     dry_run: bool,
     yes: bool,
     backup: str | None,
@@ -142,10 +167,6 @@ def run_offsets(
         if not dry_run:
             raise Refused(f"{layout.root}: {who}: stop the broker first")
         note(f"warning: {who}: a running broker writes its own offsets over these, so this plan may be wrong")
-
-    def opener(of: StoreLayout, warn: Warn) -> BrokerFile | ClientFile:
-        return BrokerFile(of, warn) if broadcast is None else ClientFile(broadcast, broker)
-
     plan = _carry_out(layout, opener, planner, command, clamp=clamp, dry_run=dry_run, yes=yes, backup=backup)
     _write(plan, output)
     for text in plan.warnings:

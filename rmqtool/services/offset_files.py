@@ -93,31 +93,39 @@ class BrokerFile(OffsetFile):
         return replace(self._table, offsets=ordered).build(engine=self._engine)
 
 
+def group_of(path: str) -> str:
+    """The group whose offsets a client keeps in a file: its directory has that name."""
+    return os.path.basename(os.path.dirname(os.path.abspath(path)))
+
+
 class ClientFile(OffsetFile):
     """``offsets.json`` of a broadcasting client, as far as it is about one broker.
 
     Args:
         broker_name: may be left out where the file knows one broker only.
+        may_be_new: the file is to be made where it is missing; then the broker must be named.
 
     Raises:
         UnreadableStore: there is no such file.
         CorruptFile: not such a file.
-        BadValue: the file knows several brokers, or not this one.
+        BadValue: the file knows several brokers, or none, and none was named.
     """
 
-    def __init__(self, path: str, broker_name: str | None) -> None:
+    def __init__(self, path: str, broker_name: str | None, *, may_be_new: bool = False) -> None:
         data = read_small(path)
-        if data is None:
+        if data is None and not may_be_new:
             raise UnreadableStore(f"{path}: no such file")
         try:
-            self._table = parse_broadcast(data)
+            self._table = parse_broadcast(data) if data is not None else {}
         except FormatError as err:
             raise CorruptFile(path, err.at, err.reason) from err
         names = list(brokers(self._table))
+        if may_be_new and broker_name is None and not names:
+            raise BadValue(f"{path}: has no offsets yet: say with --broker the name of the broker of this store")
         if broker_name is None and len(names) > 1:
             raise BadValue(f"{path}: has offsets of {', '.join(names)}: say with --broker which of them this store is")
         self._broker = broker_name or (names[0] if names else "")
-        group = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        group = group_of(path)
         entries = [
             QueueOffset(queue.topic, group, queue.queue_id, offset)
             for queue, offset in self._table.items()

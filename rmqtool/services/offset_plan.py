@@ -6,7 +6,7 @@ Source: broker.offset.ConsumerOffsetManager, tools ResetOffsetByTimeCommand and 
 import csv
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -173,12 +173,18 @@ def _new_offset(log: CommitLog, target: Target, before: int | None) -> Callable[
     return new
 
 
-def clone(source: str, group: str, topics: list[str] | None) -> Planner:
-    """Plan to give a group the offsets of another, its retry topic aside."""
+def clone(
+    source: str, group: str, topics: list[str] | None, origin: Callable[[], Mapping[Key, int]] | None = None
+) -> Planner:
+    """Plan to give a group the offsets of another, its retry topic aside.
+
+    Args:
+        origin: has the offsets of the other; None for the file that is written.
+    """
 
     def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
         moves = []
-        for (topic, owner, number), offset in sorted(file.offsets.items()):
+        for (topic, owner, number), offset in sorted((origin() if origin is not None else file.offsets).items()):
             if owner != source or topic == RETRY_PREFIX + source:
                 continue
             if not topics or any(fnmatchcase(topic, glob) for glob in topics):

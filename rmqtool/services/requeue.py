@@ -74,7 +74,9 @@ class Requeue:
         for letter, found in retries.dead_letters([self.group]):
             record = found.record
             dead_id = offset_id(record.store_address, record.store_port, found.physical_offset)
-            if self._ids and self._ids.isdisjoint({dead_id, letter.msgId, letter.originMsgId}):
+            if letter.state != "dead" or (
+                self._ids and self._ids.isdisjoint({dead_id, letter.msgId, letter.originMsgId})
+            ):
                 continue
             row = Requeued(
                 group=self.group,

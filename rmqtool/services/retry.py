@@ -2,9 +2,10 @@
 
 A failed message is stored anew for its group, ``reconsumeTimes`` one higher: first in the schedule topic, then, when
 its time has come, in ``%RETRY%group``; after the last retry in ``%DLQ%group``. All copies name the first one as
-``ORIGIN_MESSAGE_ID``.
+``ORIGIN_MESSAGE_ID``. What orderly consumers of 4.9 have failed on too often waits in the schedule topic once more,
+before it comes to the dead letters.
 
-Source: broker.processor.SendMessageProcessor (consumerSendMsgBack); message-services 12.
+Source: broker.processor.SendMessageProcessor (consumerSendMsgBack, handleRetryAndDLQ); message-services 12.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ from rmqtool.services.queue_messages import (
     ORIGIN_MESSAGE_ID,
     RETRY_PREFIX,
     RETRY_TOPIC,
-    SCHEDULE,
     QueueMessage,
     TopicQueues,
     messages_of,
@@ -44,7 +44,7 @@ class RetryInfo:
     msgId: str
     tags: str | None
     keys: str | None
-    topic: str  # where it lies: the retry topic, or the schedule topic
+    topic: str  # where it lies: the retry topic or the dead letters, or the schedule topic
     queueId: int
     queueOffset: int
     physicalOffset: int
@@ -58,26 +58,13 @@ class RetryInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """One dead letter with the retries that led to it. Times are ms since the epoch."""
+class DeadLetter(RetryInfo):
+    """One dead letter with the retries that led to it.
 
-    group: str
-    reconsumeTimes: int
-    originTopic: str | None
-    originMsgId: str | None
-    msgId: str
-    tags: str | None
-    keys: str | None
-    queueId: int
-    queueOffset: int
-    physicalOffset: int
-    bornTimestamp: int
-    storeTimestamp: int
+    ``state``: dead, or scheduled (its time to become one has not come).
+    """
+
     retryTimestamps: list[int]  # when each retry that is still in the log came to the group
-
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return asdict(self)
 
 
 class Retries:
@@ -97,8 +84,8 @@ class Retries:
 
     def retries(self, groups: list[str] | None = None) -> Iterator[RetryInfo]:
         """What each group has got, or will get, again: group by group, first what was delivered."""
-        scheduled, scheduled_groups = self._scheduled()
-        for group in groups or sorted({*self._groups_with(RETRY_PREFIX), *scheduled_groups}):
+        scheduled, targets = self._scheduled()
+        for group in groups or self._groups(RETRY_PREFIX, targets):
             retry_topic = RETRY_PREFIX + group
             given_back = self._given_back(group, scheduled)
             for queue in self.topics.of(retry_topic):
@@ -108,27 +95,31 @@ class Retries:
                     if message.entry.queue_offset < taken:
                         later = given_back.get(_attempt(message, message.record.reconsume_times + 1))
                         state = "done" if not later else "dead" if later[0] else "retried"
-                    yield _retry(group, state, retry_topic, message, None)
-            for level, message in self._of_group(group, scheduled):
+                    yield RetryInfo(**_fields(group, state, message))
+            for level, message in self._for_topic(retry_topic, scheduled):
                 if message.entry.queue_offset >= self._delays.start(level):
-                    yield _retry(group, "scheduled", SCHEDULE, message, message.entry.tags_code)
+                    yield RetryInfo(**_fields(group, "scheduled", message))
 
-    def _scheduled(self) -> tuple[Pairs, set[str]]:
-        """(group, level) to queue offset of every retry in the schedule topic, delivered or not; and the groups."""
-        found, groups = Pairs(), set()
+    def _scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
+        """(target, level) to queue offset of every retry and dead letter in the schedule topic; and the targets.
+
+        Args:
+            pending: without those that were delivered.
+        """
+        found, targets = Pairs(), set()
         for queue_id, queue in sorted(self._delays.queues.items()):
-            for entry, _record, properties in messages_of(self.log, queue, self.warn):
+            start = self._delays.start(queue_id + 1) if pending else None
+            for entry, _record, properties in messages_of(self.log, queue, self.warn, start):
                 target = properties.get(REAL_TOPIC, "")
-                if target.startswith(RETRY_PREFIX):
-                    group = target.removeprefix(RETRY_PREFIX)
-                    groups.add(group)
-                    found.add(hash((group, queue_id + 1)), entry.queue_offset)
-        return found, groups
+                if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                    targets.add(target)
+                    found.add(hash((target, queue_id + 1)), entry.queue_offset)
+        return found, targets
 
-    def _of_group(self, group: str, scheduled: Pairs) -> Iterator[tuple[int, QueueMessage]]:
-        """(level, message) of a group's retries in the schedule topic."""
+    def _for_topic(self, target: str, scheduled: Pairs) -> Iterator[tuple[int, QueueMessage]]:
+        """(level, message) of what the schedule topic has for a topic."""
         for queue_id, queue in sorted(self._delays.queues.items()):
-            for offset in scheduled.get(hash((group, queue_id + 1))):
+            for offset in scheduled.get(hash((target, queue_id + 1))):
                 for message in messages_of(self.log, queue, self.warn, offset, offset + 1):
                     yield queue_id + 1, message
 
@@ -138,26 +129,32 @@ class Retries:
         for queue in self.topics.of(DLQ_PREFIX + group):
             for message in messages_of(self.log, queue, self.warn):
                 found.add(_attempt(message, message.record.reconsume_times), 1)
-        for _level, message in self._of_group(group, scheduled):
-            found.add(_attempt(message, message.record.reconsume_times), 0)
+        for prefix in (DLQ_PREFIX, RETRY_PREFIX):
+            for _level, message in self._for_topic(prefix + group, scheduled):
+                found.add(_attempt(message, message.record.reconsume_times), int(prefix == DLQ_PREFIX))
         return found
 
-    def _groups_with(self, prefix: str) -> list[str]:
-        return [topic.removeprefix(prefix) for topic in self.topics.topics(prefix)]
+    def _groups(self, prefix: str, targets: set[str]) -> list[str]:
+        """Groups that have such a topic, or will have it."""
+        topics = {*self.topics.topics(prefix), *(target for target in targets if target.startswith(prefix))}
+        return sorted(topic.removeprefix(prefix) for topic in topics)
 
     def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, Found]]:
-        """Every dead letter with its message, group by group in the order in which they died."""
-        for group in groups or self._groups_with(DLQ_PREFIX):
-            times = Pairs()
+        """Every dead letter with its message, group by group in the order in which they died, then those to come."""
+        scheduled, targets = self._scheduled(pending=True)
+        for group in groups or self._groups(DLQ_PREFIX, targets):
+            times, topic = Pairs(), DLQ_PREFIX + group
             for queue in self.topics.of(RETRY_PREFIX + group):
                 for message in messages_of(self.log, queue, self.warn):
                     times.add(_chain(message), message.record.store_timestamp)
-            for queue in self.topics.of(DLQ_PREFIX + group):
-                for message in messages_of(self.log, queue, self.warn):
-                    letter = _dead_letter(group, message, times.get(_chain(message)))
+            dead = (message for queue in self.topics.of(topic) for message in messages_of(self.log, queue, self.warn))
+            coming = (message for _level, message in self._for_topic(topic, scheduled))
+            for state, messages in (("dead", dead), ("scheduled", coming)):
+                for message in messages:
+                    retries = sorted(times.get(_chain(message)))
                     found = self.log.read(message.entry.physical_offset, crc=False)
                     assert found is not None  # it was read a moment ago
-                    yield letter, found
+                    yield DeadLetter(**_fields(group, state, message), retryTimestamps=retries), found
 
 
 def _chain(message: QueueMessage) -> int:
@@ -170,41 +167,23 @@ def _attempt(message: QueueMessage, reconsume_times: int) -> int:
     return hash((_chain(message), reconsume_times))
 
 
-def _retry(group: str, state: str, topic: str, message: QueueMessage, deliver: int | None) -> RetryInfo:
+def _fields(group: str, state: str, message: QueueMessage) -> dict[str, Any]:
+    """What is told of every copy."""
     entry, record, properties = message
-    return RetryInfo(
-        group=group,
-        state=state,
-        reconsumeTimes=record.reconsume_times,
-        originTopic=properties.get(RETRY_TOPIC),
-        originMsgId=properties.get(ORIGIN_MESSAGE_ID),
-        msgId=message.message_id,
-        tags=properties.get(TAGS),
-        keys=properties.get(KEYS),
-        topic=topic,
-        queueId=record.queue_id,
-        queueOffset=entry.queue_offset,
-        physicalOffset=entry.physical_offset,
-        bornTimestamp=record.born_timestamp,
-        storeTimestamp=record.store_timestamp,
-        deliverTimestamp=deliver,
-    )
-
-
-def _dead_letter(group: str, message: QueueMessage, retries: list[int]) -> DeadLetter:
-    entry, record, properties = message
-    return DeadLetter(
-        group=group,
-        reconsumeTimes=record.reconsume_times,
-        originTopic=properties.get(RETRY_TOPIC),
-        originMsgId=properties.get(ORIGIN_MESSAGE_ID),
-        msgId=message.message_id,
-        tags=properties.get(TAGS),
-        keys=properties.get(KEYS),
-        queueId=record.queue_id,
-        queueOffset=entry.queue_offset,
-        physicalOffset=entry.physical_offset,
-        bornTimestamp=record.born_timestamp,
-        storeTimestamp=record.store_timestamp,
-        retryTimestamps=sorted(retries),
-    )
+    return {
+        "group": group,
+        "state": state,
+        "reconsumeTimes": record.reconsume_times,
+        "originTopic": properties.get(RETRY_TOPIC),
+        "originMsgId": properties.get(ORIGIN_MESSAGE_ID),
+        "msgId": message.message_id,
+        "tags": properties.get(TAGS),
+        "keys": properties.get(KEYS),
+        "topic": record.topic.decode("utf-8", "replace"),
+        "queueId": record.queue_id,
+        "queueOffset": entry.queue_offset,
+        "physicalOffset": entry.physical_offset,
+        "bornTimestamp": record.born_timestamp,
+        "storeTimestamp": record.store_timestamp,
+        "deliverTimestamp": entry.tags_code if state == "scheduled" else None,
+    }

@@ -1,10 +1,13 @@
 """Failed messages that consumers give back: to the retry topic through a delay level, at last to the dead letters.
 
-Source: broker.processor.SendMessageProcessor.asyncConsumerSendMsgBack (4.9.8); message-services 12.2.
+Source: broker.processor.SendMessageProcessor.asyncConsumerSendMsgBack and handleRetryAndDLQ (4.9.8, 5.3.3);
+message-services 12.2, 12.4.
 """
 
+from dataclasses import replace
 from random import Random
 
+from formats.config_files import SubscriptionGroup
 from formats.ids import offset_id
 from formats.properties import DELAY, parse
 from rmqtool.services.broker_state import BrokerState
@@ -13,7 +16,7 @@ from rmqtool.services.engine import Store
 from rmqtool.services.queue_messages import DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
 from rmqtool.services.send_rules import NO_PERMISSION, SYSTEM_ERROR, WRITE, Rejected
 from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.outgoing import PutResult
+from rmqtool.store.outgoing import Message, PutResult
 
 GROUP_NOT_EXIST = 26
 _FIRST_LEVEL = 3
@@ -55,9 +58,7 @@ class SendBack:
         Raises:
             Rejected: with the response code.
         """
-        config = self.state.ensure_group(group)
-        if config is None:
-            raise Rejected(GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        config = self._group(group)
         if config.retry_queue_nums <= 0:
             return None
         topic, queue_id = RETRY_PREFIX + group, self._random.randrange(config.retry_queue_nums)
@@ -78,7 +79,46 @@ class SendBack:
         properties[DELAY] = str(delay_level)
         if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
             properties[ORIGIN_MESSAGE_ID] = offset_id(record.store_address, record.store_port, physical_offset)
-        message = copy_of(record, topic, queue_id, properties, reconsume_times=record.reconsume_times + 1)
+        return self._put(copy_of(record, topic, queue_id, properties, reconsume_times=record.reconsume_times + 1))
+
+    def send_to_retry(
+        self, message: Message, max_reconsume_times: int | None = None, *, locked: bool = False
+    ) -> PutResult:
+        """Store what a client itself has sent to the retry topic of its group.
+
+        Consumers do so where their giving back has failed, and orderly ones with a limit for what is over it: that goes
+        to the dead letters. There a delay level keeps its meaning in 4.9: the dead letter waits for its time first.
+
+        Args:
+            message: with the number of its retries in ``reconsume_times``.
+            max_reconsume_times: the consumer's own limit; None for that of the group.
+            locked: orderly consumers of the group hold queues, whose messages are dead at once in 5.3.
+
+        Raises:
+            Rejected: with the response code.
+        """
+        group = message.topic.removeprefix(RETRY_PREFIX)
+        config = self._group(group)
+        self.state.ensure_topic(message.topic, config.retry_queue_nums)
+        most = config.retry_max_times if max_reconsume_times is None else max_reconsume_times
+        old = self.store.live.engine == "4.9"
+        over = message.reconsume_times >= most if old else locked or message.reconsume_times > most
+        if over:
+            topic, properties = DLQ_PREFIX + group, message.property_map()
+            self.state.ensure_topic(topic)
+            message = replace(
+                message, topic=topic, queue_id=0, tags=None, keys=None,
+                properties=properties if old else properties | {DELAY: "-1"},
+            )  # fmt: skip
+        return self._put(message)
+
+    def _group(self, name: str) -> SubscriptionGroup:
+        config = self.state.ensure_group(name)
+        if config is None:
+            raise Rejected(GROUP_NOT_EXIST, f"subscription group not exist, {name}")
+        return config
+
+    def _put(self, message: Message) -> PutResult:
         result = self.store.append(message)
         if not result.ok:
             raise Rejected(SYSTEM_ERROR, f"{result.status}: {result.reason}")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from formats import derived, properties
 from formats.bodies import BatchItem, batch_items, build_batch
 from formats.message_build import MAX_MESSAGE_SIZE
+from formats.properties import UNIQ_KEY
 from rmqtool.services.queue_messages import RETRY_PREFIX
 from rmqtool.services.send_rules import CLIENT_ERROR, MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
 
@@ -44,9 +45,14 @@ def encode(messages: Sequence[OutMessage]) -> bytes:
     )
 
 
-def batch_properties(messages: Sequence[OutMessage]) -> dict[str, str]:
-    """The properties of the request itself."""
-    return {"WAIT": "true" if messages[0].wait_store_ok else "false"}
+def batch_properties(messages: Sequence[OutMessage], unique_id: str | None = None) -> dict[str, str]:
+    """The properties of the request itself.
+
+    Args:
+        unique_id: that a 5.x client gives to the batch. A broker stores it with each message, behind the message's own.
+    """
+    named = {"WAIT": "true" if messages[0].wait_store_ok else "false"}
+    return named if unique_id is None else {**named, UNIQ_KEY: unique_id}
 
 
 def decode(topic: str, body: bytes) -> Iterator[OutMessage]:

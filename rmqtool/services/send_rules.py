@@ -32,6 +32,7 @@ NOT_SENT_TO = frozenset(
     }
 )
 CLIENT_ERROR, SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST = -1, 1, 13, 16, 17
+INVALID_PARAMETER = 29  # of 5.x
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _PATTERN = "^[%|a-zA-Z0-9_-]+$"
 # what StringUtils.isBlank takes for blank (Character.isWhitespace): no no-break spaces, but the separators U+001C-1F
@@ -140,26 +141,30 @@ def check_message(message: OutMessage, max_message_size: int = MAX_MESSAGE_SIZE)
         raise Rejected(MESSAGE_ILLEGAL, f"the message body size over max value, MAX: {max_message_size}")
 
 
-def check_at_broker(topic: str, queue_id: int, config: TopicConfig | None, *, broker_perm: int = READ | WRITE) -> None:
+def check_at_broker(
+    topic: str, queue_id: int, config: TopicConfig | None, *, broker_perm: int = READ | WRITE, engine: str = "4.9"
+) -> None:
     """The broker's rules for a request to send.
 
     Args:
         queue_id: -1 leaves the choice to the broker.
         config: of the topic, with automatic creation tried already; None where there is none.
+        engine: whose code a bad name or queue id gets: "4.9" or "5.3".
 
     Raises:
         Rejected: with the response code.
     """
+    invalid = SYSTEM_ERROR if engine == "4.9" else INVALID_PARAMETER
     if config is not None and config.order and not broker_perm & WRITE:
         raise Rejected(NO_PERMISSION, "the broker sending message is forbidden")
     if is_blank(topic) or not _NAME.fullmatch(topic) or utf16_length(topic) > MAX_TOPIC:
-        raise Rejected(SYSTEM_ERROR, f"the topic {topic!r} is not valid")
+        raise Rejected(invalid, f"the topic {topic!r} is not valid")
     if topic in NOT_SENT_TO:
         raise Rejected(NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     if config is None:
         raise Rejected(TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
     if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
-        raise Rejected(SYSTEM_ERROR, f"request queueId[{queue_id}] is illegal")
+        raise Rejected(invalid, f"request queueId[{queue_id}] is illegal")
 
 
 def check_at_store(topic: bytes, properties: bytes, body: bytes, max_message_size: int = MAX_MESSAGE_SIZE) -> None:

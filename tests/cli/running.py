@@ -3,14 +3,28 @@
 import io
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
+
+import typer.main
 
 from rmqtool.main import _run
 
 RMQTOOL = [sys.executable, "-m", "rmqtool.main"]
 ROOT = Path(__file__).parents[2]
+_build = typer.main.get_command
+
+
+@cache
+def _built(app: typer.Typer, _modules: tuple[str, ...]) -> Any:
+    return _build(app)
+
+
+def _get_command(app: typer.Typer) -> Any:
+    """Building all commands takes longer than most of them run, so it is done when modules with new ones are there."""
+    return _built(app, tuple(name for name in sys.modules if name.startswith("rmqtool.cli.")))
 
 
 class Result(NamedTuple):
@@ -28,6 +42,7 @@ def rmqtool(*words: object, stdin: str = "") -> Result:
         patch.object(sys, "stdout", streams[0]),
         patch.object(sys, "stderr", streams[1]),
         patch.object(sys, "stdin", io.StringIO(stdin)),
+        patch.object(typer.main, "get_command", _get_command),
     ):
         code = _run([str(word) for word in words])
     texts = []

@@ -35,8 +35,8 @@ def _classpath() -> str:
 
 
 @cache
-def built(sources: Path, name: str) -> str:
-    """The class path of a Maven project, built on first use into the cache under a name."""
+def built(sources: Path, name: str, *options: str) -> str:
+    """The class path of a Maven project, built on first use into the cache under a name, with options of Maven's."""
     files = sorted(path for path in sources.rglob("*") if path.is_file() and "target" not in path.parts)
     digest = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     root = engine._cache_root()
@@ -47,18 +47,18 @@ def built(sources: Path, name: str) -> str:
         try:
             return engine._built_classpath(build)
         except FileNotFoundError:
-            _build(sources, build)
+            _build(sources, build, options)
             return engine._built_classpath(build)
 
 
-def _build(sources: Path, build: Path) -> None:
+def _build(sources: Path, build: Path, options: tuple[str, ...]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise engine.Unavailable("Maven (mvn) is not on the PATH")
     engine._java_tool("javac")
     shutil.rmtree(build, ignore_errors=True)
     shutil.copytree(sources, build, ignore=shutil.ignore_patterns("target"))
-    command = [maven, "-q", "-B", "compile", "dependency:build-classpath"]
+    command = [maven, "-q", "-B", *options, "compile", "dependency:build-classpath"]
     command += ["-Dmdep.outputFile=target/classpath.txt", "-Dmdep.includeScope=runtime"]
     try:
         run = subprocess.run(

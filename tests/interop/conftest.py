@@ -1,9 +1,11 @@
-"""One JVM per engine version and test process, for all tests here."""
+"""One JVM per engine or broker version and test process, for all tests here."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.interop import broker as brokers
+from tests.interop.broker import Broker
 from tests.interop.engine import VERSIONS, Engine, available
 
 
@@ -30,3 +32,29 @@ def engine_5() -> Iterator[Engine]:
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Each of them in turn."""
     return request.getfixturevalue(f"engine_{request.param[0]}")
+
+
+def _broker(version: str) -> Iterator[Broker]:
+    if reason := brokers.available(version):
+        pytest.skip(reason)
+    with Broker(version) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def broker_4() -> Iterator[Broker]:
+    """A broker of 4.9.8 with its clients."""
+    yield from _broker("4.9.8")
+
+
+@pytest.fixture(scope="session")
+def broker_5() -> Iterator[Broker]:
+    """A broker of 5.3.3 with its clients."""
+    yield from _broker("5.3.3")
+
+
+# one process per version keeps it: a broker with its clients takes long to start
+@pytest.fixture(params=[pytest.param(v, marks=pytest.mark.xdist_group(f"broker-{v}")) for v in brokers.VERSIONS])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each of them in turn."""
+    return request.getfixturevalue(f"broker_{request.param[0]}")

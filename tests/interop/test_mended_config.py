@@ -1,7 +1,6 @@
 """Real brokers read the config files that were mended, and refuse those that were not."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from formats.config_json import loads
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
-from tests.interop import broker as real
+from tests.interop.broker import Broker
 from tests.interop.engine import Engine, golden_config, unpack_golden
 from tests.store.helpers import conf_of
 
@@ -43,17 +42,12 @@ def test_the_engine_loads_delay_offsets_again(engine_4: Engine, tmp_path: Path) 
     assert read(store)["delayOffset.json"]["offsetTable"] == {1: 13, 2: 3, 3: 8, 4: 8}
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[real.Broker]:
-    if reason := real.available():
-        pytest.skip(reason)
-    with real.Broker() as made:
-        yield made
-    if made._jvm.stdout is not None:
-        made._jvm.stdout.close()
+def kept_as(entry: Any, kept: Any) -> bool:
+    """Whether nothing of an entry is lost; 5.x gives a topic or group more fields."""
+    return kept == entry or (isinstance(kept, dict) and entry.items() <= kept.items())
 
 
-def test_a_broker_boots_with_them_and_keeps_every_entry(broker: real.Broker, tmp_path: Path) -> None:
+def test_a_broker_boots_with_them_and_keeps_every_entry(broker: Broker, tmp_path: Path) -> None:
     store = unpack_golden("broker", tmp_path)
     whole = read(store)
     tear(store)
@@ -68,12 +62,12 @@ def test_a_broker_boots_with_them_and_keeps_every_entry(broker: real.Broker, tmp
         ("consumerOffset.json", "offsetTable"),
         ("delayOffset.json", "offsetTable"),
     ):
-        assert mended[name][table].items() <= kept[name][table].items(), name
+        assert all(kept_as(entry, kept[name][table][key]) for key, entry in mended[name][table].items()), name
         assert mended[name][table].items() <= whole[name][table].items(), name
         assert len(mended[name][table]) >= len(whole[name][table]) // 3
 
 
-def test_a_broker_does_not_boot_with_the_torn_ones(broker: real.Broker, tmp_path: Path) -> None:
+def test_a_broker_does_not_boot_with_the_torn_ones(broker: Broker, tmp_path: Path) -> None:
     store = unpack_golden("broker", tmp_path)
     tear(store)
     with pytest.raises(AssertionError):

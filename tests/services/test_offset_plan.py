@@ -21,6 +21,7 @@ from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.transaction import Transaction
 from rmqtool.store.undo import undo
+from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
 from tests.store.helpers import tree
@@ -348,3 +349,30 @@ def test_a_broadcasting_client(golden_copy: Unpacked, tmp_path: Path) -> None:
     shutil.rmtree(path.parent)
     with pytest.raises(UnreadableStore):
         ClientFile(str(path), None)
+
+
+def test_between_a_group_and_a_client_that_broadcasts(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    path = tmp_path / "10.0.0.1@DEFAULT" / GROUP / "offsets.json"
+    words = ["group", "clone", store, GROUP, GROUP, "--topic", "Orders", "--to-broadcast", path]
+    for wrong in (words, [*words[:4], "another", *words[5:], "--broker", "lab-a"]):
+        assert rmqtool(*wrong, "--yes").code == 2
+    assert rmqtool(*words, "--broker", "lab-a", "--dry-run").code == 1
+    assert not path.parent.parent.exists()
+    assert rmqtool(*words, "--broker", "lab-a", "--yes").code == 0
+    before = ConsumerOffsets.parse((store / FILE).read_bytes())
+    own = {("Orders", GROUP, n): before.offset("Orders", GROUP, n) for n in range(4)}
+    assert ClientFile(str(path), None).offsets == own
+    assert rmqtool(*words, "--yes").code == 0  # nothing to change; the file names its broker
+    text = path.read_text()
+    back = ["group", "clone", store, GROUP, "new", "--broadcast", path, "--yes"]
+    assert rmqtool(*back).code == 0
+    after = ConsumerOffsets.parse((store / FILE).read_bytes())
+    assert {("Orders", GROUP, n): after.offset("Orders", "new", n) for n in range(4)} == own
+    assert path.read_text() == text
+    other = path.parents[1] / "new" / "offsets.json"
+    assert rmqtool("group", "clone", store, GROUP, "new", "--broadcast", path, "--to-broadcast", other,
+                   "--broker", "lab-a", "--yes").code == 0  # fmt: skip
+    assert other.read_text() == text
+    assert undo(str(store)).applied
+    assert not other.exists()

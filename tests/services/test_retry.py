@@ -90,3 +90,31 @@ def test_every_state(tmp_path: Path) -> None:
         ("h", "other", 1, "scheduled"),
     ]
     assert len(list(Retries(log, TIME, never).retries(["g"]))) == 6
+
+
+def test_dead_letters_to_come(tmp_path: Path) -> None:
+    """Over the limit, but with a delay level: as 4.9 has those of orderly consumers."""
+    builder, retry, dead = Builder(), RETRY_PREFIX + "g", DLQ_PREFIX + "g"
+    back(builder, SCHEDULE, 2, "old", 3, dead)
+    back(builder, dead, 0, "old", 3)
+    back(builder, SCHEDULE, 2, "next", 1, retry)
+    back(builder, retry, 0, "next", 1)
+    back(builder, SCHEDULE, 3, "next", 2, dead)
+    back(builder, SCHEDULE, 3, "other", 1, DLQ_PREFIX + "h")
+    configs = {
+        "consumerOffset.json": f'{{"offsetTable":{{"{retry}@g":{{0:1}}}}}}',
+        "delayOffset.json": '{"offsetTable":{3:2}}',
+    }
+    retries = Retries(log_of(builder.write(tmp_path, configs)), TIME, never)
+    found = [
+        (row.group, row.keys, row.state, row.topic, row.deliverTimestamp) for row, _found in retries.dead_letters()
+    ]
+    assert found == [
+        ("g", "old", "dead", dead, None),
+        ("g", "next", "scheduled", SCHEDULE, TIME),
+        ("h", "other", "scheduled", SCHEDULE, TIME),
+    ]
+    [(letter, message)] = [row for row in retries.dead_letters(["g"]) if row[0].state == "scheduled"]
+    assert len(letter.retryTimestamps) == 1
+    assert message.record.topic.decode() == SCHEDULE
+    assert [(row.keys, row.state) for row in retries.retries()] == [("next", "dead")]

@@ -83,6 +83,45 @@ def test_from_the_first_failure_to_the_dead_letter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("engine", "times", "most", "locked", "dead"),
+    [("4.9", 2, 3, False, False), ("4.9", 3, 3, False, True), ("4.9", 2, 3, True, False),
+     ("4.9", 15, None, False, False), ("4.9", 16, None, False, True), ("5.3", 3, 3, False, False),
+     ("5.3", 4, 3, False, True), ("5.3", 0, 3, True, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("level", [0, 5])
+def test_sent_to_the_retry_topic(
+    engine: str, times: int, most: int | None, locked: bool, dead: bool, level: int, tmp_path: Path
+) -> None:
+    """As real brokers do it: see tests/interop/test_sending.py."""
+    lab = Lab(tmp_path, engine=engine)
+    back = SendBack(lab.store, lab.state)
+    named = {"RETRY_TOPIC": "T", "RECONSUME_TIME": str(times), **({"DELAY": str(level)} if level else {})}
+    sent = Message(topic=RETRY, tags="t", properties=named, reconsume_times=times)
+    result = back.send_to_retry(sent, most, locked=locked)
+    waits = level and not (dead and engine == "5.3")
+    assert result.topic == (SCHEDULE if waits else DEAD if dead else RETRY)
+    [properties] = lab.properties(result.topic)
+    assert properties["TAGS"] == "t"
+    assert properties.get("DELAY") == ("-1" if dead and engine == "5.3" else str(level) if level else None)
+    assert properties.get("REAL_TOPIC") == ((DEAD if dead else RETRY) if waits else None)
+    assert lab.records(result.topic)[0].reconsume_times == times
+    assert (lab.state.topic(DEAD) is not None) == dead
+    assert lab.state.topic(RETRY) is not None
+    log = CommitLog(lab.store.layout)
+    letters = [(letter.state, letter.topic) for letter, _found in Retries(log, lab.now, never).dead_letters()]
+    assert letters == ([("scheduled", SCHEDULE) if waits else ("dead", DEAD)] if dead else [])
+    # what is not dead yet cannot be given back
+    assert len(list(requeue(lab.store, GROUP, None, "retry", never))) == (dead and not waits)
+
+
+def test_nobody_retries_without_a_group(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, autoCreateSubscriptionGroup="false")
+    with pytest.raises(Rejected) as refused:
+        SendBack(lab.store, lab.state).send_to_retry(Message(topic=RETRY))
+    assert refused.value.code == 26
+
+
+@pytest.mark.parametrize(
     ("times", "level", "most", "group_most", "goes"),
     [(0, 0, None, 16, 3), (0, 5, None, 16, 5), (0, -1, None, 16, None), (2, 0, 2, 16, None), (2, 0, 3, 2, 5),
      (2, 0, None, 2, None), (0, 0, 0, 16, None), (0, 99, None, 16, 18)],

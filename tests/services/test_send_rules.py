@@ -59,6 +59,11 @@ def test_at_the_broker(topic: str, queue_id: int, config: TopicConfig | None, pe
     assert code_of(check_at_broker, topic, queue_id, config, broker_perm=perm) == code
 
 
+def test_a_code_of_its_own_in_5_3() -> None:
+    for topic, queue_id, code in (("a b", 0, 29), ("T", 4, 29), ("T", 3, None), ("OFFSET_MOVED_EVENT", 0, 16)):
+        assert code_of(check_at_broker, topic, queue_id, CONFIG, engine="5.3") == code
+
+
 def test_at_the_store() -> None:
     assert code_of(check_at_store, b"T" * 127, b"p" * 32767, bytes(4 << 20)) is None
     for arguments in ((b"T" * 128, b"", b""), (b"T", b"p" * 32768, b""), (b"T", b"", bytes((4 << 20) + 1))):
@@ -125,6 +130,7 @@ def test_the_batch_of_the_reference() -> None:
     )
     assert send_batch.encoded_size(message) == 0x44
     assert send_batch.batch_properties([message]) == {"WAIT": "true"}
+    assert send_batch.batch_properties([message], "B") == {"WAIT": "true", "UNIQ_KEY": "B"}
 
 
 @given(st.lists(OUT, max_size=12), st.integers(60, 400))

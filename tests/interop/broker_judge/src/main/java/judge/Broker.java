@@ -1,28 +1,39 @@
 package judge;
 
 import com.google.gson.Gson;
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import java.io.BufferedReader;
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -30,15 +41,17 @@ import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
-import org.apache.rocketmq.common.protocol.route.TopicRouteData;
 import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * A whole broker with its name server and unmodified clients in one JVM.
@@ -46,24 +59,37 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * One request a line on stdin, one answer a line on stdout, both JSON:
  * <pre>
  * {"command": "boot", "store": path, "config": {name: value}}
- * {"command": "topic", "topic": t}
- * {"command": "send", "topic": t, "keys": k, "body": b, "level": n}
+ * {"command": "topic", "topic": t}   made as a send makes it, 4 queues
+ * {"command": "send", "topic": t, "keys": k, "queueId": the client chooses without it, ...}
+ *     where ... is "body": text that is the keys without it, "base64": body, "flag": n, "level": delay level,
+ *     "properties": {name: value}; the answer is the send result
+ * {"command": "sendBatch", "messages": [as for send, without queueId]}
  * {"command": "sendHalf", "group": g, "topic": t, "keys": k, "answer": how it is ended at once, "checked": ... on check}
+ * {"command": "request", "code": n, "fields": {name: value}, "base64": body}   to the broker, as it is
  * {"command": "consume", "group": g, "topic": t, "failures": times that each key fails, "most": max reconsume times,
- *  "level": delay level of a failure}
+ *  "level": delay level of a failure, "orderly": true, "broadcast": true}
  * {"command": "decide", "group": g, "answer": commit | rollback | unknown}
+ * {"command": "check", "most": n}   one round of the transaction check, of every half message
+ * {"command": "asked"}   keys that the producers were asked about since the boot
  * {"command": "seen"}   what the consumers have got since the boot
+ * {"command": "reset", "group": g, "topic": t, "timestamp": ms, -1 for the end}   by the admin tool
+ * {"command": "setOffset", "group": g, "topic": t, "queueId": q, "offset": n}   by the admin tool
  * {"command": "stop"}   a clean shutdown
  * </pre>
  */
 public final class Broker {
+    /** A client that gives up sends again, or leaves something undone; so none does on a machine that is only slow. */
+    private static final int PATIENCE = 60_000;
+    private static final String NAME = "lab-a";
     private static final Gson GSON = new Gson();
     private final List<Map<String, Object>> seen = new ArrayList<>();
+    private final List<String> asked = new ArrayList<>();
     private final List<DefaultMQPushConsumer> consumers = new ArrayList<>();
     private final Map<String, TransactionMQProducer> producers = new LinkedHashMap<>();
     private NamesrvController names;
     private BrokerController broker;
     private DefaultMQProducer producer;
+    private DefaultMQAdminExt admin;
     private String address;
 
     public static void main(String[] arguments) throws Exception {
@@ -83,7 +109,7 @@ public final class Broker {
             }
             out.println(GSON.toJson(answer));
         }
-        System.exit(0);
+        Runtime.getRuntime().halt(0);
     }
 
     private Object answer(JsonObject request) throws Exception {
@@ -92,21 +118,43 @@ public final class Broker {
                 return boot(request);
             case "topic":
                 broker.getTopicConfigManager().createTopicInSendMessageMethod(
-                    request.get("topic").getAsString(), TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, "127.0.0.1", 4, 0);
+                    text(request, "topic"), TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, "127.0.0.1", 4, 0);
                 return Map.of();
             case "send":
                 return send(request);
+            case "sendBatch":
+                return sendBatch(request);
             case "sendHalf":
                 return sendHalf(request);
+            case "request":
+                return request(request);
             case "consume":
                 return consume(request);
             case "decide":
-                producer(request.get("group").getAsString(), state(request, "answer"), state(request, "answer"));
+                producer(text(request, "group"), state(request, "answer"), state(request, "answer"));
                 return Map.of();
+            case "check":
+                broker.getTransactionalMessageService().check(
+                    1, request.get("most").getAsInt(), broker.getTransactionalMessageCheckListener());
+                return Map.of();
+            case "asked":
+                synchronized (asked) {
+                    return new ArrayList<>(asked);
+                }
             case "seen":
                 synchronized (seen) {
                     return new ArrayList<>(seen);
                 }
+            case "reset":
+                admin().resetOffsetByTimestampOld(
+                    text(request, "group"), text(request, "topic"), request.get("timestamp").getAsLong(), true);
+                return Map.of();
+            case "setOffset":
+                broker.getSubscriptionGroupManager().findSubscriptionGroupConfig(text(request, "group")); // makes it
+                admin().updateConsumeOffset(broker.getBrokerAddr(), text(request, "group"),
+                    new MessageQueue(text(request, "topic"), NAME, request.get("queueId").getAsInt()),
+                    request.get("offset").getAsLong());
+                return Map.of();
             case "stop":
                 return stop();
             default:
@@ -114,11 +162,27 @@ public final class Broker {
         }
     }
 
-    private static int freePort() throws Exception {
-        while (true) {
-            try (ServerSocket first = new ServerSocket(0); ServerSocket below = new ServerSocket(first.getLocalPort() - 2);
-                    ServerSocket above = new ServerSocket(first.getLocalPort() + 1)) {
-                return first.getLocalPort(); // the broker also listens two below, for its own clients, and one above
+    private static String text(JsonObject request, String name) {
+        return request.get(name).getAsString();
+    }
+
+    /** Waits until something is so. Looks are counted, not time: that may pass without this process. */
+    private static void await(String what, Callable<Boolean> so) throws Exception {
+        for (int look = 0; !so.call(); look++) {
+            if (look > PATIENCE / 20) {
+                throw new TimeoutException(what);
+            }
+            Thread.sleep(20);
+        }
+    }
+
+    /** A port for a broker, which also listens two below, for its own clients, and one above. */
+    private static int freePort() throws IOException {
+        while (true) { // below those that the system hands out: between here and the boot none of them would be safe
+            int port = ThreadLocalRandom.current().nextInt(12_000, 32_000);
+            try (ServerSocket self = new ServerSocket(port); ServerSocket below = new ServerSocket(port - 2);
+                    ServerSocket above = new ServerSocket(port + 1)) {
+                return port;
             } catch (java.net.BindException taken) {
                 continue;
             }
@@ -126,24 +190,29 @@ public final class Broker {
     }
 
     private Object boot(JsonObject request) throws Exception {
-        NettyServerConfig listen = new NettyServerConfig();
-        listen.setListenPort(freePort());
-        NamesrvConfig namesConfig = new NamesrvConfig();
-        namesConfig.setKvConfigPath(Path.of(System.getProperty("user.home"), "kv.json").toString());
-        names = new NamesrvController(namesConfig, listen);
-        names.initialize();
-        names.start();
-        address = "127.0.0.1:" + listen.getListenPort();
+        if (address == null) { // the name server outlives the brokers
+            NettyServerConfig listen = new NettyServerConfig();
+            listen.setListenPort(freePort());
+            NamesrvConfig namesConfig = new NamesrvConfig();
+            namesConfig.setKvConfigPath(Path.of(System.getProperty("user.home"), "kv.json").toString());
+            names = new NamesrvController(namesConfig, listen);
+            names.initialize();
+            names.start();
+            address = "127.0.0.1:" + listen.getListenPort();
+        }
 
-        String store = request.get("store").getAsString();
+        String store = text(request, "store");
         MessageStoreConfig storeConfig = new MessageStoreConfig();
         storeConfig.setStorePathRootDir(store);
         storeConfig.setStorePathCommitLog(store + "/commitlog");
+        storeConfig.setOsPageCacheBusyTimeOutMills(PATIENCE);
         BrokerConfig brokerConfig = new BrokerConfig();
+        Release.defaults(storeConfig, brokerConfig);
         brokerConfig.setBrokerClusterName("LabCluster");
-        brokerConfig.setBrokerName("lab-a");
+        brokerConfig.setBrokerName(NAME);
         brokerConfig.setBrokerIP1("127.0.0.1");
         brokerConfig.setNamesrvAddr(address);
+        brokerConfig.setBrokerFastFailureEnable(false); // no request is dropped because it had to wait
         Properties properties = new Properties();
         request.getAsJsonObject("config").entrySet().forEach(e -> properties.setProperty(e.getKey(), e.getValue().getAsString()));
         MixAll.properties2Object(properties, storeConfig);
@@ -151,37 +220,102 @@ public final class Broker {
         NettyServerConfig server = new NettyServerConfig();
         server.setListenPort(freePort());
         storeConfig.setHaListenPort(server.getListenPort() + 1);
-        broker = new BrokerController(brokerConfig, server, new NettyClientConfig(), storeConfig);
+        NettyClientConfig client = new NettyClientConfig();
+        client.setConnectTimeoutMillis(1000); // in 5.x also how long it takes to find the name server
+        broker = new BrokerController(brokerConfig, server, client, storeConfig);
         if (!broker.initialize()) {
+            inHaste(broker::shutdown);
             throw new IllegalStateException("the broker does not take this store");
         }
         broker.start();
-        TopicRouteData route = null;
-        for (int n = 0; n < 1000 && (route == null || route.getBrokerDatas().isEmpty()); n++) { // it registers by itself
-            Thread.sleep(20);
-            route = names.getRouteInfoManager().pickupTopicRouteData(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC);
-        }
+        await("the broker's registration", () -> {
+            broker.registerBrokerAll(true, false, true); // by itself 5.x does it later
+            var route = names.getRouteInfoManager().pickupTopicRouteData(NAME);
+            return route != null && !route.getBrokerDatas().isEmpty();
+        });
         producer = new DefaultMQProducer("lab-producer");
-        producer.setNamesrvAddr(address);
-        producer.start();
+        start(producer);
         return Map.of("port", server.getListenPort());
     }
 
+    private void start(DefaultMQProducer made) throws MQClientException {
+        made.setNamesrvAddr(address);
+        made.setSendMsgTimeout(PATIENCE);
+        made.setMqClientApiTimeout(PATIENCE);
+        made.start();
+    }
+
+    private DefaultMQAdminExt admin() throws MQClientException {
+        if (admin == null) {
+            admin = new DefaultMQAdminExt(PATIENCE);
+            admin.setNamesrvAddr(address);
+            admin.setInstanceName("admin");
+            admin.start();
+        }
+        return admin;
+    }
+
     private Message message(JsonObject request) {
-        Message message = new Message(request.get("topic").getAsString(), "tag", request.get("keys").getAsString(),
-            request.get("keys").getAsString().getBytes(StandardCharsets.UTF_8));
+        String keys = request.has("keys") ? text(request, "keys") : "";
+        byte[] body = request.has("base64") ? Base64.getDecoder().decode(text(request, "base64"))
+            : (request.has("body") ? text(request, "body") : keys).getBytes(StandardCharsets.UTF_8);
+        int flag = request.has("flag") ? request.get("flag").getAsInt() : 0;
+        Message message = new Message(text(request, "topic"), "tag", keys, flag, body, true);
         if (request.has("level")) {
             message.setDelayTimeLevel(request.get("level").getAsInt());
+        }
+        if (request.has("properties")) {
+            request.getAsJsonObject("properties").entrySet().forEach(
+                e -> MessageAccessor.putProperty(message, e.getKey(), e.getValue().getAsString()));
         }
         return message;
     }
 
+    private static Map<String, Object> told(SendResult result) {
+        Map<String, Object> row = new LinkedHashMap<>();
+        row.put("status", result.getSendStatus().name());
+        row.put("msgId", result.getMsgId());
+        row.put("offsetMsgId", result.getOffsetMsgId());
+        row.put("queueId", result.getMessageQueue().getQueueId());
+        row.put("queueOffset", result.getQueueOffset());
+        return row;
+    }
+
     private Object send(JsonObject request) throws Exception {
-        return Map.of("msgId", producer.send(message(request), 10_000).getMsgId());
+        Message message = message(request);
+        return told(request.has("queueId")
+            ? producer.send(message, new MessageQueue(message.getTopic(), NAME, request.get("queueId").getAsInt()))
+            : producer.send(message));
+    }
+
+    private Object sendBatch(JsonObject request) throws Exception {
+        List<Message> messages = new ArrayList<>();
+        for (JsonElement one : request.getAsJsonArray("messages")) {
+            messages.add(message(one.getAsJsonObject()));
+        }
+        return told(producer.send(messages));
+    }
+
+    private Object request(JsonObject request) throws Exception {
+        RemotingCommand command = RemotingCommand.createRequestCommand(request.get("code").getAsInt(), null);
+        HashMap<String, String> fields = new HashMap<>();
+        request.getAsJsonObject("fields").entrySet().forEach(e -> fields.put(e.getKey(), e.getValue().getAsString()));
+        command.setExtFields(fields);
+        if (request.has("base64")) {
+            command.setBody(Base64.getDecoder().decode(text(request, "base64")));
+        }
+        RemotingCommand answer = producer.getDefaultMQProducerImpl().getmQClientFactory().getMQClientAPIImpl()
+            .getRemotingClient().invokeSync(broker.getBrokerAddr(), command, PATIENCE);
+        Map<String, Object> row = new LinkedHashMap<>();
+        row.put("code", answer.getCode());
+        row.put("remark", answer.getRemark());
+        row.put("fields", answer.getExtFields());
+        row.put("body", answer.getBody() == null ? null : new String(answer.getBody(), StandardCharsets.UTF_8));
+        return row;
     }
 
     private static LocalTransactionState state(JsonObject request, String name) {
-        switch (request.get(name).getAsString()) {
+        switch (text(request, name)) {
             case "commit":
                 return LocalTransactionState.COMMIT_MESSAGE;
             case "rollback":
@@ -196,12 +330,15 @@ public final class Broker {
         TransactionMQProducer made = producers.get(group);
         if (made == null) {
             made = new TransactionMQProducer(group);
-            made.setNamesrvAddr(address);
             made.setTransactionListener(listener(first, checked));
-            made.start();
+            start(made);
             // a producer is known to a broker by the heartbeat that follows its first look at a topic of that broker
-            made.fetchPublishMessageQueues("Payments");
-            made.getDefaultMQProducerImpl().getmQClientFactory().sendHeartbeatToAllBrokerWithLock();
+            var clients = made.getDefaultMQProducerImpl().getmQClientFactory();
+            await("the producer's heartbeat", () -> {
+                clients.updateTopicRouteInfoFromNameServer(NAME);
+                clients.sendHeartbeatToAllBrokerWithLock();
+                return broker.getProducerManager().getAvailableChannel(group) != null;
+            });
             producers.put(group, made);
         }
         made.setTransactionListener(listener(first, checked));
@@ -217,6 +354,9 @@ public final class Broker {
 
             @Override
             public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                synchronized (asked) {
+                    asked.add(message.getKeys());
+                }
                 return checked;
             }
         };
@@ -224,53 +364,90 @@ public final class Broker {
 
     private Object sendHalf(JsonObject request) throws Exception {
         TransactionMQProducer made =
-            producer(request.get("group").getAsString(), state(request, "answer"), state(request, "checked"));
-        return Map.of("msgId", made.sendMessageInTransaction(message(request), null).getMsgId());
+            producer(text(request, "group"), state(request, "answer"), state(request, "checked"));
+        return told(made.sendMessageInTransaction(message(request), null));
     }
 
     private Object consume(JsonObject request) throws Exception {
-        String group = request.get("group").getAsString();
+        String group = text(request, "group");
+        String topic = text(request, "topic");
         int failures = request.get("failures").getAsInt();
         int level = request.get("level").getAsInt();
         Map<String, AtomicInteger> tries = new ConcurrentHashMap<>();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(address);
-        consumer.setInstanceName(group + request.get("topic").getAsString().hashCode());
+        consumer.setInstanceName(group + topic.hashCode());
+        consumer.setMqClientApiTimeout(PATIENCE);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(request.get("most").getAsInt());
-        consumer.subscribe(request.get("topic").getAsString(), "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            MessageExt message = messages.get(0);
-            Map<String, Object> row = new LinkedHashMap<>();
-            row.put("group", group);
-            row.put("topic", message.getTopic());
-            row.put("keys", message.getKeys());
-            row.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
-            row.put("reconsumeTimes", message.getReconsumeTimes());
-            row.put("time", System.currentTimeMillis());
-            synchronized (seen) {
-                seen.add(row);
-            }
-            context.setDelayLevelWhenNextConsume(level);
-            boolean fails = tries.computeIfAbsent(message.getKeys(), k -> new AtomicInteger()).incrementAndGet() <= failures;
-            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        consumer.setSuspendCurrentQueueTimeMillis(50);
+        if (request.has("broadcast")) {
+            Release.broadcast(consumer);
+        }
+        consumer.subscribe(topic, "*");
+        if (request.has("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                taken(group, messages.get(0), tries) <= failures
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                context.setDelayLevelWhenNextConsume(level);
+                return taken(group, messages.get(0), tries) <= failures
+                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
         consumer.start();
         consumers.add(consumer);
         return Map.of();
     }
 
-    private Object stop() {
-        consumers.forEach(DefaultMQPushConsumer::shutdown);
-        producers.values().forEach(TransactionMQProducer::shutdown);
-        producer.shutdown();
-        broker.shutdown();
-        names.shutdown();
+    /** Writes down that a consumer has got a message; how often it has got its key by now. */
+    private int taken(String group, MessageExt message, Map<String, AtomicInteger> tries) {
+        Map<String, Object> row = new LinkedHashMap<>();
+        row.put("group", group);
+        row.put("topic", message.getTopic());
+        row.put("keys", message.getKeys());
+        row.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
+        row.put("reconsumeTimes", message.getReconsumeTimes());
+        row.put("physicalOffset", message.getCommitLogOffset());
+        synchronized (seen) {
+            seen.add(row);
+        }
+        return tries.computeIfAbsent(message.getKeys(), k -> new AtomicInteger()).incrementAndGet();
+    }
+
+    private Object stop() throws Exception {
+        List<Runnable> clients = new ArrayList<>();
+        consumers.forEach(consumer -> clients.add(consumer::shutdown));
+        producers.values().forEach(made -> clients.add(made::shutdown));
+        clients.add(producer::shutdown);
+        if (admin != null) {
+            clients.add(admin::shutdown);
+            admin = null;
+        }
+        for (Runnable client : clients) {
+            inHaste(client);
+        }
+        inHaste(broker::shutdown);
         consumers.clear();
         producers.clear();
         synchronized (seen) {
             seen.clear();
         }
+        synchronized (asked) {
+            asked.clear();
+        }
         return Map.of();
+    }
+
+    /** Ends something of which every connection waits for up to 3 s until its thread for events looks up. */
+    private static void inHaste(Runnable shutdown) throws InterruptedException {
+        Thread ending = new Thread(shutdown, "ending");
+        ending.start();
+        while (ending.isAlive()) {
+            Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().contains("NettyEventExecutor")).forEach(Thread::interrupt);
+            ending.join(100);
+        }
     }
 }

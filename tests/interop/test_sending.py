@@ -1,0 +1,302 @@
+"""What real clients send and a real broker makes of it: stored messages, new topics, and what is refused."""
+
+import base64
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.config_files import TopicConfig, Topics
+from formats.primitives import host_text
+from formats.properties import DELAY, REAL_QID, REAL_TOPIC, parse
+from rmqtool import Message, Store
+from rmqtool.services import send_batch
+from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.retry import DeadLetter, Retries
+from rmqtool.services.send_back import SendBack
+from rmqtool.services.send_rules import (
+    AUTO_CREATE_TOPIC,
+    COMPRESS_FROM,
+    NOT_SENT_TO,
+    OutMessage,
+    Rejected,
+    auto_create,
+    check_at_broker,
+    check_at_store,
+    compress,
+)
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.layout import StoreLayout
+from tests.interop.broker import Broker
+from tests.interop.sides import DEAD, GROUP, RETRY, SETTINGS, Replay, bodies, resent, same, stored
+from tests.services.build import never
+
+pytestmark = pytest.mark.interop
+
+SEND = 10  # request code
+
+
+def pairs(properties: bytes) -> list[bytes]:
+    """Stored properties one by one, in no order: that of the clients is a hash map's."""
+    return sorted(filter(None, properties.split(b"\x02")))
+
+
+def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> None:
+    """A client of 5.3 gives the batch an id too, which hides those of its messages; its broker says where it is."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    broker.boot(theirs, SETTINGS)
+    broker.ask("topic", topic="Batched")
+    sent = [
+        {"topic": "Batched", "keys": f"k{n} 键", "body": "消息" * n + "x", "flag": n * 7 - 9,
+         "properties": {f"p{m}": "v" * m for m in range(1, n)}}
+        for n in range(6)
+    ]  # fmt: skip
+    said = broker.ask("sendBatch", messages=sent)
+    broker.stop()
+    found = stored(theirs, "Batched")
+    messages = [
+        OutMessage(
+            topic="Batched", body=str(one["body"]).encode(), flag=int(str(one["flag"])),
+            properties={"KEYS": str(one["keys"]), "TAGS": "tag", "WAIT": "true", "UNIQ_KEY": unique}
+            | dict(one["properties"]),  # type: ignore[call-overload]
+        )
+        for one, unique in zip(sent, said["msgId"].split(","), strict=True)
+    ]  # fmt: skip
+    send_batch.check_batch(messages)
+    first = found[0]
+    added = {"CLUSTER": "LabCluster"}
+    if broker.engine == "5.3":
+        added |= {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+        unique = parse(first.properties)["UNIQ_KEY"]
+        assert unique not in said["msgId"]
+    else:
+        unique = None
+    with Store.create(ours, broker_conf=SETTINGS, engine=broker.engine) as store:
+        result = store.live.append_encoded(
+            Message(
+                topic="Batched", queue_id=said["queueId"], body=send_batch.encode(messages),
+                properties=send_batch.batch_properties(messages, unique) | added,
+                born_timestamp=first.born_timestamp, store_timestamp=first.store_timestamp,
+                born_host=host_text(first.born_address, first.born_port),
+                store_host=host_text(first.store_address, first.store_port),
+            )
+        )  # fmt: skip
+    assert (result.messages, result.queue_offset) == (6, said["queueOffset"])
+    for one, other in zip(found, stored(ours, "Batched"), strict=True):
+        assert one._replace(properties=b"") == other._replace(properties=b"")
+        assert pairs(one.properties) == pairs(other.properties)
+        assert one.properties.count(b"WAIT\x01true") == 2
+    assert [m.body for m in messages] == [r.body for r in found]
+
+
+def test_bodies_are_compressed_as_the_client_does_it(broker: Broker, tmp_path: Path) -> None:
+    broker.boot(tmp_path / "theirs", SETTINGS)
+    sizes = (COMPRESS_FROM - 1, COMPRESS_FROM, 50_000)
+    made = [bytes(n * n % 251 for n in range(size)) for size in sizes]
+    for body in made:
+        broker.ask("send", topic="Large", keys="k", base64=base64.b64encode(body).decode())
+    broker.stop()
+    found = stored(tmp_path / "theirs", "Large")
+    for body, record in zip(made, found, strict=True):
+        packed, flag = compress(body)
+        assert record.sys_flag == flag
+        assert (zlib.decompress(record.body) if flag else record.body) == body
+        assert record.body[:2] == packed[:2]
+        assert zlib.crc32(record.body) & 0x7FFFFFFF == record.body_crc
+    assert [bool(record.sys_flag) for record in found] == [False, True, True]
+
+
+def header(topic: str, **fields: Any) -> dict[str, str]:
+    """The fields of a request to send."""
+    named = {
+        "producerGroup": "lab", "topic": topic, "defaultTopic": AUTO_CREATE_TOPIC, "defaultTopicQueueNums": 4,
+        "queueId": 0, "sysFlag": 0, "bornTimestamp": int(time.time() * 1000), "flag": 0, "properties": "",
+        "reconsumeTimes": 0, "unitMode": "false", "batch": "false",
+    }  # fmt: skip
+    return {name: str(value) for name, value in (named | fields).items()}
+
+
+def send(broker: Broker, topic: str, body: bytes = b"x", **fields: Any) -> int:
+    """The broker's verdict on a message that no client has looked at."""
+    request = {"fields": header(topic, **fields), "base64": base64.b64encode(body).decode()}
+    code: int = broker.ask("request", code=SEND, **request)["code"]
+    return code
+
+
+def verdict(check: Callable[..., None], *arguments: Any, **named: Any) -> int:
+    """Ours: the code, 0 for what is taken."""
+    try:
+        check(*arguments, **named)
+    except Rejected as err:
+        return err.code
+    return 0
+
+
+def queue_of(count: int) -> int:
+    """One that the broker chooses, in a topic with so many queues; none to choose from there where there are none."""
+    return -1 if count > 0 else 0
+
+
+def topics_of(store: Path) -> dict[str, TopicConfig]:
+    return Topics.parse((store / "config" / "topics.json").read_bytes()).topics
+
+
+def test_topics_come_to_be_as_in_the_broker(broker: Broker, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    broker.boot(store, SETTINGS)
+    broker.ask("send", topic="ByClient", keys="k")
+    wanted = {
+        "Few": (AUTO_CREATE_TOPIC, 2),
+        "Many": (AUTO_CREATE_TOPIC, 100),
+        "None": (AUTO_CREATE_TOPIC, 0),
+        "Negative": (AUTO_CREATE_TOPIC, -3),
+        "LikeCluster": ("LabCluster", 9),
+        "NotInherited": ("Few", 2),
+        "NoTemplate": ("Nothing", 2),
+        RETRY_PREFIX + "fresh": (AUTO_CREATE_TOPIC, 4),
+        RETRY_PREFIX + "alone": ("Nothing", 4),
+        DLQ_PREFIX + "alone": ("Nothing", 4),
+    }
+    codes = {
+        topic: send(broker, topic, defaultTopic=template, defaultTopicQueueNums=count, queueId=queue_of(count))
+        for topic, (template, count) in wanted.items()
+    }
+    broker.stop()
+    theirs = topics_of(store)
+    for topic, (template, count) in {"ByClient": (AUTO_CREATE_TOPIC, 4), **wanted}.items():
+        made = auto_create(topic, template, theirs.get(template), count)
+        assert theirs.get(topic) == made, topic
+        if topic in codes:
+            assert codes[topic] == verdict(check_at_broker, topic, queue_of(count), made, engine=broker.engine), topic
+    assert [name for name in wanted if name not in theirs] == ["NotInherited", "NoTemplate", DLQ_PREFIX + "alone"]
+
+
+def test_no_topics_come_to_be_where_that_is_switched_off(broker: Broker, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    broker.boot(store, SETTINGS | {"autoCreateTopicEnable": "false"})
+    names = {"Plain": AUTO_CREATE_TOPIC, RETRY_PREFIX + "g": AUTO_CREATE_TOPIC, "LikeCluster": "LabCluster"}
+    codes = {topic: send(broker, topic, defaultTopic=template) for topic, template in names.items()}
+    broker.stop()
+    theirs = topics_of(store)
+    for topic, template in names.items():
+        made = auto_create(topic, template, theirs.get(template), 4, enabled=False)
+        assert theirs.get(topic) == made, topic
+        assert codes[topic] == (0 if made is not None else 17)
+    assert "Plain" not in theirs
+
+
+def test_what_the_broker_refuses(broker: Broker, tmp_path: Path) -> None:
+    """The same verdicts: 5.3 has a code of its own for names and queue ids."""
+    store, most = tmp_path / "store", 20_000
+    broker.boot(store, SETTINGS | {"maxMessageSize": str(most)})
+    broker.ask("topic", topic="Plain")
+    long = "p\x01" + "v" * 32_766
+    cases: list[tuple[str, bytes, dict[str, Any]]] = [
+        ("Plain", b"x", {}),
+        *([("Plain", b"", {})] if broker.engine == "4.9" else []),  # which ends in an exception there in 5.3
+        ("Plain", b"x", {"queueId": 3}),
+        ("Plain", b"x", {"queueId": 4}),
+        ("Plain", b"x", {"queueId": -1}),
+        ("", b"x", {}),
+        ("two words", b"x", {}),
+        ("主题", b"x", {}),
+        ("a/b", b"x", {}),
+        ("T" * 127, b"x", {}),
+        ("T" * 128, b"x", {}),
+        ("Unknown", b"x", {"defaultTopic": "Nothing"}),
+        ("Plain", bytes(most), {}),
+        ("Plain", bytes(most + 1), {}),
+        ("Plain", b"x", {"properties": long}),
+        ("Plain", b"x", {"properties": long[:32_000]}),
+        *((topic, b"x", {}) for topic in sorted(NOT_SENT_TO)),
+    ]
+    codes = [send(broker, topic, body, **fields) for topic, body, fields in cases]
+    broker.stop()
+    theirs = topics_of(store)
+    for (topic, body, fields), code in zip(cases, codes, strict=True):
+        properties = str(fields.get("properties", "")).encode() + b"\x02CLUSTER\x01LabCluster"
+        ours = verdict(check_at_broker, topic, fields.get("queueId", 0), theirs.get(topic), engine=broker.engine)
+        ours = ours or verdict(check_at_store, topic.encode(), properties, body, most)
+        assert code == ours, (topic, len(body), {**fields, "properties": len(properties)})
+    assert len({*codes}) > 3
+
+
+# -- sent to the retry topic ------------------------------------------------------------------------------------------
+
+
+def dead_letters(store: Path) -> list[DeadLetter]:
+    """As our commands list them."""
+    log = CommitLog(StoreLayout(str(store), BrokerConf(SETTINGS)))
+    return [letter for letter, _found in Retries(log, 0, never).dead_letters()]
+
+
+@pytest.mark.parametrize("level", [0, 17])
+def test_sent_to_the_retry_topic(broker: Broker, level: int, tmp_path: Path) -> None:
+    """As consumers do whose giving back has failed; the limit is one more in 5.3."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    broker.boot(theirs, SETTINGS)
+    sends = [(1, 3), (2, 3), (3, 3), (4, 3), (15, None), (16, None), (17, None), (None, 3)]
+    for times, most in sends:
+        named = {"RETRY_TOPIC": "Orders", "RECONSUME_TIME": times, "MAX_RECONSUME_TIMES": most}
+        broker.ask(
+            "send", topic=RETRY, keys=f"{times}-{most}", **({"level": level} if level else {}),
+            properties={name: str(value) for name, value in named.items() if value is not None},
+        )  # fmt: skip
+    broker.stop()
+    replay = Replay(theirs, ours, broker.engine)
+    back = SendBack(replay.store, replay.state)
+    limits = {f"{times}-{most}": most for times, most in sends}
+    for record in replay.theirs:
+        replay.at(record)
+        most = limits[record.body.decode()]
+        sent = resent(record)
+        sent.queue_id = int(parse(record.properties).get(REAL_QID, record.queue_id))
+        if broker.engine == "5.3" and parse(record.properties).get(DELAY) == "-1":
+            named = sent.property_map()
+            del named[DELAY]
+            sent.properties = named | ({DELAY: str(level)} if level else {})
+        assert back.send_to_retry(sent, most).ok
+    replay.close()
+    dead = {"3-3", "4-3", "16-None", "17-None"} if broker.engine == "4.9" else {"4-3", "17-None"}
+    alive = {f"{times}-{most}" for times, most in sends} - dead
+    waits = level and broker.engine == "4.9"
+    assert set(bodies(stored(theirs, DEAD))) == (set() if waits else dead)
+    assert set(bodies(stored(theirs, SCHEDULE))) == ((alive | dead if waits else alive) if level else set())
+    same(theirs, ours, {topic for topic in (RETRY, DEAD, SCHEDULE) if stored(theirs, topic)})
+    if waits:
+        shown = sorted((letter.state, letter.keys or "", letter.topic) for letter in dead_letters(theirs))
+        assert shown == sorted(("scheduled", name, SCHEDULE) for name in dead)
+
+
+def test_orderly_consumers_that_fail_too_often(broker: Broker, tmp_path: Path) -> None:
+    """Their clients send what is over the limit to the retry topic: it waits in 4.9, in 5.3 it is dead at once."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    broker.boot(theirs, SETTINGS)
+    broker.ask("topic", topic="Sequenced")
+    for n in range(3):
+        broker.ask("send", topic="Sequenced", keys=f"seq-{n}", queueId=0)
+    broker.ask("consume", group=GROUP, topic="Sequenced", failures=9, most=1, level=0, orderly=True)
+    names = {f"seq-{n}" for n in range(3)}
+    broker.wait_for(lambda _rows: set(bodies(stored(theirs, SCHEDULE, DEAD))) == names)
+    broker.stop()
+    replay = Replay(theirs, ours, broker.engine)
+    back = SendBack(replay.store, replay.state)
+    for record in replay.theirs:
+        replay.at(record)
+        named = parse(record.properties)
+        if record.topic == b"Sequenced":
+            replay.send(record, "Sequenced", record.queue_id, named)
+        elif record.topic.decode() == DEAD and REAL_TOPIC in named:
+            replay.deliver(record)
+        else:
+            assert named["RECONSUME_TIME"] == str(record.reconsume_times)
+            assert back.send_to_retry(resent(record), 1, locked=True).ok
+    replay.close()
+    topics = {topic for topic in (SCHEDULE, DEAD) if stored(theirs, topic)}
+    same(theirs, ours, {"Sequenced", *topics})
+    assert (SCHEDULE in topics) == (broker.engine == "4.9")
+    assert {letter.keys for letter in dead_letters(theirs)} == names
