@@ -1,5 +1,6 @@
 """Fixtures that every part of the tests uses."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,14 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
 
 
 @pytest.fixture
-def golden_copy(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
+def golden_copy(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
     """Case name to a fresh, writable copy of its store, each time anew."""
-    return lambda case: goldens.unpack(case, tmp_path_factory.mktemp(f"{case}-copy"))
+
+    def copied(case: str) -> Path:
+        store = shutil.copytree(golden(case), tmp_path_factory.mktemp(f"{case}-copy") / "store")
+        for path in store.rglob("*"):
+            if path.is_file():
+                path.chmod(0o644)
+        return store
+
+    return copied

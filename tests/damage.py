@@ -1,7 +1,8 @@
 """Ways to damage a store, seeded: what disks, crashes and people do to one.
 
 Every verb takes a random generator and a store directory. It says in words what it did, so that a failure can be told
-and replayed; or returns None, and has done nothing, where the store has nothing of that kind.
+and replayed; or returns None, and has done nothing, where the store has nothing of that kind. Verbs may be stacked:
+none minds what others left.
 """
 
 import shutil
@@ -171,11 +172,14 @@ def _foreign(rng: Random, folder: Path) -> str | None:
     return _name(path)
 
 
-def _extra_file(rng: Random, files: list[Path], step: int) -> str | None:
+def _extra_file(rng: Random, files: list[Path]) -> str | None:
+    files = [path for path in files if path.name.isdecimal()]
     if not files:
         return None
-    path = files[-1].with_name(f"{int(files[-1].name) + step * rng.choice((1, 1, 1, 2)):020d}")
     size = files[-1].stat().st_size
+    path = files[-1].with_name(f"{int(files[-1].name) + size * rng.choice((1, 1, 1, 2)):020d}")
+    if path.is_dir():
+        return None
     source = rng.choice((None, None, *files))
     path.write_bytes(source.read_bytes()[:size].ljust(size, b"\0") if source else bytes(size))
     return f"{_name(path)} like {_name(source)}" if source else f"{_name(path)} of zeros"
@@ -205,35 +209,42 @@ def tear_last_record(rng: Random, store: Path) -> str | None:
 def lose_tail(rng: Random, store: Path) -> str | None:
     """A file is zero from some byte on, the last records gone with it."""
     path = _pick(rng, log_files(store))
-    if path is None:
+    size = path.stat().st_size if path else 0
+    if path is None or not size:
         return None
-    size = path.stat().st_size
     at = rng.randrange(size)
     _write(path, at, bytes(size - at))
     return f"{_name(path)} from {at}"
 
 
+def _pick_range(rng: Random, store: Path, lengths: tuple[int, ...]) -> tuple[Path, int, int] | None:
+    """(file, first byte, length) of a part of the log."""
+    path = _pick(rng, log_files(store))
+    size = path.stat().st_size if path else 0
+    if path is None or not size:
+        return None
+    length = rng.choice(lengths)
+    at = rng.randrange(max(size - length, 1))
+    return path, at, min(length, size - at)
+
+
 def zero_log_range(rng: Random, store: Path) -> str | None:
     """A block that never reached the disk."""
-    path = _pick(rng, log_files(store))
-    if path is None:
+    found = _pick_range(rng, store, (8, 100, 512, 4096))
+    if found is None:
         return None
-    size = path.stat().st_size
-    length = rng.choice((8, 100, 512, 4096))
-    at = rng.randrange(max(size - length, 1))
-    _write(path, at, bytes(min(length, size - at)))
+    path, at, length = found
+    _write(path, at, bytes(length))
     return f"{_name(path)} from {at} to {at + length}"
 
 
 def garbage_in_log(rng: Random, store: Path) -> str | None:
     """Noise over some bytes."""
-    path = _pick(rng, log_files(store))
-    if path is None:
+    found = _pick_range(rng, store, (1, 8, 64, 1024))
+    if found is None:
         return None
-    size = path.stat().st_size
-    length = rng.choice((1, 8, 64, 1024))
-    at = rng.randrange(max(size - length, 1))
-    _write(path, at, rng.randbytes(min(length, size - at)))
+    path, at, length = found
+    _write(path, at, rng.randbytes(length))
     return f"{_name(path)} from {at} to {at + length}"
 
 
@@ -348,8 +359,7 @@ def foreign_log_file(rng: Random, store: Path) -> str | None:
 
 def extra_log_file(rng: Random, store: Path) -> str | None:
     """A file behind the last one: preallocated, or stale."""
-    files = log_files(store)
-    return _extra_file(rng, files, files[-1].stat().st_size) if files else None
+    return _extra_file(rng, log_files(store))
 
 
 def swap_log_files(rng: Random, store: Path) -> str | None:
@@ -360,13 +370,17 @@ def swap_log_files(rng: Random, store: Path) -> str | None:
 # -- consume queues ---------------------------------------------------------------------------------------------------
 
 
+def _used(path: Path) -> int:
+    """Bytes of a queue file up to its last whole unit that is not zero."""
+    data = path.read_bytes()
+    return min(-(-len(data.rstrip(b"\0")) // UNIT), len(data) // UNIT) * UNIT
+
+
 def _pick_unit(rng: Random, store: Path) -> tuple[Path, int, int] | None:
-    """(file, byte of a unit that is in use, bytes in use)."""
+    """(file, byte of a whole unit that is in use, bytes in use)."""
     path = _pick(rng, queue_files(store))
-    if path is None:
-        return None
-    used = -(-len(path.read_bytes().rstrip(b"\0")) // UNIT) * UNIT
-    if not used:
+    used = _used(path) if path else 0
+    if path is None or not used:
         return None
     last = used // UNIT - 1
     return path, UNIT * rng.choice((0, last, rng.randint(0, last), rng.randint(0, last))), used
@@ -392,7 +406,12 @@ def _other_unit(rng: Random, unit: bytes) -> bytes:
     offset, size, tags = struct.unpack(">qiq", unit)
     offset += rng.choice((0, -1, 1, 500, 10**6, -(10**6), 2**40))
     size += rng.choice((0, 0, 1, -1, 10**6, -size))
-    return struct.pack(">qiq", offset, size, rng.choice((tags, tags, ~tags)))
+    return _signed(offset, 8) + _signed(size, 4) + _signed(rng.choice((tags, tags, ~tags)), 8)
+
+
+def _signed(value: int, size: int) -> bytes:
+    """Big-endian, without the bits that have no room."""
+    return (value % (1 << 8 * size)).to_bytes(size, "big")
 
 
 def lose_queue_tail(rng: Random, store: Path) -> str | None:
@@ -410,7 +429,7 @@ def lose_tails_of_all_queues(rng: Random, store: Path) -> str | None:
     words = []
     for folder in sorted({path.parent for path in queue_files(store)}):
         path = _files(folder)[-1]
-        used = -(-len(path.read_bytes().rstrip(b"\0")) // UNIT) * UNIT
+        used = _used(path)
         at = max(used - UNIT * rng.randint(0, 30), 0)
         _write(path, at, bytes(used - at))
         words.append(f"{_name(path)} from {at}")
@@ -464,10 +483,9 @@ def delete_queue(rng: Random, store: Path) -> str | None:
     if path is None:
         return None
     whole = rng.random() < 0.5
-    for file in _files(path.parent):
-        file.unlink()
-    if whole:
-        path.parent.rmdir()
+    shutil.rmtree(path.parent)
+    if not whole:
+        path.parent.mkdir()
     return f"{_name(path.parent)}{' and its directory' if whole else ''}"
 
 
@@ -502,9 +520,7 @@ def foreign_queue_file(rng: Random, store: Path) -> str | None:
 def extra_queue_file(rng: Random, store: Path) -> str | None:
     """A file behind the last one of a queue: created and not yet written, or stale."""
     path = _pick(rng, queue_files(store))
-    if path is None:
-        return None
-    return _extra_file(rng, _files(path.parent), path.stat().st_size)
+    return _extra_file(rng, _files(path.parent)) if path else None
 
 
 def swap_queue_files(rng: Random, store: Path) -> str | None:
@@ -520,7 +536,8 @@ def strange_queue_directories(rng: Random, store: Path) -> str | None:
     names = rng.sample(("77", "-1", "007", "+3", "x", "1.bak", "2147483648", "99999999999999999999"), 3)
     topic = rng.choice(sorted(topics))
     for name in names:
-        (topic / name).mkdir(exist_ok=True)
+        if not (topic / name).exists():
+            (topic / name).mkdir()
     return f"{', '.join(names)} in {topic.name}"
 
 
@@ -548,7 +565,7 @@ def other_index_header(rng: Random, store: Path) -> str | None:
     at, size = rng.choice(((0, 8), (8, 8), (16, 8), (24, 8), (32, 4), (36, 4), (36, 4)))
     old = int.from_bytes(_read(path, at, size), "big", signed=True)
     new = rng.choice((0, -1, 1, old - 1, old + 1, old // 2, old + 5000, 2 ** (size * 8 - 1) - 1))
-    _write(path, at, new.to_bytes(size, "big", signed=True))
+    _write(path, at, _signed(new, size))
     return f"{old} to {new}, {_name(path)} at {at}"
 
 
@@ -613,10 +630,10 @@ def other_checkpoint(rng: Random, store: Path) -> str | None:
     time = place.record.store_timestamp if place else 0
     change = rng.choice(("ahead", "message", "message", "index", "noise"))
     if change == "ahead":
-        time = old.physic_msg_timestamp + rng.choice(_TIMES_AHEAD)
+        time = min(old.physic_msg_timestamp + rng.choice(_TIMES_AHEAD), 2**63 - 1)
         new = old._replace(physic_msg_timestamp=time, logics_msg_timestamp=time)
     elif change == "message":
-        time += 3000 + rng.choice((-1, 0, 1))
+        time = min(time, 2**62) + 3000 + rng.choice((-1, 0, 1))
         new = old._replace(physic_msg_timestamp=time, logics_msg_timestamp=time + rng.choice((0, 5000)))
     elif change == "index":
         new = old._replace(index_msg_timestamp=time)

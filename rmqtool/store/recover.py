@@ -15,6 +15,7 @@ from rmqtool.store.transaction import Transaction, sweep, unfinished
 from rmqtool.store.truncate import Truncate
 
 Make = Callable[[StoreLayout, Stage], Recovery]
+Guard = Callable[[RecoveryReport], None]  # raises Refused
 
 
 def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport:
@@ -29,7 +30,9 @@ def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport
         return report_of(recovery, actions=actions, applied=False, backup=None)
 
 
-def _do(layout: StoreLayout, command: str, make: Make, backup: str | None) -> RecoveryReport:
+def _do(
+    layout: StoreLayout, command: str, make: Make, backup: str | None, guard: Guard | None = None
+) -> RecoveryReport:
     if not os.access(layout.path("lock"), os.W_OK) and unfinished(layout.root, backup) is None:
         # taking the lock would make its file, or fail on a read-only medium; a healthy store needs neither
         report = _plan(layout, make, backup)
@@ -47,6 +50,8 @@ def _do(layout: StoreLayout, command: str, make: Make, backup: str | None) -> Re
             actions = [] if recovery.refusals else prepare(recovery, transaction)
             kept = transaction.path if actions else None
             report = report_of(recovery, actions=actions, applied=bool(actions), backup=kept)
+            if guard is not None:
+                guard(report)
             if actions:
                 transaction.commit()
         finally:
@@ -106,7 +111,7 @@ def recover(
 def truncate(
     layout: StoreLayout, physical_offset: int, *, dry_run: bool = False, backup: str | None = None
 ) -> RecoveryReport:
-    """Cut the log at a message, and queues and index with it; what goes is kept.
+    """Cut the log at a message, and queues and index with it; what goes is kept. At its end there is nothing to cut.
 
     Args:
         physical_offset: of the first message that goes.
@@ -126,12 +131,23 @@ def truncate(
 def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None = None) -> RecoveryReport:
     """Bring queues and index up with the log, as a broker's start does it behind its recovery; nothing is cut.
 
+    A run that was killed is finished first.
+
     Raises:
         Refused: the store is in use, was not stopped cleanly, or a broker would cut something.
     """
-    report = plan(layout, backup=backup)
-    cut = [action for action in report.actions if not action.startswith(("create", "replace"))]
-    if report.abort or report.refusals or cut:
-        why = "was not stopped cleanly" if report.abort else (*report.refusals, *cut)[0]
-        raise Refused(f"{layout.root}: {why}: see rmqtool recover --dry-run")
-    return report if dry_run or report.clean else recover(layout, backup=backup)
+
+    def adds_only(report: RecoveryReport) -> None:
+        cut = [action for action in report.actions if not action.startswith(("create", "replace"))]
+        if report.abort or report.refusals or cut:
+            why = "was not stopped cleanly" if report.abort else (*report.refusals, *cut)[0]
+            raise Refused(f"{layout.root}: {why}: see rmqtool recover --dry-run")
+
+    interrupted = unfinished(layout.root, backup) is not None
+    if dry_run or not interrupted:
+        report = _plan(layout, Recovery, backup)
+        if not interrupted:
+            adds_only(report)
+        if dry_run or report.clean:
+            return report
+    return _do(layout, "dispatch", Recovery, backup, adds_only)

@@ -4,6 +4,7 @@
 """
 
 import os
+from functools import cached_property
 from mmap import mmap
 from typing import ClassVar, NamedTuple
 
@@ -14,7 +15,8 @@ from formats.config_files import Topics
 from formats.endings import Ending
 from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
-from formats.message import End, Record, read
+from formats.message import End, Record, is_java_int, read
+from formats.properties import INNER_BASE, INNER_NUM, parse_raw
 from rmqtool.errors import Refused
 from rmqtool.store.layout import UNIT, StoreLayout
 from rmqtool.store.queue_builder import QueueBuilder
@@ -26,6 +28,8 @@ ENGINES = ("auto", "4.9", "5.3")
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 _BATCH_QUEUE = ("queue.type", "BatchCQ")
+_BATCH_NUMBERS = ((INNER_BASE.encode(), 64), (INNER_NUM.encode(), 16))  # and their bits
+_BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
 class Admitted(NamedTuple):
@@ -43,17 +47,22 @@ class Rules:
         knows_delays: the delay levels are there before recovery, so that delayed messages get their deliver time.
         waits: the start dispatches what no queue has, and waits until it is done.
         exactly: do what the broker does where it loses entries or fails needlessly, too.
-        batch_topics: topics whose queues are of another kind.
+        stumbles: over which whole records its reader does.
     """
 
     engine: ClassVar[str] = "4.9"
     knows_delays: ClassVar[bool] = False
+    stumbles: ClassVar[str] = "V2 record, which 4.9 does not know"
 
     def __init__(self, layout: StoreLayout, *, exactly: bool, only_v1: bool = False) -> None:
         self.layout, self.conf, self.exactly = layout, layout.conf, exactly
         self.waits = True
-        self.batch_topics: set[str] = set()
         self._only_v1 = only_v1
+
+    @cached_property
+    def batch_topics(self) -> set[str]:
+        """Topics whose queues are of another kind."""
+        return set()
 
     def check_forms(self) -> list[str]:
         """Why the broker would not load the store, whatever its files hold.
@@ -85,21 +94,29 @@ class Rules:
 
     def readable(self, file: Segment) -> int:
         """How far the broker can read records in a file: up to the first V2 record, if told to heed those."""
+        return self._before(file, _MAGIC_V2) if self._only_v1 else file.size
+
+    def _before(self, file: Segment, mark: bytes) -> int:
+        """Byte of the first record that the broker stumbles over; sought only where the mark of such ones is found."""
         view = file.view()
         mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-        if not self._only_v1 or mapped.find(_MAGIC_V2) < 0:
+        if mapped.find(mark) < 0:
             return file.size
         at = 0
         while isinstance(record := read(view, at, file.size, crc=False), Record):
-            if record.version == 2:
+            if self.stumbles_over(record):
                 return at
             at += record.total_size
         return file.size
 
+    def stumbles_over(self, record: Record) -> bool:
+        """Whether the broker's reader takes a whole record for damage."""
+        return self._only_v1 and record.version == 2
+
     def ended(self, file: Segment, end: End, limit: int) -> End:
         """Where the broker takes records to end in a file, and why, given what its reader says."""
         if end.at == limit < file.size:
-            return End(Ending.DAMAGED, end.at, "V2 record, which 4.9 does not know")
+            return End(Ending.DAMAGED, end.at, self.stumbles)
         return end
 
     def redispatches(self, *, cut: bool) -> bool:
@@ -137,12 +154,25 @@ class RulesV5(Rules):
 
     engine: ClassVar[str] = "5.3"
     knows_delays: ClassVar[bool] = True
+    stumbles: ClassVar[str] = f"{INNER_BASE} or {INNER_NUM} is no number, which 5.3 takes for damage"
 
     def __init__(self, layout: StoreLayout, *, exactly: bool) -> None:
         super().__init__(layout, exactly=exactly)
         self.waits = self.conf.flag("recheckReputOffsetFromCq", False)
-        self.batch_topics = _batch_topics(layout)
         self._controller = self.conf.flag("enableControllerMode", os.path.exists(layout.path("epochFileCheckpoint")))
+
+    @cached_property
+    def batch_topics(self) -> set[str]:
+        """By topics.json or the generation before, as a broker loads it."""
+        name, value = _BATCH_QUEUE
+        for file in ("topics.json", "topics.json.bak"):
+            try:
+                if data := read_small(self.layout.path("config", file)):
+                    topics = Topics.parse(data).topics
+                    return {topic for topic, config in topics.items() if config.attributes.get(name) == value}
+            except FormatError:
+                continue
+        return set()
 
     def check_forms(self) -> list[str]:
         super().check_forms()
@@ -190,10 +220,21 @@ class RulesV5(Rules):
         return EVERYTHING if aborted else known + self.exactly
 
     def readable(self, file: Segment) -> int:
-        return file.size
+        """Up to the first record whose numbers of an inner batch are none (CommitLog.setBatchSizeIfNeeded)."""
+        return self._before(file, _BATCH_MARK)
+
+    def stumbles_over(self, record: Record) -> bool:
+        """Both numbers are there, whatever the flags say, and one is none to ``parseLong`` or ``parseShort``."""
+        if _BATCH_MARK not in record.properties:
+            return False
+        found = parse_raw(record.properties)
+        return all(name in found for name, _ in _BATCH_NUMBERS) and not all(
+            is_java_int(found[name], bits) for name, bits in _BATCH_NUMBERS
+        )
 
     def ended(self, file: Segment, end: End, limit: int) -> End:
         """A blank is one only where its length fits the file, as any record's must."""
+        end = super().ended(file, end, limit)
         if end.ending is Ending.FILLER:
             said, room = int.from_bytes(file.view()[end.at : end.at + 4], "big", signed=True), limit - end.at
             if said > room:
@@ -242,19 +283,6 @@ class RulesV5(Rules):
         if self._controller:
             return ["controller mode: messages are dispatched as on a master; a slave stops at what is confirmed"]
         return []
-
-
-def _batch_topics(layout: StoreLayout) -> set[str]:
-    """Topics that have batch consume queues, by topics.json or the generation before, as a broker loads it."""
-    name, value = _BATCH_QUEUE
-    for file in ("topics.json", "topics.json.bak"):
-        try:
-            if data := read_small(layout.path("config", file)):
-                topics = Topics.parse(data).topics
-                return {topic for topic, config in topics.items() if config.attributes.get(name) == value}
-        except FormatError:
-            continue
-    return set()
 
 
 class Choice(NamedTuple):

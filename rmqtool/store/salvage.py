@@ -20,11 +20,12 @@ from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.log_writer import LogWriter
 from rmqtool.store.lost_found import NAME as LOST
 from rmqtool.store.lost_found import LostFound, LostRange
 from rmqtool.store.recover import recover
+from rmqtool.store.recovery_rules import rules_for
 from rmqtool.store.salvage_survey import Survey, moved_words, true_files
 from rmqtool.store.segments import list_dir, read_small
 from rmqtool.store.transaction import sync
@@ -85,9 +86,10 @@ class Salvage:
     """One run: read, renumber, write, rebuild."""
 
     def __init__(self, layout: StoreLayout, target: str) -> None:
-        self.layout, self.store = layout, os.path.abspath(target)
+        self.layout, self.store = layout, checked_path(target)
         self.target = self.store + _PART
         self.log = CommitLog(layout)
+        self._rules = rules_for(layout).rules
         self.log.segments, moved, passed = true_files(self.log)
         self._survey = Survey()
         self._first = max(self.log.min_offset, 0)
@@ -178,6 +180,9 @@ class Salvage:
 
     def _take(self, found: Found) -> None:
         record = found.record
+        if self._rules.stumbles_over(record):
+            self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, self._rules.stumbles)
+            return
         transaction = record.sys_flag & TRANSACTION_MASK
         queue_offset = record.queue_offset
         if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):

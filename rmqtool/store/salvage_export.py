@@ -13,7 +13,7 @@ from typing import Any
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Damage
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.lost_found import MANIFEST, NAME, LostFound, LostRange
 from rmqtool.store.salvage_survey import moved_words, true_files
 from rmqtool.store.transaction import sync
@@ -69,7 +69,7 @@ def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportR
         Refused: the file exists, lies in the store, or cannot be made.
         UnreadableStore: the source has no commit log.
     """
-    out = os.path.abspath(out)
+    out = checked_path(out)
     beside = f"{out}.{NAME}"
     _check(layout, out, beside)
     log, warnings = salvaged_log(layout)

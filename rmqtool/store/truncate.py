@@ -7,6 +7,7 @@ from rmqtool.store.dispatch import BatchBuilder, checked, reput_batches
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.segments import Segment
+from rmqtool.store.sparse import is_zero
 
 
 class Truncate(Recovery):
@@ -28,7 +29,7 @@ class Truncate(Recovery):
         Raises:
             Refused: the store was not stopped cleanly.
             UnreadableStore: there is no log.
-            BadValue: no message begins there.
+            BadValue: no message begins there, and the log does not end there.
             CorruptFile: the log does not read that far.
         """
         if self.aborted:
@@ -47,10 +48,12 @@ class Truncate(Recovery):
         if end.at != at:
             self._no_message(file, at, end)
         here, _last = checked(file.view(), at, file.size)
-        if here.at == at and here.ending in (Ending.UNWRITTEN, Ending.CLEAN):
+        number = self.files.index(file)
+        before, behind = self.files[:number], self.files[number + 1 :]
+        # at the very end there is nothing to cut; a run that was killed when it was through is run again so
+        if here.at == at and here.ending is Ending.UNWRITTEN and not all(is_zero(f.path, 0, f.size) for f in behind):
             self._no_message(file, at, here)
         file.release()
-        before = self.files[: self.files.index(file)]
         if last is None and before:
             last = checked(before[-1].view(), 0, before[-1].size)[1]
             before[-1].release()

@@ -4,6 +4,8 @@ import os
 
 from formats import checkpoint
 from formats.rocksdb import Form, describe
+from rmqtool.errors import RmqError
+from rmqtool.store.elsewhere import exists, is_dir
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.segments import list_dir, read_small
 
@@ -23,7 +25,7 @@ def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
     found = {}
     for place in _ROCKSDB_PLACES:
         path = layout.path(place)
-        if not os.path.isdir(path):
+        if not is_dir(path):
             continue
         form = describe([entry.name for entry in list_dir(path) if entry.is_file()], place)
         if form is not None:
@@ -42,22 +44,29 @@ def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
     Args:
         record_version: of the log's first record.
     """
-    if read_small(layout.path("abort"), 1 << 16):
+    if _seen(layout.path("abort"), 1 << 16):
         return "5.x", "the abort file holds a process id"
     for place in rocksdb_forms(layout):
         return "5.x", f"{place} is a RocksDB database"
     for part in ("abort.bak", *_PARTS_OF_5):
-        if os.path.exists(layout.path(part)):
+        if exists(layout.path(part)):
             return "5.x", f"there is a {part}"
     if record_version == 2:
         return "5.x", "the log begins with a V2 record"
     point = checkpoint.parse(layout.checkpoint() or b"")
     if point.master_flushed_offset or point.confirm_phy_offset:
         return "5.x", "the checkpoint has fields of 5.x"
-    data = read_small(layout.path("config", "topics.json"))
-    if data is not None and b'"stateVersion"' in data:
+    if b'"stateVersion"' in _seen(layout.path("config", "topics.json")):
         return "5.x", "topics.json has a stateVersion"
     return "4.x", "nothing of 5.x is there"
+
+
+def _seen(path: str, limit: int = 64 << 20) -> bytes:
+    """A small file's bytes; one that cannot be read shows nothing."""
+    try:
+        return read_small(path, limit) or b""
+    except RmqError:
+        return b""
 
 
 def unsupported(layout: StoreLayout) -> str | None:

@@ -270,13 +270,20 @@ PARTS = {
 ONE_AFTER_ANOTHER = sorted(COMMANDS, key=lambda name: name in ("recover --yes", "undo"))
 
 
+@pytest.fixture(scope="module")
+def everything_imported(golden: Unpacked) -> None:
+    """Whoever is not root may not be able to import what is not loaded yet."""
+    for name in ONE_AFTER_ANOTHER:
+        run(name, golden("broker"))
+
+
 @pytest.mark.parametrize("part", PARTS)
-def test_no_permission(part: str, own_copy: Path, golden: Unpacked) -> None:
+@pytest.mark.usefixtures("everything_imported")
+def test_no_permission(part: str, own_copy: Path) -> None:
     relative, readers = PARTS[part]
     path = own_copy / relative
     mode = path.stat().st_mode
     for name in ONE_AFTER_ANOTHER:
-        run(name, golden("broker"))  # whoever is not root may not be able to import what is not loaded yet
         path.chmod(0)
         with not_root():
             result = run(name, own_copy)

@@ -26,24 +26,12 @@ _VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-def mutate(rng: Random, store: Path) -> list[str]:
-    """One to six mutations; what was done, in words."""
+def mutate(rng: Random, store: Path) -> list[tuple[str, str | None]]:
+    """One to six mutations: (name, what was done in words; None where nothing of that kind was there)."""
     count = rng.choice((1, 1, 1, 2, 2, 3, 6))
     names = [rng.choice(_VERBS) if rng.random() < 0.4 else rng.choices(_NAMES, _WEIGHTS)[0] for _ in range(count)]
     names.sort(key="no-file".__eq__)  # last, for whoever writes into a FIFO waits
-    done = []
-    for name in names:
-        words = _verb(name, rng, store) if name in VERBS else MUTATIONS[name][0](rng, store)
-        done.append(f"{name}: {words or 'nothing of that kind'}")
-    return done
-
-
-def _verb(name: str, rng: Random, store: Path) -> str | None:
-    """A verb of :mod:`tests.damage`; they count on names and directories that may be gone by now."""
-    try:
-        return VERBS[name](rng, store)
-    except (ValueError, OSError, IndexError) as err:
-        return f"not possible any more: {err}"
+    return [(name, (VERBS[name] if name in VERBS else MUTATIONS[name][0])(rng, store)) for name in names]
 
 
 def _files(store: Path) -> list[Path]:

@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,7 +22,8 @@ from tests.fuzz.mutate import mutate
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.stores import Workshop, make_bases
 
-MOST_SECONDS = 20.0  # of one operation
+MOST_SECONDS = 20.0  # of the processor, for one operation
+MOST_WAIT = 240.0  # seconds by the clock: a busy machine may let the process wait, a FIFO would for ever
 MOST_MEMORY = 448 << 20  # bytes that the process may grow by over what it has once everything was used once
 MOST_ADDRESSES = 4 << 30
 _EACH = 2  # operations of a case
@@ -48,7 +49,7 @@ class Failure:
 
     case: int
     base: str
-    mutations: list[str]
+    mutations: list[tuple[str, str | None]]
     operation: str
     what: str
     kept: Path | None = None
@@ -59,12 +60,20 @@ class Totals:
     """What a run has shown."""
 
     cases: int = 0
-    mutations: int = 0
+    mutations: Counter[str] = field(default_factory=Counter)  # that changed something
     operations: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
     slowest: tuple[float, int, str] = (0.0, -1, "")
-    seconds: float = 0.0
+
+    def add(self, other: "Totals") -> None:
+        """Take in what another run, or another part of this one, has shown."""
+        self.cases += other.cases
+        self.mutations += other.mutations
+        self.operations += other.operations
+        self.answers += other.answers
+        self.failures += other.failures
+        self.slowest = max(self.slowest, other.slowest)
 
 
 class Fuzzer:
@@ -74,11 +83,14 @@ class Fuzzer:
         seed: with a case's number it decides everything about the case.
         folder: where stores are worked on; best in memory.
         keep: where the stores of failures go.
+
+    Attributes:
+        stopped: end after the case at hand.
     """
 
     def __init__(self, seed: int, folder: Path, keep: Path | None = None) -> None:
         self.seed, self.folder, self.keep = seed, folder, keep
-        self.totals = Totals()
+        self.totals, self.stopped = Totals(), False
         bases = make_bases(folder / "bases")
         shutil.rmtree(folder / "bases")
         self.shops = [Workshop(folder, base) for base in bases]
@@ -86,13 +98,13 @@ class Fuzzer:
 
     def run(self, first: int, count: int) -> Totals:
         """Cases first to first + count - 1."""
-        start = time.monotonic()
         with _limits():
             if not self._memory:
                 self._warm_up()
             for number in range(first, first + count):
+                if self.stopped:
+                    break
                 self.case(number)
-        self.totals.seconds += time.monotonic() - start
         return self.totals
 
     def _warm_up(self) -> None:
@@ -109,22 +121,23 @@ class Fuzzer:
         rng = Random(f"{self.seed}/{number}")
         shop = self.shops[number % len(self.shops)]
         done = mutate(rng, shop.store)
+        _forget_peak()
         before = shop.stamps()
         names, weights = list(OPERATIONS), [weight for _, weight in OPERATIONS.values()]
         asked = rng.choices(names, weights, k=_EACH)
         self.totals.cases += 1
-        self.totals.mutations += len(done)
+        self.totals.mutations.update(what for what, words in done if words)
         for name in asked:
-            start = time.monotonic()
+            start = time.process_time()
             failed = self._ask(name, rng, shop)
-            seconds = time.monotonic() - start
+            seconds = time.process_time() - start
             self.totals.slowest = max(self.totals.slowest, (seconds, number, name))
             if failed is None and shop.stamps() != before:
-                changed = sorted(dict(set(before.items()) ^ set(shop.stamps().items())))
-                failed = f"the store was written to: {', '.join(changed[:5])}"
+                written = sorted(dict(set(before.items()) ^ set(shop.stamps().items())))
+                failed = f"the store was written to: {', '.join(written[:5])}"
             if failed is None and self._memory and (peak := peak_rss()) > self._memory + MOST_MEMORY:
                 failed = f"memory: {(peak - self._memory) >> 20} MiB more than before"
-                self._memory = peak
+                _forget_peak()
             if failed is not None:
                 self._fail(Failure(number, shop.base.name, done, name, failed), shop)
                 break
@@ -135,7 +148,8 @@ class Fuzzer:
         answer = "ok"
         failed: str | None = None
         nowhere = _Null()
-        signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, MOST_WAIT)
         try:
             with redirect_stdout(nowhere), redirect_stderr(nowhere):
                 OPERATIONS[name][0](rng, shop.store, shop.base)
@@ -146,10 +160,11 @@ class Fuzzer:
             if not str(err) or "\n" in str(err).strip():
                 failed = f"its message is not one line: {err!r}"
         except Hung:
-            failed = f"still busy after {MOST_SECONDS:g} s\n{traceback.format_exc()}"
+            failed = f"not done: {MOST_SECONDS:g} s of the processor, or {MOST_WAIT:g} s\n{traceback.format_exc()}"
         except Exception:
             failed = traceback.format_exc()
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
         self.totals.operations[name] += 1
         self.totals.answers[answer if failed is None else "failed"] += 1
@@ -165,6 +180,12 @@ class Fuzzer:
         (failure.kept / "words.txt").write_text(words_of(failure), encoding="utf-8", errors="backslashreplace")
 
 
+def _forget_peak() -> None:
+    """What a mutation needed is not the operations' memory (``clear_refs`` of Linux; a grown heap is measured on)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def _copy_regular(source: str, target: str) -> None:
     if os.path.islink(source) or os.path.isfile(source):
         shutil.copy2(source, target, follow_symlinks=False)
@@ -172,7 +193,7 @@ def _copy_regular(source: str, target: str) -> None:
 
 def words_of(failure: Failure) -> str:
     """A failure in words, with all that is needed to see it again."""
-    mutations = "".join(f"  {line}\n" for line in failure.mutations)
+    mutations = "".join(f"  {name}: {words or 'nothing of that kind'}\n" for name, words in failure.mutations)
     return f"case {failure.case}, base {failure.base}, operation {failure.operation}\n{mutations}{failure.what}\n"
 
 
@@ -183,7 +204,7 @@ def _limits() -> Iterator[None]:
     def hung(_number: int, _frame: FrameType | None) -> None:
         raise Hung
 
-    before = signal.signal(signal.SIGALRM, hung)
+    before = [(number, signal.signal(number, hung)) for number in (signal.SIGALRM, signal.SIGPROF)]
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES if hard < 0 else min(MOST_ADDRESSES, hard), hard))
     try:
@@ -192,16 +213,20 @@ def _limits() -> Iterator[None]:
             yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
-def tell(totals: Totals) -> str:
-    """A run in words."""
-    rate = totals.cases / totals.seconds if totals.seconds else 0.0
-    answers = ", ".join(f"{count} {name}" for name, count in totals.answers.most_common())
-    seconds, case, name = totals.slowest
-    did = f"{totals.cases} cases, {totals.mutations} mutations, {totals.operations.total()} operations"
+def tell(totals: Totals, seconds: float) -> str:
+    """A run of so many seconds in words."""
+    slowest, case, name = totals.slowest
+    did = f"{totals.cases} cases, {totals.mutations.total()} mutations, {totals.operations.total()} operations"
     return (
-        f"{did} in {totals.seconds:.1f} s ({rate:.0f} cases a second)\nanswers: {answers}\n"
-        f"slowest: {seconds:.2f} s, {name} in case {case}\n{len(totals.failures)} failures"
+        f"{did} in {seconds:.1f} s ({totals.cases / seconds:.0f} cases a second)\n"
+        f"mutations: {_counts(totals.mutations)}\nanswers: {_counts(totals.answers)}\n"
+        f"slowest: {slowest:.2f} s, {name} in case {case}\n{len(totals.failures)} failures"
     )
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counter.most_common())

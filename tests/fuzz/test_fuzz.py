@@ -1,8 +1,12 @@
 """Some hundred cases in a process of their own, and the harness itself."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from random import Random
 
@@ -10,6 +14,7 @@ import pytest
 
 from rmqtool.errors import Refused
 from tests.fuzz import operations
+from tests.fuzz.jobs import Jobs, Wanted
 from tests.fuzz.mutate import MUTATIONS, mutate
 from tests.fuzz.run import Fuzzer
 
@@ -24,6 +29,29 @@ def test_no_case_fails(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60 + COUNT, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     assert f"{COUNT} cases" in done.stdout
+
+
+def test_a_run_stopped_by_hand_tells_its_totals(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--minutes", "9", "--jobs", "2", "--folder", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        while len(list(tmp_path.glob("*/?/*/store"))) < 12 and running.poll() is None:  # six bases, two processes
+            time.sleep(0.05)
+        time.sleep(2)
+        running.send_signal(signal.SIGTERM)
+        out, err = running.communicate(timeout=300)
+    assert running.returncode == 0, err
+    assert "SIGTERM: the cases at hand are finished" in err
+    cases, mutations = map(int, re.match(r"(\d+) cases, (\d+) mutations", out).groups())  # type: ignore[union-attr]
+    assert sum(map(int, re.findall(r"(\d+) [a-z]", out.splitlines()[1]))) == mutations >= cases // 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_dies_is_a_failure(tmp_path: Path) -> None:
+    jobs = Jobs(Wanted(1, first=40, cases=60), 1, tmp_path, None)
+    (worker,) = jobs._workers
+    threading.Timer(0.5, worker.process.kill).start()
+    (failure,) = jobs.run().failures
+    assert failure.what == "the process ended with -9 in cases 40 to 89"
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +81,13 @@ def test_a_case_is_the_same_again(fuzzer: Fuzzer) -> None:
         found.append((done, {p: p.read_bytes() for p in sorted(shop.store.rglob("*")) if p.is_file()}))
         shop.restore()
     assert found[0] == found[1]
+
+
+def test_only_what_changed_something_counts(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.run.mutate", lambda _rng, _store: [("one", "done"), ("other", None)])
+    fuzzer.totals.mutations.clear()
+    fuzzer.case(1)
+    assert fuzzer.totals.mutations == {"one": 1}
 
 
 def test_failures_are_seen(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:

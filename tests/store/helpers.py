@@ -6,6 +6,7 @@ from typing import Any
 
 from formats.consume_queue import as_array
 from formats.message import Record
+from formats.message_build import compose, pack
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.consume_queue import queues_of
@@ -67,6 +68,17 @@ def cut_queues(layout: StoreLayout, last: int = 0, *, behind: int = 0) -> list[R
         units[units["physical_offset"] >= behind] = 0
         path.write_bytes(units.tobytes())
     return [record for record in records if record.physical_offset >= behind]
+
+
+def rewrite(found: Found, **changes: Any) -> None:
+    """Write a record anew in its place, with other fields; its length stays."""
+    names = "topic queue_id queue_offset physical_offset body properties sys_flag born_timestamp born_address born_port"
+    names += " store_timestamp store_address store_port"
+    new = compose(**{name: getattr(found.record, name) for name in names.split()} | changes)
+    assert new.total_size == found.record.total_size
+    with open(found.file.path, "r+b") as file:
+        file.seek(found.at)
+        file.write(pack(new))
 
 
 def key_hits(layout: StoreLayout, topic: str, key: str) -> list[int]:

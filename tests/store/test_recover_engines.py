@@ -9,15 +9,16 @@ import pytest
 from formats import checkpoint
 from formats.consume_queue import as_array
 from formats.message import Record, read
-from formats.message_build import compose, pack
 from rmqtool.errors import Refused
+from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import UNIT, StoreLayout
 from rmqtool.store.recover import plan, recover
 from rmqtool.store.recovery_report import RecoveryReport
+from rmqtool.store.salvage import Salvage
 from rmqtool.store.undo import undo
 from tests.conftest import Unpacked
-from tests.store.helpers import conf_of, content, cut_queues, entries_of, tree
+from tests.store.helpers import conf_of, content, cut_queues, entries_of, rewrite, tree
 
 CASE = "clean"  # three commit-log files, stopped cleanly
 
@@ -68,17 +69,7 @@ def test_a_v2_record_ends_the_log_for_4_9_only(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
     layout = layout_of(store)
     victim = [item for item in CommitLog(layout).walk() if isinstance(item, Found)][-30]
-    old = victim.record
-    new = compose(
-        topic=old.topic, queue_id=old.queue_id, queue_offset=old.queue_offset, physical_offset=old.physical_offset,
-        body=old.body[1:], properties=old.properties, sys_flag=old.sys_flag, born_timestamp=old.born_timestamp,
-        born_address=old.born_address, born_port=old.born_port, store_timestamp=old.store_timestamp,
-        store_address=old.store_address, store_port=old.store_port, version=2,
-    )  # fmt: skip
-    assert new.total_size == old.total_size
-    with open(victim.file.path, "r+b") as file:
-        file.seek(victim.at)
-        file.write(pack(new))
+    rewrite(victim, body=victim.record.body[1:], version=2)
     (store / "abort.bak").touch()
     assert planned(store, "5.3").actions == []
     report = planned(store, "4.9")
@@ -88,6 +79,49 @@ def test_a_v2_record_ends_the_log_for_4_9_only(golden_copy: Unpacked) -> None:
         "V2 record, which 4.9 does not know",
     )
     assert sum(loss.messages for loss in report.lost) == 29
+
+
+@pytest.mark.parametrize(("properties", "ends"), [
+    (b"INNER_BASE\x0122222\x02INNER_NUM\x0111111\x02", False),
+    (b"INNER_BASE\x01-2222\x02INNER_NUM\x01+1111\x02", False),
+    (b"INNER_BASE\x012222x\x02INNER_NUM\x0111111\x02", True),
+    (b"INNER_BASE\x01 2222\x02INNER_NUM\x0111111\x02", True),
+    (b"INNER_BASE\x0122222\x02INNER_NUM\x0199999\x02", True),
+    (b"INNER_BASE\x0122222\x02INNER_NUM\x01\x02", False),
+    (b"INNER_BASE\x012222x\x02INNER_NUX\x0111111\x02", False),
+    (b"INNER_BASX\x0122222\x02INNER_NUM\x011111x\x02", False),
+])  # fmt: skip
+def test_an_inner_batch_without_numbers_ends_the_log_for_5_3_only(
+    properties: bytes, ends: bool, golden_copy: Unpacked
+) -> None:
+    store = golden_copy(CASE)
+    found = [item for item in CommitLog(layout_of(store)).walk() if isinstance(item, Found)]
+    victim = next(item for item in found[-30:] if len(item.record.body) > 2 * len(properties))
+    body = victim.record.body[len(properties) :]
+    rewrite(victim, body=body, properties=properties + victim.record.properties)
+    assert planned(store, "4.9").actions == []
+    report = planned(store)
+    assert report.stop is not None
+    if not ends:
+        assert report.actions == []
+        return
+    assert (report.stop.physicalOffset, report.stop.reason) == (
+        victim.physical_offset,
+        "INNER_BASE or INNER_NUM is no number, which 5.3 takes for damage",
+    )
+    (store / "abort.bak").touch()
+    behind = len(found) - 1 - found.index(victim)
+    (told,) = [finding for finding in check_store(layout_of(store)) if finding.code == "log-batch-numbers"]
+    assert (told.offset, told.consequence) == (
+        victim.at,
+        f"a broker's next start ends the log here and cuts off {behind} messages behind it",
+    )
+    salvaged = Salvage(layout_of(store), str(store.parent / "new")).run()
+    assert (salvaged.messages, [lost.at for lost in salvaged.lostRanges]) == (len(found) - 1, [victim.at])
+    assert planned(store.parent / "new").actions == []
+    recover(layout_of(store))
+    assert planned(store).actions == []
+    assert "error" not in {finding.severity for finding in check_store(layout_of(store))}
 
 
 def test_a_log_that_begins_with_a_v2_record_is_of_5(golden_copy: Unpacked) -> None:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import BadValue, Refused
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.errors import Refused
 from rmqtool.store.expiry import clean
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
-from rmqtool.store.recover import plan, recover, truncate
+from rmqtool.store.recover import dispatch, plan, recover, truncate
 from tests.conftest import Unpacked
 from tests.store.crashes import Killed, Seam
-from tests.store.helpers import conf_of, content, tree
+from tests.store.helpers import conf_of, content, cut_queues, tree
 
 
 @pytest.fixture
@@ -24,21 +23,31 @@ def seam(monkeypatch: pytest.MonkeyPatch) -> Seam:
     return Seam(monkeypatch)
 
 
-def cut(layout: StoreLayout) -> None:
-    """At a message near the end."""
-    try:
-        truncate(layout, 166_574)
-    except BadValue:
-        # the run that was killed had got so far, and this one has finished it: there is no such message any more
-        assert CommitLog(layout).end(-1)[0] == 166_574
-
-
 COMMANDS: dict[str, Callable[[StoreLayout], object]] = {
     "recover": recover,
-    "truncate": cut,
+    "dispatch": dispatch,
+    "truncate": lambda layout: truncate(layout, 166_574),  # a message near the end
     "rebuild": lambda layout: rebuild(layout, ("consumequeue", "index", "checkpoint")),
     "clean": lambda layout: clean(layout, reserved_hours=0),
 }
+
+
+def nothing(_store: Path) -> None:
+    """What the other commands find to do is in the golden store."""
+
+
+def lose_some(store: Path) -> None:
+    """What rebuild has to build."""
+    shutil.rmtree(store / "consumequeue" / "TopicA")
+    shutil.rmtree(store / "index")
+
+
+def lose_last(store: Path) -> None:
+    """What dispatch has to put in."""
+    cut_queues(StoreLayout(str(store), conf_of("clean")), 4)
+
+
+LOSE: dict[str, Callable[[Path], None]] = {"rebuild": lose_some, "dispatch": lose_last}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +56,7 @@ COMMANDS: dict[str, Callable[[StoreLayout], object]] = {
         ("recover", "torn-last-record"),
         ("recover", "one-queue-deleted"),
         ("recover", "clean-exit-torn-last-record"),
+        ("dispatch", "clean"),
         ("truncate", "clean"),
         ("rebuild", "clean"),
         ("clean", "clean"),
@@ -55,8 +65,7 @@ COMMANDS: dict[str, Callable[[StoreLayout], object]] = {
 def test_killed_anywhere_and_run_again(command: str, case: str, golden_copy: Unpacked, seam: Seam) -> None:
     conf, run = conf_of(case), COMMANDS[command]
     whole = golden_copy(case)
-    if command == "rebuild":
-        lose(whole)
+    LOSE.get(command, nothing)(whole)
     before = content(whole)
     seam.begin()
     run(StoreLayout(str(whole), conf))
@@ -66,8 +75,7 @@ def test_killed_anywhere_and_run_again(command: str, case: str, golden_copy: Unp
     outcomes = set()
     for stop in range(1, steps + 1):
         store = golden_copy(case)
-        if command == "rebuild":
-            lose(store)
+        LOSE.get(command, nothing)(store)
         seam.begin(stop)
         with pytest.raises(Killed):
             run(StoreLayout(str(store), conf))
@@ -77,13 +85,6 @@ def test_killed_anywhere_and_run_again(command: str, case: str, golden_copy: Unp
         assert content(store) == expected, f"killed at step {stop} of {steps}"
         assert plan(StoreLayout(str(store), conf)).actions == []
     assert outcomes == {"before", "between", "after"}
-
-
-def lose(store: Path) -> None:
-    """What rebuild has to build."""
-    shutil.rmtree(store / "consumequeue" / "TopicA")
-    for path in (store / "index").iterdir():
-        path.unlink()
 
 
 def test_a_plan_says_that_a_run_was_interrupted(golden_copy: Unpacked, seam: Seam) -> None:

@@ -1,4 +1,4 @@
-"""A log cut at a message that somebody names; and queues and index brought up with a log."""
+"""A log cut at a message that somebody names."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import dispatch, plan, truncate
+from rmqtool.store.recover import plan, truncate
 from rmqtool.store.undo import undo
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, entries_of, key_hits, tree
@@ -96,7 +96,7 @@ def test_only_at_a_message(tmp_path: Path) -> None:
     before = tree(store)
     for offset, said in (
         (second.physical_offset + 1, f"one begins at {second.physical_offset}"),
-        (last.physical_offset + last.record.total_size, "they end at byte"),
+        (last.physical_offset + last.record.total_size + 1, "they end at byte"),
         (found[-1].file.end + 5, "not in the log"),
     ):
         with pytest.raises(BadValue, match=said):
@@ -114,35 +114,25 @@ def test_only_at_a_message(tmp_path: Path) -> None:
     }
 
 
+def test_at_the_end_there_is_nothing_to_cut(tmp_path: Path) -> None:
+    """So a run that was killed when it was through can be run again."""
+    store = made(tmp_path / "s", 60)
+    offsets = [found.physical_offset for found in CommitLog(layout_of(store)).walk()]
+    files = [int(path.name) for path in sorted((store / "commitlog").iterdir())]
+    end, _ending = CommitLog(layout_of(store)).end(-1)
+    assert truncate(layout_of(store), end).clean
+    first_of_a_file = next(offset for offset in reversed(offsets) if offset in files)
+    for offset in (offsets[50], first_of_a_file, 0):
+        assert truncate(layout_of(store), offset).applied
+        before = content(store)
+        assert truncate(layout_of(store), offset).clean
+        assert content(store) == before
+
+
 def test_a_store_that_was_not_closed_is_recovered_first(golden_copy: Unpacked) -> None:
     store = golden_copy("crash")
     before = tree(store)
     layout = StoreLayout(str(store), conf_of("crash"))
     with pytest.raises(Refused, match="recover first"):
         truncate(layout, 0)
-    with pytest.raises(Refused, match="not stopped cleanly"):
-        dispatch(layout)
-    assert tree(store) == before
-
-
-def test_dispatch_brings_queues_and_index_up(tmp_path: Path) -> None:
-    store = made(tmp_path / "s", 60)
-    whole = content(store)
-    assert dispatch(layout_of(store)).clean
-    shutil.rmtree(store / "consumequeue")
-    shutil.rmtree(store / "index")
-    report = dispatch(layout_of(store), dry_run=True)
-    assert not (store / "consumequeue").exists()
-    assert report.messagesRedispatched == 60
-    assert dispatch(layout_of(store)).applied
-    assert {name: digest for name, digest in content(store).items() if name != "checkpoint"} == {
-        name: digest for name, digest in whole.items() if name != "checkpoint"
-    }
-
-
-def test_dispatch_cuts_nothing(golden_copy: Unpacked) -> None:
-    store = golden_copy("clean-exit-torn-last-record")
-    before = tree(store)
-    with pytest.raises(Refused, match="zero bytes"):
-        dispatch(StoreLayout(str(store), conf_of("clean-exit-torn-last-record")))
     assert tree(store) == before

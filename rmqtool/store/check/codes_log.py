@@ -57,8 +57,9 @@ ALL = (
         "an end-of-file mark says another size than is left",
         "The mark's size field is the number of bytes to the end of the file.",
         "A file size that was changed, or damage.",
-        "4.9 does not look at it; 5.x takes it for damage where it is larger than what is left.",
-        "nothing needed for 4.9",
+        "4.9 does not look at it. 5.x takes it for damage where it is larger than what is left: recovery that meets it "
+        "ends the log here and deletes all later files, which makes it an error in a store of 5.x.",
+        f"nothing needed for 4.9; in a store of 5.x: {CUT}",
     ),
     kind(
         "log-stale",
@@ -96,6 +97,17 @@ ALL = (
         "The producer sent it so.",
         "It does not look at bodies; consumers fail to read the message.",
         "skip the message at the consumer",
+    ),
+    kind(
+        "log-batch-numbers",
+        ERROR,
+        "a message stops brokers of 5.x by what its properties say",
+        "INNER_BASE and INNER_NUM, which say what an inner batch holds, are both there, and one is no number.",
+        "The producer sent it so: a broker takes any properties.",
+        "Where recovery meets it the log ends here and all later messages are cut off; dispatch skips to the end of "
+        "the file. Told for stores of 5.x only: 4.9 does not look at these properties.",
+        "rmqtool salvage STORE NEWSTORE keeps what lies behind, and this message in lost+found; rmqtool recover STORE "
+        "cuts here, as a broker does",
     ),
     kind(
         "log-prepared",

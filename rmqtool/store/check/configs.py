@@ -16,6 +16,7 @@ from formats.errors import FormatError
 from formats.message import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
 from rmqtool.store.check.context import LIGHT_PREFIX, Context
+from rmqtool.store.elsewhere import exists
 from rmqtool.store.segments import list_dir, read_small
 
 _LATE = 60_000  # ms: a message that was due so long ago was delivered, and its offset written
@@ -48,7 +49,7 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
     delays = tables.get("delayOffset.json")
     if isinstance(delays, DelayOffsets):
         _delays(ctx, delays)
-    elif delays is None and not os.path.exists(ctx.layout.path("config", "delayOffset.json")):
+    elif delays is None and not exists(ctx.layout.path("config", "delayOffset.json")):
         _delays(ctx, DelayOffsets())
 
 

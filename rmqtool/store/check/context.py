@@ -7,7 +7,7 @@ from rmqtool.store.check.findings import Collector
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.dispatch import DelayLevels
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.start_file import start_number
+from rmqtool.store.recovery_rules import rules_for
 
 LIGHT_PREFIX = "%LMQ%"
 
@@ -17,6 +17,7 @@ class Context:
 
     Attributes:
         found: takes the findings.
+        rules: of the release that seems to have written the store.
         start_number: of the commit-log file at which the next start begins its check.
         redispatch_from: messages at or behind this physical offset get their queue entries anew at the next start,
             where a queue lacks them at its end; None while the store is as after a clean stop.
@@ -37,15 +38,29 @@ class Context:
         self.levels = DelayLevels(conf.delay_levels)
         light = any(topic.startswith(LIGHT_PREFIX) for topic, _queue_id, _path in layout.queue_dirs())
         self.light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", light))
-        files = self.log.segments.files
-        self.start_number, _reason = start_number(files, conf, self.checkpoint, aborted=self.aborted)
-        self.redispatch_from = files[self.start_number].base if self.aborted and files else None
+        self.rules = rules_for(layout).rules
+        self.start_number = 0
+        self.redispatch_from: int | None = None
         self.log_absent = False
         self.log_end = 0
         self.last_timestamp: int | None = None
         self.queue_ends: dict[tuple[str, int], int] = {}
         self.first_due: dict[int, int] = {}
         self.queue_begins: dict[tuple[str, int], int] = {}
+
+    def choose_start(self, known: int | None) -> None:
+        """Find out where the next start begins.
+
+        Args:
+            known: end of the last message that any queue knows, -1 without one; None where queues are no files, and so
+                are taken to know all.
+        """
+        files = self.log.segments.files
+        if not files:
+            return
+        known = files[-1].end if known is None else known
+        self.start_number, _reason = self.rules.start_number(files, self.checkpoint, known, aborted=self.aborted)
+        self.redispatch_from = files[self.start_number].base if self.aborted else None
 
     def name(self, path: str) -> str:
         """A path as findings say it."""

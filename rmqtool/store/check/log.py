@@ -7,6 +7,7 @@ import numpy as np
 
 from formats.endings import Ending
 from formats.message import End, Record, read
+from rmqtool.store.check.code import ERROR
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.files import check_files
 from rmqtool.store.check.records import Columns, RecordCheck, columns_of
@@ -101,6 +102,7 @@ class LogCheck:
     def _file(self, file: Segment, number: int, *, last: bool) -> Iterator[None]:
         view, at, name = file.view(), 0, self.ctx.name(file.path)
         forgotten = 0
+        self._stumbling(file, number)
         while at < file.size:
             end = yield from self._stretch(file, at)
             at = end.at
@@ -116,7 +118,10 @@ class LogCheck:
                 # a wrong mark may have come over a message; old bytes behind a right one mean nothing
                 found = next_record(view, file.base, at + 8, file.size)
                 if found >= file.size:
-                    if size:
+                    if not last and self.ctx.rules.ended(file, end, file.size).ending is Ending.DAMAGED:
+                        about = {"severity": ERROR, "expected": left, "actual": size}
+                        self._damages.append(_Damage("log-blank-size", file.path, at, number, self._records, about))
+                    elif size:
                         self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size)
                     break
                 self._damaged("log-damage", file, number, at, found - at, f"{end.reason}, {left} are left")
@@ -135,17 +140,24 @@ class LogCheck:
             at = found
             yield
 
+    def _stumbling(self, file: Segment, number: int) -> None:
+        """A whole record that the broker cannot read for what its properties say."""
+        view, at = file.view(), self.ctx.rules.readable(file)
+        if at == file.size:
+            return
+        before, passed = 1, 0
+        while passed < at and isinstance(item := read(view, passed, at, crc=False), Record):
+            before, passed = before + 1, passed + item.total_size
+        record = read(view, at, file.size, crc=False)
+        assert isinstance(record, Record)
+        about = {**_whose(record), "expected": "two numbers", "actual": self.ctx.rules.stumbles}
+        self._damages.append(_Damage("log-batch-numbers", file.path, at, number, self._records + before, about))
+
     def _crc(self, file: Segment, number: int, at: int, record: Record, end: End) -> None:
         """A record with a wrong body is one to everyone else: its entries are no damage of their own."""
         words = end.reason.removeprefix("body CRC is ")
         actual, _, expected = words.partition(", the record says ")
-        about = {
-            "topic": record.topic.decode("utf-8", "replace"),
-            "queueId": record.queue_id,
-            "queueOffset": record.queue_offset,
-            "expected": expected,
-            "actual": actual,
-        }
+        about = {**_whose(record), "expected": expected, "actual": actual}
         self._damages.append(_Damage("log-crc", file.path, at, number, self._records + 1, about))
         self._builder.add(record)
         self._hand_on(file, at, columns_of([(at, record)]), self._builder.take())
@@ -195,6 +207,8 @@ class LogCheck:
             return f"a broker's next start ends the log here and cuts off {how_many}"
         if damage.code == "log-crc":
             return "the next start does not look here; consumers get the damaged body"
+        if damage.code in ("log-blank-size", "log-batch-numbers"):
+            return "the next start does not look here"
         return f"the next start does not look here; what it held is lost, {how_many} stay"
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -263,3 +277,11 @@ class LogCheck:
     def _advance(self, file: Segment, end: int, records: int) -> None:
         self.ctx.log_end = file.base + end
         self._records += records
+
+
+def _whose(record: Record) -> dict[str, Any]:
+    return {
+        "topic": record.topic.decode("utf-8", "replace"),
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+    }

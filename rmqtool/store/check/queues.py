@@ -33,6 +33,7 @@ from rmqtool.store.check.queue_state import (
     masks,
 )
 from rmqtool.store.check.tags import TagCheck
+from rmqtool.store.consume_queue import SCANNED_FILES
 from rmqtool.store.layout import UNIT, is_path_name
 from rmqtool.store.segments import Segment, Segments
 
@@ -63,6 +64,11 @@ class QueueCheck:
             except UnreadableStore as err:
                 ctx.found.add("file-unreadable", ctx.name(path), actual=str(err), **queue.about)
             yield
+
+    @property
+    def known(self) -> int:
+        """End of the last message that any queue knows, as the broker's recovery takes it; -1 without one."""
+        return max((_max_physical(queue) for queue in self.queues.values()), default=-1)
 
     def _queue(self, topic: str, queue_id: int, messages: int) -> QueueState | None:
         queue = self.queues.get((topic, queue_id))
@@ -239,7 +245,7 @@ class QueueCheck:
                 consequence = f"{entries} queue entries point to nothing; a broker's next start deletes all queues"
                 ctx.found.add("log-absent", "commitlog", count=entries, consequence=consequence)
                 return
-        furthest = max((_max_physical(queue) for queue in self.queues.values()), default=-1)
+        furthest = self.known
         for key in sorted(self.queues):
             queue = self.queues[key]
             self._tags.finish(queue)
@@ -254,10 +260,13 @@ def _why(kind: Masks) -> Column:
 
 
 def _max_physical(queue: QueueState) -> int:
-    """End of the message of the last entry, as the broker's recovery takes it."""
-    for file in reversed(queue.files):
+    """End of the message of the last entry: of the last files, up to the first unit that is none."""
+    last = -1
+    for file in queue.files[-SCANNED_FILES:]:
         if file.prefix:
             entry = read(file.segment.view(), (file.prefix - 1) * UNIT)
             file.segment.release()
-            return entry.physical_offset + entry.size
-    return -1
+            last = entry.physical_offset + entry.size
+        if file.prefix < file.capacity:
+            break
+    return last

@@ -38,6 +38,8 @@ def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Find
         for _ in index.load():
             yield from found.drain()
 
+    ctx.choose_start(queues.known if with_queues else None)
+
     def take(stretch: Stretch) -> None:
         if with_queues:
             queues.take(stretch)

@@ -1,0 +1,44 @@
+"""check and explain as commands."""
+
+import json
+
+from rmqtool.store.check import CODES, FINDING_FIELDS
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+
+
+def test_the_command(golden: Unpacked) -> None:
+    clean = rmqtool("check", golden("clean"))
+    assert (clean.code, clean.out, clean.err) == (0, "", "clean: nothing found\n")
+    torn = rmqtool("check", golden("torn-header"), "-o", "ndjson")
+    assert torn.code == 1
+    assert torn.err == "1 error, 4 warnings\n"
+    rows = [json.loads(line) for line in torn.out.splitlines()]
+    assert all(tuple(row) == FINDING_FIELDS for row in rows)
+    assert rows[0]["fix"] == f"rmqtool recover {golden('torn-header')}"
+    errors = rmqtool("check", golden("torn-header"), "-o", "json", "--severity", "error")
+    assert [row["code"] for row in json.loads(errors.out)] == ["cq-no-message"]
+    assert rmqtool("check", golden("crash"), "--severity", "error").code == 0
+    few = rmqtool("check", golden("clean-exit-consumequeue-deleted"), "-o", "csv", "--limit-per-code", "2")
+    assert len(few.out.splitlines()) == 3
+    assert few.err == "cq-missing: 403 more not shown (--limit-per-code)\n500 errors\n"
+
+
+def test_explain_knows_every_code() -> None:
+    listed = json.loads(rmqtool("explain", "-o", "json").out)
+    assert [row["code"] for row in listed] == list(CODES)
+    for code in CODES:
+        shown = rmqtool("explain", code)
+        assert (shown.code, shown.err) == (0, "")
+        assert shown.out.startswith(f"{code} ({CODES[code].severity}): {CODES[code].title}\n")
+    unknown = rmqtool("explain", "cq-mising")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "cq-missing" in unknown.err
+
+
+def test_infos_are_clean(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    (store / "config" / "topics.json.tmp").write_bytes(b"{")
+    result = rmqtool("check", store)
+    assert result.code == 0
+    assert result.err.endswith("1 info\n")

@@ -1,0 +1,121 @@
+"""What check foretells of the next start: by the rules of the release that wrote the store, as recovery does."""
+
+from pathlib import Path
+
+import pytest
+
+from formats import checkpoint
+from formats.message import Record, read
+from rmqtool.store.check import Finding, check_store
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import plan
+from tests.conftest import Unpacked
+from tests.store.helpers import conf_of, cut_queues, rewrite
+
+CASE = "clean"  # four commit-log files, stopped cleanly
+
+
+def layout_of(store: Path) -> StoreLayout:
+    return StoreLayout(str(store), conf_of(CASE))
+
+
+def logs(store: Path) -> list[Path]:
+    return sorted((store / "commitlog").iterdir())
+
+
+def only(store: Path, code: str) -> Finding:
+    (found,) = [finding for finding in check_store(layout_of(store)) if finding.code == code]
+    return found
+
+
+def damage(path: Path) -> None:
+    """A record near the beginning of a file that is none any more."""
+    data = path.read_bytes()
+    first = read(data, 0, len(data))
+    assert isinstance(first, Record)
+    with path.open("r+b") as file:
+        file.seek(first.total_size)
+        file.write(bytes(8))
+
+
+def shown(store: Path, release: str) -> None:
+    """Make it a store of this release."""
+    if release == "5.3":
+        (store / "abort.bak").write_bytes(b"17")
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("lag", [None, 2, 1])
+@pytest.mark.parametrize("release", ["4.9", "5.3"])
+def test_whether_damage_is_met_after_a_clean_stop(
+    release: str, lag: int | None, number: int, golden_copy: Unpacked
+) -> None:
+    """4.9 looks at the last three files, 5.3 from where its queues end."""
+    store = golden_copy(CASE)
+    shown(store, release)
+    files = logs(store)
+    if lag is not None:
+        cut_queues(layout_of(store), behind=int(files[lag].name) + 1)
+    damage(files[number])
+    report = plan(layout_of(store))
+    assert report.engine == release
+    assert report.startFile is not None
+    met = report.startFile <= f"commitlog/{files[number].name}"
+    assert met == (number >= (len(files) - 3 if release == "4.9" else len(files) - 1 if lag is None else lag))
+    words = only(store, "log-damage").consequence
+    assert words.startswith("a broker's next start ends the log here" if met else "the next start does not look here")
+
+
+@pytest.mark.parametrize("release", ["4.9", "5.3"])
+def test_after_a_crash_5_3_also_takes_a_file_that_begins_with_a_v2_record(release: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    shown(store, release)
+    (store / "abort").touch()
+    files = logs(store)
+    first = next(
+        item
+        for item in CommitLog(layout_of(store)).walk()
+        if isinstance(item, Found) and item.file.path == str(files[2])
+    )
+    point = checkpoint.parse((store / "checkpoint").read_bytes())
+    time = first.record.store_timestamp + 3000
+    new = point._replace(physic_msg_timestamp=time, logics_msg_timestamp=time)
+    (store / "checkpoint").write_bytes(checkpoint.build(new))
+    damage(files[1])
+    start = plan(layout_of(store)).startFile
+    assert start == f"commitlog/{files[2].name}"
+    assert only(store, "log-damage").consequence.startswith("the next start does not look here")
+    rewrite(first, body=first.record.body[1:], version=2)
+    start = plan(layout_of(store)).startFile
+    assert start == f"commitlog/{files[2 if release == '5.3' else 1].name}"
+    looks = only(store, "log-damage").consequence.startswith("a broker's next start ends the log here")
+    assert looks == (release == "4.9")
+
+
+@pytest.mark.parametrize(("release", "severity"), [("4.9", "info"), ("5.3", "error")])
+def test_a_blank_beyond_its_file(release: str, severity: str, golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    shown(store, release)
+    path = logs(store)[0]
+    data, at = path.read_bytes(), 0
+    while isinstance(record := read(data, at, len(data)), Record):
+        at += record.total_size
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write((len(data) - at + 1).to_bytes(4, "big"))
+    cut_queues(layout_of(store), behind=0)
+    found = only(store, "log-blank-size")
+    assert (found.severity, found.offset) == (severity, at)
+    if release == "5.3":
+        assert found.consequence.startswith("a broker's next start ends the log here and cuts off")
+        assert plan(layout_of(store)).lost
+    else:
+        assert not plan(layout_of(store)).lost
+
+
+def test_what_does_not_tell_the_release_is_no_obstacle(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").mkdir()
+    assert {finding.code for finding in check_store(layout_of(store))} == {"config-broken"}
