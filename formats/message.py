@@ -167,7 +167,7 @@ def delay_property(properties: bytes) -> bytes | None:
     return parse_raw(properties).get(b"DELAY")
 
 
-def is_java_int(text: bytes) -> bool:
-    """Whether ``Integer.parseInt`` takes it (ASCII digits; other scripts' digits never occur in practice)."""
+def is_java_int(text: bytes, bits: int = 32) -> bool:
+    """Whether ``Integer.parseInt`` takes it, or the like for another width (ASCII digits; others never occur)."""
     digits = text[1:] if text[:1] in (b"-", b"+") else text
-    return digits.isdigit() and -(2**31) <= int(text) < 2**31 if len(text) < 64 else False
+    return digits.isdigit() and -(1 << bits - 1) <= int(text) < 1 << bits - 1 if len(text) < 64 else False
