@@ -98,7 +98,7 @@ def writes(store: Path, name: str) -> bool:
     """Whether a run that is under way has begun to write: into a place of its own, and from there into the store."""
     if name == "undo":
         return any('"undoing"' in path.read_text() for path in Path(f"{store}.rmqtool").glob("*/manifest.json"))
-    return Path(f"{store}.salvaging" if name == "salvage" else f"{store}.rmqtool").exists()
+    return Path(f"{store}.new.salvaging" if name == "salvage" else f"{store}.rmqtool").exists()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
