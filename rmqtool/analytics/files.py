@@ -1,5 +1,6 @@
 """Directories of a file system that pyarrow knows: this machine's, or by URI S3, HDFS, GCS, ABFS and others."""
 
+import errno
 import json
 import os
 import uuid
@@ -8,9 +9,18 @@ from typing import Any
 from pyarrow import fs
 
 from rmqtool.errors import BadValue
-from rmqtool.store.transaction import sync
+from rmqtool.store import transaction
 
 _RETRY = "retry_limit_seconds"
+
+
+def sync(path: str) -> None:
+    """Make a file, or the names in a directory, outlast a power cut, as far as its file system knows how to."""
+    try:
+        transaction.sync(path)
+    except OSError as err:
+        if err.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems, of directories
+            raise
 
 
 def open_uri(uri: str) -> tuple[fs.FileSystem, str]:

@@ -15,9 +15,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from rmqtool.analytics.files import Folder, local_path
+from rmqtool.analytics.files import Folder, local_path, sync
 from rmqtool.errors import Refused
-from rmqtool.store.transaction import sync
 
 MANIFEST = "_rmqtool.json"
 SUCCESS = "_SUCCESS"
@@ -288,7 +287,8 @@ def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = Fal
         return move
     path = os.path.realpath(path)
     _check_apart(location, path, keep_out)
-    inside = os.path.isdir(path) and (os.path.ismount(path) or not os.access(os.path.dirname(path), os.W_OK | os.X_OK))
+    beside = os.R_OK | os.W_OK | os.X_OK
+    inside = os.path.isdir(path) and (os.path.ismount(path) or not os.access(os.path.dirname(path), beside))
     try:
         there = bool(set(os.listdir(path)) - {_STAGING})
         if there:

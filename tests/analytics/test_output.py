@@ -1,5 +1,6 @@
 """The output directory: what is refused, what is replaced, and what survives a failure."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -184,6 +185,25 @@ def test_killed_anywhere_it_is_the_old_or_the_new_output(
             assert manifest_of(str(out)) == {"files": [{"path": file}]}
             return
     raise AssertionError("it never came to its end")
+
+
+def test_a_file_system_that_cannot_sync_directories(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    target = open_output(str(place), [])
+    target.publish(put(target))
+    assert tree(place) == sorted(NEW)
+    monkeypatch.setattr(os, "fsync", lambda fd: os.close(-1))
+    target = open_output(str(place), [], overwrite=True)
+    with pytest.raises(Refused, match="Bad file descriptor"):
+        target.begin(RUN)
+    assert tree(place) == sorted(NEW)
 
 
 def test_two_runs_do_not_share_a_place(place: Path) -> None:
