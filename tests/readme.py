@@ -16,11 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+_PLACES = "store|crashed|torn|garbled|messages|rescued|again|payments|feed|orders|waiting"
 # What differs from run to run: clock, process ids, figures of time, directories.
 VOLATILE = [
     (re.compile(r"\d{8}T\d{6}Z"), "20261121T081230Z"),
     (re.compile(r"(index/)20\d{15}(?= *$)", re.MULTILINE), r"\g<1>20261121081230123"),
-    (re.compile(r"/\S*/(?=(?:store|crashed|torn|garbled|messages|rescued|again|payments|feed|orders|waiting)\b)"), "/data/"),
+    (re.compile(rf"/\S*/(?=(?:{_PLACES})\b)"), "/data/"),
     (re.compile(r"\d+\.\d+ s\b"), "1.0 s"),
     (re.compile(r'("status":"PUT_OK".*"storeTimestamp":)\d+'), r"\g<1>1795250000000"),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),

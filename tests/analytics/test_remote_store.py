@@ -16,14 +16,14 @@ from pyarrow import fs
 
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
-from rmqtool.analytics.mirror import BLOCK, Mirror
+from rmqtool.analytics.mirror import Mirror
 from rmqtool.analytics.remote import attached, keep_apart, open_log
 from rmqtool.analytics.source import RocketMQSource
 from rmqtool.analytics.source_filter import Condition
 from rmqtool.analytics.source_plan import request_of, stores_of
 from rmqtool.analytics.source_read import Counters, planned, read_piece, saved
 from rmqtool.analytics.source_tables import SCHEMAS, TABLES
-from rmqtool.errors import BadValue, Refused, RmqError, UnreadableStore
+from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.elsewhere import shown
 from rmqtool.store.layout import StoreLayout
@@ -163,6 +163,18 @@ def room_of_mirrors() -> int:
     """Bytes that what was fetched takes on disk."""
     mirrors = [each for each in gc.get_objects() if isinstance(each, Mirror)]
     return sum(os.fstat(mirror._fd).st_blocks * 512 for mirror in mirrors)
+
+
+def test_a_walk_over_a_file_in_parts_finds_what_is_there(server: Server, golden: Unpacked) -> None:
+    uri = server.put("walk/store", golden("body-bit-flip-last-file"))
+    here, there = (
+        [(item.physical_offset, isinstance(item, Found), getattr(item, "reason", "")) for item in log.walk()]
+        for log in (
+            CommitLog(StoreLayout(str(golden("body-bit-flip-last-file")))),
+            CommitLog(StoreLayout(attached(uri))),
+        )
+    )
+    assert here == there
 
 
 # -- how little is fetched --------------------------------------------------------------------------------------------
@@ -452,77 +464,3 @@ def test_in_spark(spark: "SparkSession", day: Day, server: Server, golden: Unpac
     assert 0 < where["rows"] < report["rows"]
     missing = rmqtool("sql", server.uri("nowhere"), query)
     assert (missing.code, missing.err) == (3, "error: s3://stores/nowhere: no such directory\n")
-
-
-# -- a file that is fetched in parts ----------------------------------------------------------------------------------
-
-
-class Fetched:
-    """A file, and what is fetched of it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.ranges: list[tuple[int, int]] = []
-
-    def fetch(self, start: int, stop: int) -> bytes:
-        self.ranges.append((start, stop))
-        return self.data[start:stop]
-
-
-def test_parts_are_fetched_when_they_are_needed() -> None:
-    file = Fetched(os.urandom(BLOCK * 100 + 7))
-    mirror = Mirror(len(file.data), file.fetch)
-    assert mirror[:] == bytes(len(file.data))
-    mirror.need(BLOCK + 5, BLOCK + 6)
-    mirror.need(BLOCK, 2 * BLOCK)
-    assert file.ranges == [(BLOCK, 2 * BLOCK)]
-    assert mirror[BLOCK : 2 * BLOCK] == file.data[BLOCK : 2 * BLOCK]
-    # who goes on gets ever more
-    mirror.need(2 * BLOCK, 2 * BLOCK + 1)
-    mirror.need(4 * BLOCK, 4 * BLOCK + 1)
-    assert file.ranges[1:] == [(2 * BLOCK, 4 * BLOCK), (4 * BLOCK, 8 * BLOCK)]
-    mirror.need(99 * BLOCK, 1 << 40)
-    assert file.ranges[3:] == [(99 * BLOCK, len(file.data))]
-    for nothing in ((5, 5), (1 << 40, 1 << 41), (-9, -3), (9, 3)):
-        mirror.need(*nothing)
-    assert len(file.ranges) == 4
-    # what a reader has behind it is fetched again when it is asked for
-    mirror.forget(BLOCK + 1, 5 * BLOCK)
-    assert mirror[BLOCK : 2 * BLOCK] == file.data[BLOCK : 2 * BLOCK]
-    assert mirror[2 * BLOCK : 5 * BLOCK] == bytes(3 * BLOCK)
-    mirror.need_all([(2 * BLOCK, 2 * BLOCK + 1), (4 * BLOCK, 4 * BLOCK + 1), (50 * BLOCK, 50 * BLOCK + 1)])
-    assert sorted(file.ranges[4:]) == [(2 * BLOCK, 5 * BLOCK), (50 * BLOCK, 51 * BLOCK)]
-    mirror.need_whole()
-    mirror.forget(0, len(file.data))
-    assert mirror[:] == file.data
-
-
-def test_zeros_take_no_room_and_are_fetched_once() -> None:
-    file = Fetched(bytes(BLOCK * 64) + b"x" * BLOCK + bytes(BLOCK * 64))
-    mirror = Mirror(len(file.data), file.fetch)
-    mirror.need(0, len(file.data))
-    assert os.fstat(mirror._fd).st_blocks * 512 <= 2 * BLOCK
-    mirror.forget(0, len(file.data))
-    mirror.need(0, len(file.data))
-    assert file.ranges == [(0, len(file.data)), (64 * BLOCK, 65 * BLOCK)]
-    assert mirror[:] == file.data
-
-
-def test_a_walk_over_a_file_in_parts_finds_what_is_there(server: Server, golden: Unpacked) -> None:
-    uri = server.put("walk/store", golden("body-bit-flip-last-file"))
-    here, there = (
-        [(item.physical_offset, isinstance(item, Found), getattr(item, "reason", "")) for item in log.walk()]
-        for log in (
-            CommitLog(StoreLayout(str(golden("body-bit-flip-last-file")))),
-            CommitLog(StoreLayout(attached(uri))),
-        )
-    )
-    assert here == there
-
-
-def test_what_fails_is_told_of_all_that_are_fetched_together() -> None:
-    def fetch(start: int, stop: int) -> bytes:
-        raise UnreadableStore(f"bytes {start} to {stop}")
-
-    with pytest.raises(RmqError, match=r"^bytes 0 to"):
-        Mirror(BLOCK * 5000, fetch).need_whole()

@@ -1,6 +1,7 @@
 """One JVM per engine or broker version and test process, for all tests here."""
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
 
@@ -8,24 +9,26 @@ from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.engine import VERSIONS, Engine, available
 
+J = TypeVar("J", Engine, Broker)
 
-def _engine(version: str) -> Iterator[Engine]:
-    if reason := available(version):
+
+def _judge(kind: type[J], version: str) -> Iterator[J]:
+    if reason := (available if kind is Engine else brokers.available)(version):
         pytest.skip(reason)
-    with Engine(version) as engine:
-        yield engine
+    with kind(version) as judge:
+        yield judge
 
 
 @pytest.fixture(scope="session")
 def engine_4() -> Iterator[Engine]:
     """RocketMQ 4.9.8."""
-    yield from _engine("4.9.8")
+    yield from _judge(Engine, "4.9.8")
 
 
 @pytest.fixture(scope="session")
 def engine_5() -> Iterator[Engine]:
     """RocketMQ 5.3.3."""
-    yield from _engine("5.3.3")
+    yield from _judge(Engine, "5.3.3")
 
 
 @pytest.fixture(params=VERSIONS)
@@ -34,23 +37,16 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.getfixturevalue(f"engine_{request.param[0]}")
 
 
-def _broker(version: str) -> Iterator[Broker]:
-    if reason := brokers.available(version):
-        pytest.skip(reason)
-    with Broker(version) as broker:
-        yield broker
-
-
 @pytest.fixture(scope="session")
 def broker_4() -> Iterator[Broker]:
     """A broker of 4.9.8 with its clients."""
-    yield from _broker("4.9.8")
+    yield from _judge(Broker, "4.9.8")
 
 
 @pytest.fixture(scope="session")
 def broker_5() -> Iterator[Broker]:
     """A broker of 5.3.3 with its clients."""
-    yield from _broker("5.3.3")
+    yield from _judge(Broker, "5.3.3")
 
 
 # one process per version keeps it: a broker with its clients takes long to start
