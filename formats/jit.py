@@ -1,71 +1,226 @@
-"""Compiled kernels: how they are built, cached, and read memory by address.
+"""Kernels: functions that run as machine code, made by Numba once and loaded without it ever after.
 
-Only the ``kernel`` modules import this one, and only bulk work imports those: loading Numba alone takes 0.2 s.
+Loading Numba takes a quarter of a second and its first kernel as long again; machine code that lies ready takes LLVM's
+loader a few milliseconds. So a kernel is compiled at its first call on a machine (:mod:`formats.jit_compile`) and its
+object code kept (:mod:`formats.jit_cache`). Only the ``kernel`` modules import this one, and only bulk work imports
+those.
 
-Kernels take addresses instead of arrays of bytes. So one compiled form serves mappings, bytes and writable buffers, and
-fields that lie unaligned in big-endian order are one load each. Whoever calls a kernel has checked the bounds that it
-is given, and keeps the buffer alive.
+Kernels take integers, and NumPy arrays (or :class:`Held` ones); they give one integer, a tuple of them, or nothing.
+Bytes come as addresses: so one compiled form serves mappings, bytes and writable buffers, and fields that lie unaligned
+in big-endian order are one load each. Whoever calls a kernel has checked the bounds that it is given, and keeps the
+buffer alive.
 """
 
 import ctypes
 import functools
 import hashlib
-import importlib.resources
-import sys
-from collections.abc import Callable
+import importlib.util
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
+
+from formats import jit_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
-_SOURCES = ("jit.py", "kernel", "derived.py", "flat.py", "message.py", "primitives.py", "properties.py")
-_SWAP = sys.byteorder == "little"
-_I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+ENTRY = "rmqtool_kernel"  # what machine code names its one function: void (int64_t *block)
+MOST_RESULTS = 4
+NOTHING, SCALAR = -1, 0  # how many integers a result has otherwise: the first word of a block when a kernel returns
+_COMPILER = "formats.jit_compile"
+_Code = Callable[[Any], None]
 
 
-@functools.cache
-def _digest() -> str:
-    """Of all that kernels are compiled from. Numba's own cache looks at the one file that holds the entry point."""
-    found = hashlib.sha256()
-    folder = importlib.resources.files("formats")
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        if file.name.startswith(_SOURCES) and file.name.endswith(".py"):
-            found.update(file.read_bytes())
-    return found.hexdigest()[:16]
+class Primitive:
+    """What a kernel can do and Python cannot; :mod:`formats.jit_compile` has the code of each name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *_args: Any) -> Any:
+        raise TypeError(f"{self.name} is for kernels only")
 
 
-def kernel(function: F) -> F:
-    """Decorate an entry point: compiled at its first call, kept in Numba's cache where a directory can be written."""
-    name = function.__name__
-    function.__qualname__ = f"{name}_{_digest()}"  # part of the cache file's name: no stale code after an upgrade
-    try:
-        compiled = numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no directory for a cache: compiled anew in each process
-        compiled = numba.njit(nogil=True)(function)
+class Part:
+    """A function that only kernels call."""
 
-    @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        try:
-            return compiled(*args)
-        except OSError:
-            # the cache could not be written, as on a full disk; the function was compiled before, and touches no files
-            return compiled(*args)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
 
-    return cast(F, run)
+    def __call__(self, *_args: Any) -> Any:
+        raise TypeError(f"{self.function.__name__} is for kernels only")
 
 
 def part(function: F) -> F:
     """Decorate a function that only kernels call; it becomes part of them."""
-    return cast(F, numba.njit(nogil=True)(function))
+    return cast(F, Part(function))
 
 
-def inlined(function: F) -> F:
-    """As :func:`part`, for a function that takes arrays: a call would count references to each, atomically."""
-    return cast(F, numba.njit(nogil=True, inline="always")(function))
+class Kernel:
+    """An entry point; called as the function would be."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._code: dict[str, _Code] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        words: list[int] = []
+        kinds = ""
+        for arg in args:
+            if type(arg) is int:
+                words.append(arg)
+                kinds += "-"
+                continue
+            held = arg if type(arg) is Held else Held(arg)
+            words += held.words
+            kinds += held.kind
+        code = self._code.get(kinds)
+        if code is None:
+            code = self._made(kinds)
+        words += [0] * (1 + MOST_RESULTS - len(words))
+        block = (ctypes.c_int64 * len(words))(*words)
+        code(block)
+        count = block[0]
+        if count > 0:
+            return tuple(block[1 : 1 + count])
+        return block[1] if count == SCALAR else None
+
+    def _made(self, kinds: str) -> _Code:
+        with jit_cache.LOCK:
+            if kinds in self._code:
+                return self._code[kinds]
+            name = f"{self._function.__module__}.{self._function.__name__.strip('_')}"
+            name += f"-{digest(self._function, kinds, *_machine())}"
+            code = jit_cache.stored(name)
+            if code is None:
+                compiler = importlib.import_module(_COMPILER)
+                code = compiler.compiled(self._function, kinds_of(kinds))
+                jit_cache.store(name, code)
+            self._code[kinds] = _linked(name, code)
+            return self._code[kinds]
+
+
+def kernel(function: F) -> F:
+    """Decorate an entry point: compiled at its first call for each kinds of arguments, as long as no cache has it."""
+    return cast(F, Kernel(function))
+
+
+class Held:
+    """An array for kernels, or an integer, whose facts are looked up once: for calls that come by the thousand.
+
+    Args:
+        value: an array whose memory stays where it is.
+
+    Raises:
+        ValueError: an array of anything but the machine's own integers.
+
+    Attributes:
+        kind: as :func:`kinds_of` reads it.
+        words: what a kernel is given.
+    """
+
+    __slots__ = ("_keep", "kind", "words")
+
+    def __init__(self, value: Any) -> None:
+        self._keep = value
+        if not isinstance(value, np.ndarray):
+            self.words: tuple[int, ...] = (int(value),)
+            self.kind = "-"
+            return
+        if not (value.flags.aligned and value.dtype.isnative and value.dtype.kind in "biu"):
+            raise ValueError("kernels take arrays of the machine's own integers")
+        self.words = (value.ctypes.data, *value.shape, *value.strides)
+        self.kind = f"{value.dtype.kind}{value.dtype.itemsize}{'C' if value.flags.c_contiguous else 'A'}{value.ndim}"
+
+
+def kinds_of(kinds: str) -> list[tuple[str, str, int] | None]:
+    """What each argument is: None for an integer, else an array's type, layout and dimensions."""
+    found: list[tuple[str, str, int] | None] = []
+    while kinds:
+        if kinds[0] == "-":
+            found.append(None)
+            kinds = kinds[1:]
+        else:
+            found.append((kinds[:2], kinds[2], int(kinds[3])))
+            kinds = kinds[4:]
+    return found
+
+
+def used(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """The global names that a function uses, with what they stand for."""
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+
+
+def digest(function: Callable[..., Any], *more: str) -> str:
+    """Of all that machine code is made from, so that none is used that was made from something else.
+
+    Raises:
+        TypeError: a global value, or an inner function, that kernels cannot use.
+    """
+    found = hashlib.sha256("\0".join(more).encode())
+    seen: set[int] = set()
+
+    def take(function: Callable[..., Any]) -> None:
+        if id(function) in seen:
+            return
+        seen.add(id(function))
+        code = function.__code__
+        if any(isinstance(value, types.CodeType) for value in code.co_consts):
+            raise TypeError(f"{code.co_name}: kernels cannot use functions of their own")
+        found.update(repr((code.co_name, code.co_code, code.co_consts, code.co_names, code.co_varnames)).encode())
+        for name, value in used(function):
+            found.update(f"{name}\0".encode())
+            if isinstance(value, Part):
+                take(value.function)
+            elif isinstance(value, np.ndarray):
+                found.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+            elif isinstance(value, (int, str, bytes, np.generic)):
+                found.update(repr(value).encode())
+            elif not isinstance(value, (Primitive, types.ModuleType)):
+                raise TypeError(f"{code.co_name}: kernels cannot use {name}")
+
+    take(function)
+    return found.hexdigest()[:24]
+
+
+@functools.cache
+def _machine() -> Sequence[str]:
+    """What machine code is made for, and by what."""
+    llvm = _llvm()
+    compiler = importlib.util.find_spec(_COMPILER)
+    assert compiler is not None
+    assert compiler.origin is not None
+    source = cast(Any, compiler.loader).get_data(compiler.origin)
+    version = ".".join(map(str, llvm.llvm_version_info))
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), features, version, hashlib.sha256(source).hexdigest()
+
+
+@functools.cache
+def _llvm() -> Any:
+    import llvmlite.binding
+
+    llvmlite.binding.initialize_native_target()
+    llvmlite.binding.initialize_native_asmprinter()
+    return llvmlite.binding
+
+
+@functools.cache
+def _linker() -> Any:
+    return _llvm().create_lljit_compiler()
+
+
+_libraries: list[Any] = []  # the code goes when these do
+
+
+def _linked(name: str, code: bytes) -> _Code:
+    """The function in object code, callable; it does not hold Python's lock."""
+    builder = _llvm().JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(ENTRY)
+    library = builder.link(_linker(), f"{name}#{len(_libraries)}")
+    _libraries.append(library)
+    return cast(_Code, ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int64))(library[ENTRY]))
 
 
 _bytes_address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
@@ -99,110 +254,20 @@ def function_address(library: str, name: str) -> int:
         return 0
 
 
-def _swapped(builder: Any, value: Any, *, little: bool) -> Any:
-    return builder.bswap(value) if little != _SWAP else value
-
-
-def _intrinsic(definition: Callable[..., Any]) -> Callable[..., Any]:
-    """What Numba makes of a definition has a context less than that, which type checkers must not be told."""
-    return cast(Callable[..., Any], intrinsic(definition))
-
-
-def _loader(kind: Any, result: Any, *, signed: bool, little: bool = False) -> Callable[..., Any]:
-    """An intrinsic: address to the integer that lies there, unaligned."""
-
-    def load(_context: Any, address: Any) -> Any:
-        def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            value = builder.load(builder.inttoptr(args[0], kind.as_pointer()), align=1)
-            if kind.width > 8:
-                value = _swapped(builder, value, little=little)
-            if kind.width == 64:
-                return value
-            return builder.sext(value, _I64) if signed else builder.zext(value, _I64)
-
-        return result(types.int64), codegen
-
-    return _intrinsic(load)
-
-
-def _storer(kind: Any) -> Callable[..., Any]:
-    """An intrinsic: (address, value) stores the value in big-endian order, unaligned."""
-
-    def store(_context: Any, address: Any, value: Any) -> Any:
-        def codegen(target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            value = args[1] if kind.width == 64 else builder.trunc(args[1], kind)
-            pointer = builder.inttoptr(args[0], kind.as_pointer())
-            builder.store(_swapped(builder, value, little=False) if kind.width > 8 else value, pointer, align=1)
-            return target.get_dummy_value()
-
-        return types.void(types.int64, types.int64), codegen
-
-    return _intrinsic(store)
-
-
-byte_at = _loader(_I8, types.int64, signed=False)
-u16_at = _loader(_I16, types.int64, signed=False)  # big-endian, as all that follow but the last
-i32_at = _loader(_I32, types.int64, signed=True)
-i64_at = _loader(_I64, types.int64, signed=True)
-word_at = _loader(_I64, types.uint64, signed=False, little=True)  # eight bytes, the first one lowest
-store_byte = _storer(_I8)
-store_i16 = _storer(_I16)
-store_i32 = _storer(_I32)
-store_i64 = _storer(_I64)
-
-
-@_intrinsic
-def trailing_zeros(_context: Any, value: Any) -> Any:
-    """Number of zero bits below the lowest set one, of a word that is not zero."""
-
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), codegen
-
-
-def _prefetcher(write: int) -> Callable[..., Any]:
-    """An intrinsic: has the processor fetch what lies at an address. Any address will do."""
-
-    def expect(_context: Any, address: Any) -> Any:
-        def codegen(target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            pointer = _I8.as_pointer()
-            kind = ir.FunctionType(ir.VoidType(), [pointer, _I32, _I32, _I32])
-            prefetch = builder.module.declare_intrinsic("llvm.prefetch", (pointer,), kind)
-            builder.call(prefetch, [builder.inttoptr(args[0], pointer), _I32(write), _I32(3), _I32(1)])
-            return target.get_dummy_value()
-
-        return types.void(types.int64), codegen
-
-    return _intrinsic(expect)
-
-
-expect_read = _prefetcher(0)
-expect_write = _prefetcher(1)
-
-
-@_intrinsic
-def copy_bytes(_context: Any, to: Any, start: Any, length: Any) -> Any:
-    """Copy ``length`` bytes from one address to another; the two ranges do not meet."""
-
-    def codegen(target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = _I8.as_pointer()
-        copy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, _I64])
-        places = [builder.inttoptr(place, pointer) for place in args[:2]]
-        builder.call(copy, [*places, args[2], ir.Constant(ir.IntType(1), 0)])
-        return target.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
-
-
-@_intrinsic
-def call_crc(_context: Any, function: Any, start: Any, length: Any) -> Any:
-    """Call ``uint32_t function(uint32_t 0, const uint8_t *start, uint64_t length)`` by address."""
-
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(_I32, [_I32, _I8.as_pointer(), _I64])
-        pointer = builder.inttoptr(args[0], kind.as_pointer())
-        value = builder.call(pointer, [_I32(0), builder.inttoptr(args[1], _I8.as_pointer()), args[2]])
-        return builder.zext(value, _I64)
-
-    return types.int64(types.int64, types.int64, types.int64), codegen
+# integers that lie at an address, unaligned, big-endian
+byte_at = Primitive("byte_at")
+u16_at = Primitive("u16_at")
+i32_at = Primitive("i32_at")
+i64_at = Primitive("i64_at")
+word_at = Primitive("word_at")  # eight bytes, the first one lowest
+# (address, value)
+store_byte = Primitive("store_byte")
+store_i16 = Primitive("store_i16")
+store_i32 = Primitive("store_i32")
+store_i64 = Primitive("store_i64")
+trailing_zeros = Primitive("trailing_zeros")  # below the lowest set bit of a word that is not zero
+# have the processor fetch what lies at an address; any address will do
+expect_read = Primitive("expect_read")
+expect_write = Primitive("expect_write")
+copy_bytes = Primitive("copy_bytes")  # (to, start, length); the two ranges do not meet
+call_crc = Primitive("call_crc")  # (function, start, length): uint32_t function(uint32_t 0, const uint8_t *, uint64_t)

@@ -9,7 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from formats.derived import HEAD_V4_V4, HEAD_V4_V6, HEAD_V6_V4
-from formats.jit import address_of, byte_at, i32_at, i64_at, kernel, part, trailing_zeros, u16_at, word_at
+from formats.jit import (
+    Held,
+    address_of,
+    byte_at,
+    expect_read,
+    i32_at,
+    i64_at,
+    kernel,
+    part,
+    trailing_zeros,
+    u16_at,
+    word_at,
+)
 from formats.kernel_crc import crc_at, fast_function
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.message import MIN_SIZE, SCHEDULE_TOPIC
@@ -91,6 +103,9 @@ _BACK_BODY_LENGTH = _HEAD_SIZE - _IN_HEAD["body_length"]
 _SCHEDULE_TOPIC = np.frombuffer(SCHEDULE_TOPIC, np.uint8)
 _DELAY = np.frombuffer(DELAY.encode() + b"\x01", np.uint8)
 _LOWS, _HIGHS = 0x0101010101010101, 0x8080808080808080
+_AHEAD = 4096  # bytes by which what lies behind is fetched before its turn
+_LINE = 64
+_UNWRITTEN = 1 << 16  # zeros
 _MAX_INT_TEXT = 63  # longer texts are no number to formats.message.is_java_int
 
 
@@ -162,8 +177,9 @@ def is_schedule(at: Any, length: Any) -> Any:
     return True
 
 
-@kernel
-def _walk(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: Any, out: Any) -> Any:
+@part
+def walk_records(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: Any, out: Any) -> Any:
+    """(records found, where the next one would begin); a column of ``out`` for each, as in :class:`Rows`."""
     count, capacity = 0, out.shape[1]
     while count < capacity and at < stop:
         if limit - at < MIN_SIZE:
@@ -200,6 +216,9 @@ def _walk(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: Any
         if properties_at + properties_length != at + size:
             break
         body_crc = i32_at(here + _AT_BODY_CRC)
+        # a page of the file may lie anywhere in memory: the processor itself looks no further ahead than the page's end
+        for soon in range(_AHEAD, _AHEAD + min(size, _AHEAD), _LINE):
+            expect_read(here + soon)
         if crc and body_length and crc_at(base + body_at, body_length, crc_function) & 0x7FFFFFFF != body_crc:
             break
         if is_schedule(base + topic_at, topic_length) and not _delay_is_number(base + properties_at, here + size):
@@ -228,6 +247,28 @@ def _walk(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: Any
     return count, at
 
 
+@kernel
+def _walk(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: Any, out: Any) -> Any:
+    return walk_records(base, at, limit, stop, crc, crc_function, out)
+
+
+@kernel
+def _seek(base: Any, at: Any, stop: Any, physical_offset: Any) -> Any:
+    zeros = 0
+    while at < stop and zeros < _UNWRITTEN:
+        here = base + at
+        if word_at(here + _AT_MAGIC) == 0:
+            at += 8  # no magic begins in any of these
+            zeros += 8
+            continue
+        zeros = 0
+        magic = i32_at(here + _AT_MAGIC)
+        if magic in (MAGIC_V1, MAGIC_V2) and i64_at(here + _AT_PHYSICAL_OFFSET) == physical_offset + at:
+            return at
+        at += 1
+    return stop
+
+
 class Walker:
     """Goes through the records of one buffer.
 
@@ -245,7 +286,8 @@ class Walker:
         self.address, self._keep = address_of(buffer)
         self.length = memoryview(buffer).nbytes
         self.table: Table = np.empty((len(Rows._fields), capacity), np.int64)
-        self._crc = crc
+        self._held = Held(self.table)
+        self._crc = int(crc)
         self._crc_function = 0 if tables else fast_function()
 
     def walk(self, at: int, limit: int, stop: int | None = None) -> tuple[Rows, int]:
@@ -260,8 +302,28 @@ class Walker:
         Raises:
             ValueError: a position outside the buffer.
         """
+        count, at = _walk(*self.task(at, limit, stop))
+        return Rows(*self.table[:, :count]), at
+
+    def seek(self, at: int, stop: int, physical_offset: int) -> int:
+        """Where in [at, stop) bytes have a record's magic and say their own position; ``stop`` if nowhere.
+
+        Behind many zeros it is not looked on: nearly always they are what is not written yet.
+
+        Args:
+            physical_offset: of the buffer's first byte.
+
+        Raises:
+            ValueError: a position outside the buffer.
+        """
+        if at < 0 or stop > self.length:
+            raise ValueError(f"bytes {at} to {stop} of a buffer of {self.length}")
+        found = int(_seek(self.address, at, min(stop, self.length - _HEAD_SIZE), physical_offset))
+        return found if found < self.length - _HEAD_SIZE else stop
+
+    def task(self, at: int, limit: int, stop: int | None = None) -> tuple[Any, ...]:
+        """The arguments of :func:`walk_records` for a walk; raises what :meth:`walk` raises."""
         if at < 0 or limit > self.length:
             raise ValueError(f"bytes {at} to {limit} of a buffer of {self.length}")
         stop = limit if stop is None else min(stop, limit)
-        count, at = _walk(self.address, at, limit, stop, self._crc, self._crc_function, self.table)
-        return Rows(*self.table[:, :count]), at
+        return self.address, at, limit, stop, self._crc, self._crc_function, self._held

@@ -11,6 +11,7 @@ import numpy as np
 from formats.derived import BATCH_ITEM_HEAD, HEAD_V4_V4, HEAD_V6_V4
 from formats.errors import BadLength
 from formats.jit import (
+    Held,
     address_of,
     byte_at,
     copy_bytes,
@@ -205,7 +206,7 @@ def _items(start: Any, length: Any, more_length: Any, table: Any) -> Any:
     return row, at, total
 
 
-def read_batch(body: bytes, more_length: int, table: Table) -> tuple[int, int, Any]:
+def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int, int, Any]:
     """Find the messages of a batch in the form in which clients send it (:func:`formats.bodies.build_batch`).
 
     Args:
@@ -251,8 +252,9 @@ class Encoder:
     """
 
     def __init__(self, table: Table, topics: Table, hosts: Table, following: Column) -> None:
-        self._table, self._topics, self._hosts, self._following = table, topics, hosts, following
+        self._messages = table.shape[1]
         self.answer: Table = np.zeros((3, table.shape[1]), np.int64)
+        self._held: tuple[Any, ...] = tuple(map(Held, (table, topics, hosts, following, self.answer)))
         self._crc_function = fast_function()
 
     def encode(
@@ -275,20 +277,7 @@ class Encoder:
         """
         address, _keep = address_of(out, writable=True)
         more_at, _keep_more = address_of(more)
-        row, size = _encode(
-            address,
-            memoryview(out).nbytes,
-            room,
-            physical_offset,
-            first,
-            self._table,
-            self._topics,
-            self._hosts,
-            self._following,
-            self.answer,
-            self._crc_function,
-            more_at,
-            len(more),
-            self._table.shape[1] if stop is None else stop,
-        )
+        places = address, memoryview(out).nbytes, room, physical_offset, first
+        rest = self._crc_function, more_at, len(more), self._messages if stop is None else stop
+        row, size = _encode(*(*places, *self._held, *rest))
         return int(row), int(size)

@@ -1,4 +1,4 @@
-"""What dispatch needs to know of records, compiled: tag hash, deliver time, index keys, topics by number.
+"""What dispatch needs to know of records, compiled: tag hash, deliver time, index keys, topics, queue entries.
 
 Equal to what :mod:`formats.properties`, :func:`formats.primitives.java_hash` and :func:`formats.index.key_hash` give.
 Text that is no well-formed UTF-8 and light queues are left to them: both are rare, and their rules long.
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from formats import properties
-from formats.jit import address_of, byte_at, expect_read, i32_at, inlined, kernel, part, word_at
+from formats.derived import CQ_ENTRY
+from formats.jit import Held, address_of, byte_at, expect_read, i32_at, kernel, part, store_i32, store_i64, word_at
 from formats.kernel import (
+    AT,
     PHYSICAL_OFFSET,
     PROPERTIES_AT,
     PROPERTIES_LENGTH,
@@ -23,10 +25,12 @@ from formats.kernel import (
     TOTAL_SIZE,
     Column,
     Table,
+    Walker,
     begins,
     find_byte,
     is_schedule,
     java_int,
+    walk_records,
 )
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 
@@ -36,6 +40,9 @@ _PHYSICAL, _SIZE, _QUEUE, _ORDINAL, _STORED, _TAGS_CODE, _QUEUED, _TOPIC = range
 _TOPIC_FIELDS = 5
 _T_AT, _T_LENGTH, _T_MIX, _T_HASH, _T_GOOD = range(_TOPIC_FIELDS)  # _T_HASH: Java's, of the topic and a '#'
 _KEYS_PER_ROW = 4
+_MOST_QUEUES = 1 << 16  # topics of a batch times the range of its queue ids
+_ENTRY_SIZE = CQ_ENTRY.size
+_AT_PHYSICAL, _AT_SIZE, _AT_TAGS_CODE = (CQ_ENTRY.offsets[name] for name in ("physical_offset", "size", "tags_code"))
 _SOON = 6  # records by which the texts of large ones, each in pages of its own, are fetched before their turn
 _MIX = 0x2545F4914F6CDD1D
 _HIGHS = 0x8080808080808080
@@ -124,7 +131,7 @@ def _same(a: Any, b: Any, length: Any) -> Any:
     return True
 
 
-@inlined
+@part
 def _topic_number(base: Any, at: Any, length: Any, topics: Any, slots: Any, state: Any) -> Any:
     """Number of a topic in this batch, given at its first appearance."""
     mixed = np.int64(length)
@@ -157,8 +164,8 @@ def _topic_number(base: Any, at: Any, length: Any, topics: Any, slots: Any, stat
     return number
 
 
-@kernel
-def _dispatch(
+@part
+def _take(
     base: Any,
     rows: Any,
     first: Any,
@@ -241,6 +248,70 @@ def _dispatch(
     return count, DONE
 
 
+@kernel
+def _dispatch(base: Any, rows: Any, first: Any, count: Any, *mine: Any) -> Any:
+    return _take(base, rows, first, count, *mine)
+
+
+@kernel
+def _survey(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: Any, rows: Any, *mine: Any) -> Any:
+    while True:
+        count, following = walk_records(base, at, limit, stop, crc, crc_function, rows)
+        if count == 0:
+            return at, DONE
+        row, why = _take(base, rows, 0, count, *mine)
+        if why != DONE:
+            return rows[AT, row], why
+        at = following
+
+
+@kernel
+def _group(table: Any, count: Any, starts: Any, groups: Any, rows: Any, columns: Any, entries: Any) -> Any:
+    topics = low = high = total = 0
+    for i in range(count):
+        if table[_QUEUED, i]:
+            queue = table[_QUEUE, i]
+            low = queue if total == 0 else min(low, queue)
+            high = queue if total == 0 else max(high, queue)
+            topics = max(topics, table[_TOPIC, i] + 1)
+            total += 1
+    span = high - low + 1
+    if span * topics >= len(starts):
+        return -1, total
+    for queue in range(span * topics + 1):
+        starts[queue] = 0
+    for i in range(count):
+        if table[_QUEUED, i]:
+            starts[table[_TOPIC, i] * span + table[_QUEUE, i] - low + 1] += 1
+    for queue in range(span * topics):
+        starts[queue + 1] += starts[queue]
+    for i in range(count):
+        if table[_QUEUED, i]:
+            queue = table[_TOPIC, i] * span + table[_QUEUE, i] - low
+            place = starts[queue]
+            starts[queue] = place + 1
+            rows[place] = i
+            columns[0, place], columns[1, place] = table[_PHYSICAL, i], table[_SIZE, i]
+            columns[2, place], columns[3, place] = table[_ORDINAL, i], table[_STORED, i]
+            at = entries + _ENTRY_SIZE * place
+            store_i64(at + _AT_PHYSICAL, table[_PHYSICAL, i])
+            store_i32(at + _AT_SIZE, table[_SIZE, i])
+            store_i64(at + _AT_TAGS_CODE, table[_TAGS_CODE, i])
+    found = start = 0
+    for queue in range(span * topics):
+        stop = starts[queue]
+        if stop > start:
+            steady = 1
+            for i in range(start + 1, stop):
+                if columns[0, i] <= columns[0, i - 1] or columns[2, i] - columns[2, i - 1] != 1:
+                    steady = 0
+                    break
+            groups[found, 0], groups[found, 1] = stop, steady
+            found += 1
+            start = stop
+    return found, total
+
+
 class Columns:
     """What dispatch needs to know of records, collected in columns.
 
@@ -256,12 +327,14 @@ class Columns:
 
     def __init__(self, capacity: int, delays: list[int], *, light: bool) -> None:
         self._delays = np.array(delays, np.int64)
-        self._light = light
         self.table: Table = np.empty((len(FIELDS), capacity), np.int64)
         self.keys: Table = np.empty((2, _KEYS_PER_ROW * capacity + 0x8000), np.int64)
         self._topics: Table = np.empty((_TOPIC_FIELDS, capacity), np.int64)
         self._slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
         self._state = np.zeros(3, np.int64)
+        self._starts: Column = np.empty(_MOST_QUEUES + 1, np.int64)
+        arrays = self.table, self.keys, self._topics, self._slots, self._state
+        self._mine = tuple(map(Held, (self._delays, light, *arrays)))
 
     @property
     def records(self) -> int:
@@ -280,9 +353,18 @@ class Columns:
         but has neither its tags code nor keys; complete it, and go on with the row after it.
         """
         address, _keep = address_of(buffer)
-        mine = (self.table, self.keys, self._topics, self._slots, self._state)
-        row, why = _dispatch(address, rows, first, count, self._delays, self._light, *mine)
+        row, why = _dispatch(address, rows, first, count, *self._mine)
         return int(row), int(why)
+
+    def survey(self, walker: Walker, at: int, limit: int, stop: int) -> tuple[int, int]:
+        """Walk from ``at`` on and take what is found; returns (position, why it stopped there).
+
+        ``DONE``: no record begins there, or it is at ``stop`` or behind it. ``FULL`` and ``ODD``: the record that
+        begins there, as :meth:`add` tells of rows. Other arguments and errors are those of
+        :meth:`formats.kernel.Walker.walk`.
+        """
+        at, why = _survey(*walker.task(at, limit, stop), *self._mine)
+        return int(at), int(why)
 
     def complete(self, tags_code: int, key_hashes: list[int]) -> None:
         """Give the last row what :meth:`add` left out."""
@@ -296,6 +378,24 @@ class Columns:
         """Copies of (table, key rows, key hashes) so far."""
         count, keys = int(self._state[0]), int(self._state[1])
         return self.table[:, :count].copy(), self.keys[0, :keys].copy(), self.keys[1, :keys].copy()
+
+    def grouped(self) -> tuple[Column, ...] | None:
+        """The records that get a consume-queue entry, apart by topic and queue id, in order; None for very many queues.
+
+        Returns:
+            Where each group ends; whether its physical offsets grow and its queue offsets count up, bool; then of
+            each record: row, physical offset, size, queue offset, store timestamp, entry (of CQ_ENTRY.dtype).
+        """
+        count = self.records
+        groups = np.empty((min(count, _MOST_QUEUES), 2), np.int64)
+        rows: Column = np.empty(count, np.int64)
+        columns: Table = np.empty((4, count), np.int64)
+        entries = np.empty(count, CQ_ENTRY.dtype)
+        found, total = _group(self.table, count, self._starts, groups, rows, columns, entries.ctypes.data)
+        if found < 0:
+            return None
+        stops, steady = groups[:found, 0].copy(), groups[:found, 1].astype(np.bool_)
+        return stops, steady, rows[:total], *columns[:, :total], entries[:total]
 
     def clear(self) -> None:
         """Forget all that is collected."""

@@ -12,6 +12,7 @@ from formats.kernel_crc import crc32, fast_function
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message import HEADS, SCHEDULE_TOPIC, Record, read
 from formats.message_build import build_blank, pack
+from rmqtool.store.commit_log import next_record
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records
@@ -192,3 +193,26 @@ def test_records_read_the_same_by_tables() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="where the library exports it is known for Linux only")
 def test_vector_code_is_found() -> None:
     assert fast_function()
+
+
+@examples
+@given(st.lists(records(), max_size=4), st.binary(max_size=60), st.integers(0, 400), st.integers(0, 400))
+def test_what_says_its_own_position_is_sought_as_by_the_plain_reader(
+    made: list[Record], before: bytes, start: int, length: int
+) -> None:
+    raw = before
+    for number, record in enumerate(made):
+        claim = 1000 + len(raw) + number % 2  # every other one is wrong
+        raw += pack(record._replace(physical_offset=claim)) + bytes(number)
+    start = min(start, len(raw))
+    stop = min(start + length, len(raw))
+    assert Walker(raw, 1).seek(start, stop, 1000) == next_record(memoryview(raw), 1000, start, stop)
+
+
+def test_behind_many_zeros_nothing_is_sought() -> None:
+    record = pack(a_record(physical_offset=70_000))
+    raw = bytes(70_000) + record
+    assert Walker(raw, 1).seek(0, len(raw), 0) == len(raw)
+    assert Walker(raw, 1).seek(10_000, len(raw), 0) == 70_000
+    with pytest.raises(ValueError, match="of a buffer of 100"):
+        Walker(bytes(100), 1).seek(0, 101, 0)

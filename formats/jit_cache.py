@@ -1,0 +1,73 @@
+"""Where kernels' object code is kept between processes: beside Python's own compiled modules, else in the user's cache.
+
+The one place in this package that touches files: what it keeps is about the machine, not about any store. Code in it
+gets executed, so of the user's cache only a directory is taken that nobody else may write to.
+"""
+
+import hashlib
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+LOCK = threading.RLock()  # one thread makes code at a time
+_SUFFIX = ".rmqtool-code"
+_CHECK = hashlib.sha256().digest_size
+
+
+def _places() -> Iterator[str]:
+    package = os.path.dirname(os.path.abspath(__file__))
+    if os.path.isdir(package):  # it may lie in an archive
+        yield os.path.join(package, "__pycache__")
+    roots = [os.environ.get("XDG_CACHE_HOME", ""), os.path.join(os.path.expanduser("~"), ".cache")]
+    for root in filter(os.path.isabs, roots):
+        yield os.path.join(root, "rmqtool", "code")
+
+
+def _is_pythons(place: str) -> bool:
+    """Whether Python keeps compiled modules there, for all users."""
+    return os.path.basename(place) == "__pycache__"
+
+
+def _is_ours(place: str) -> bool:
+    """Whether nobody can have put code there who could not change this program, or this user's files, anyway."""
+    status = os.stat(place)
+    if _is_pythons(place):
+        return stat.S_ISDIR(status.st_mode)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+
+
+def stored(name: str) -> bytes | None:
+    """The code of a name; None where there is none, or only a damaged file."""
+    for place in _places():
+        with suppress(OSError):
+            if not _is_ours(place):
+                continue
+            with open(os.path.join(place, name + _SUFFIX), "rb") as file:
+                data = file.read()
+            # LLVM takes what it is given for sound
+            if hashlib.sha256(data[_CHECK:]).digest() == data[:_CHECK]:
+                return data[_CHECK:]
+    return None
+
+
+def store(name: str, code: bytes) -> None:
+    """Keep code; where no place can be written, nothing is kept, and each process makes its own."""
+    for place in _places():
+        temporary = None
+        try:
+            os.makedirs(place, 0o777 if _is_pythons(place) else 0o700, exist_ok=True)
+            if not _is_ours(place):
+                continue
+            descriptor, temporary = tempfile.mkstemp(dir=place)
+            with open(descriptor, "wb") as file:
+                file.write(hashlib.sha256(code).digest() + code)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, os.path.join(place, name + _SUFFIX))
+            return
+        except OSError:
+            if temporary is not None:
+                with suppress(OSError):
+                    os.unlink(temporary)
