@@ -8,6 +8,7 @@ import numpy as np
 
 from formats.errors import FormatError
 from formats.ids import offset_id
+from formats.jit import Held
 from formats.kernel_append import (
     BORN_TIMESTAMP,
     PROPERTIES_LENGTH,
@@ -134,11 +135,15 @@ class BatchWriter:
     """Writes batches in the form in which clients send them; keeps its tables from one to the next."""
 
     def __init__(self) -> None:
-        self._table = np.zeros((len(Columns._fields), _BATCH_ROWS), np.int64)
+        self._make_table(_BATCH_ROWS)
         self._following = np.zeros(1, np.int64)
         self._texts: dict[tuple[bytes, tuple[tuple[bytes, int], ...]], Encoder] = {}
         self._keep: list[Any] = []
         self._rows = 0
+
+    def _make_table(self, rows: int) -> None:
+        self._table = np.zeros((len(Columns._fields), rows), np.int64)
+        self._held = Held(self._table)
 
     def read(self, ready: Ready, now: int) -> int:
         """Take the messages of a batch; returns the bytes that their records have.
@@ -152,11 +157,11 @@ class BatchWriter:
         """
         try:
             while True:
-                rows, texts, _keep = read_batch(ready.body, len(ready.properties), self._table)
+                rows, texts, _keep = read_batch(ready.body, len(ready.properties), self._held)
                 if rows >= 0:
                     break
                 self._texts.clear()
-                self._table = np.zeros((len(Columns._fields), 2 * self._table.shape[1]), np.int64)
+                self._make_table(2 * self._table.shape[1])
         except FormatError as err:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
         self._rows, table = rows, self._table

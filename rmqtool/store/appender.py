@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 QueueKey = tuple[str, int]
 Clock = Callable[[], int]
-BULK = 256  # compiled code takes half a second to load, so for few messages it is not worth it
+BULK = 256  # compiled code takes a tenth of a second to load, so for few messages it is not worth it
 _LOADED_BULK = 16  # once it is there
 _BUFFER = 4 << 20
 _LIGHT_PREFIX = "%LMQ%"

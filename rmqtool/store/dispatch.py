@@ -4,11 +4,12 @@ A batch covers consecutive records of one commit-log file. It carries no bodies,
 records only.
 """
 
-from collections.abc import Generator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from formats.derived import CQ_ENTRY
 from formats.endings import Ending
 from formats.index import key_hash
 from formats.message import SCHEDULE_TOPIC, End, Record, read
@@ -24,9 +25,13 @@ from formats.properties import (
     split_keys,
 )
 
+if TYPE_CHECKING:
+    from rmqtool.store.bulk_dispatch import LogReader
+
 Column = np.ndarray[Any, np.dtype[Any]]
+Following = Callable[[], tuple[memoryview, int] | None]
 BATCH_RECORDS = 1 << 15
-BULK_BYTES = 8 << 20  # compiled code takes half a second to load, which plain code needs for as much
+BULK_BYTES = 2 << 20  # compiled code takes a tenth of a second to load, which plain code needs for as much
 _PROBE = 4096
 
 
@@ -36,6 +41,39 @@ class LightQueuePut(NamedTuple):
     row: int
     queue: str
     queue_offset: int
+
+
+class QueuePuts(NamedTuple):
+    """What messages put into one queue, in the order of the log; a row each."""
+
+    physical_offset: Column  # int64, as all that are not said to be otherwise
+    size: Column
+    queue_offset: Column
+    store_timestamp: Column
+    entries: Column  # what they are in the queue, of CQ_ENTRY.dtype
+    steady: bool  # physical offsets grow, and queue offsets count up
+
+    @classmethod
+    def of(cls, physical: Column, size: Column, tags: Column, queue_offset: Column, timestamp: Column) -> "QueuePuts":
+        """From columns of int64."""
+        entries = entries_of(physical, size, tags)
+        return cls(physical, size, queue_offset, timestamp, entries, _is_steady(physical, queue_offset))
+
+
+class Groups(NamedTuple):
+    """The rows of a batch that get a consume-queue entry, apart by topic and queue id, ascending in each.
+
+    Those of group i lie from ``stop[i - 1]`` (0 for the first) to ``stop[i]`` in the other columns.
+    """
+
+    stop: Column
+    steady: Column  # bool: as QueuePuts has it
+    row: Column
+    physical_offset: Column
+    size: Column
+    queue_offset: Column
+    store_timestamp: Column
+    entries: Column
 
 
 class Batch(NamedTuple):
@@ -53,26 +91,34 @@ class Batch(NamedTuple):
     key_row: Column  # row of each index key, in the order in which keys are put
     key_hash: Column
     light: list[LightQueuePut]
+    groups: Groups | None = None  # where they were told apart already
 
     def __len__(self) -> int:
         return len(self.size)
 
     def by_queue(self) -> list[Column]:
         """Rows that get a consume-queue entry, apart by topic and queue id, ascending in each."""
-        rows = np.flatnonzero(self.queued)
-        if not len(rows):
-            return []
-        topics, ids = self.topic[rows], self.queue_id[rows]
-        low, span = int(ids.min()), int(ids.max()) - int(ids.min()) + 1
-        if span * len(self.topics) <= 1 << 16:
-            # two bytes are sorted in linear time
-            queues = (topics * span + (ids - low)).astype(np.uint16)
-            order = np.argsort(queues, kind="stable")
-            cuts = np.flatnonzero(np.diff(queues[order])) + 1
-        else:
-            order = np.lexsort((ids, topics))
-            cuts = np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1
-        return np.split(rows[order], cuts)
+        groups = self.groups or _grouped(self)
+        return np.split(groups.row, groups.stop[:-1]) if len(groups.stop) else []
+
+    def puts(self) -> Iterator[tuple[int, QueuePuts]]:
+        """(a row, what they all put) of each queue's rows, as :meth:`by_queue` tells them apart."""
+        groups = self.groups or _grouped(self)
+        start = 0
+        for stop, steady in zip(groups.stop.tolist(), groups.steady.tolist(), strict=True):
+            part = slice(start, stop)
+            yield (
+                int(groups.row[start]),
+                QueuePuts(
+                    groups.physical_offset[part],
+                    groups.size[part],
+                    groups.queue_offset[part],
+                    groups.store_timestamp[part],
+                    groups.entries[part],
+                    steady,
+                ),
+            )
+            start = stop
 
     def since(self, physical_offset: int) -> "Batch":
         """Only the records that say this position or a later one."""
@@ -94,6 +140,37 @@ class Batch(NamedTuple):
             self.key_hash[keyed],
             [put._replace(row=int(row[put.row])) for put in self.light if kept[put.row]],
         )
+
+
+def entries_of(physical_offset: Column, size: Column, tags_code: Column) -> Column:
+    """Consume-queue entries, of CQ_ENTRY.dtype."""
+    entries = np.empty(len(size), CQ_ENTRY.dtype)
+    entries["physical_offset"], entries["size"], entries["tags_code"] = physical_offset, size, tags_code
+    return entries
+
+
+def _is_steady(physical_offset: Column, queue_offset: Column) -> bool:
+    grow = physical_offset[1:] > physical_offset[:-1]
+    return bool(grow.all() and (queue_offset[1:] - queue_offset[:-1] == 1).all())
+
+
+def _grouped(batch: Batch) -> Groups:
+    rows = np.flatnonzero(batch.queued)
+    topics, ids = batch.topic[rows], batch.queue_id[rows]
+    order = np.lexsort((ids, topics))
+    stops = np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1
+    stops = np.append(stops, len(rows)) if len(rows) else stops
+    # in order once: to pick from each column for each queue costs as much again for every queue
+    rows = rows[order]
+    columns = (batch.physical_offset, batch.size, batch.queue_offset, batch.store_timestamp)
+    physical, size, queue_offset, timestamp = (column[rows] for column in columns)
+    starts = np.append(0, stops[:-1])
+    steady = [
+        _is_steady(physical[start:stop], queue_offset[start:stop])
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=False)
+    ]
+    entries = entries_of(physical, size, batch.tags_code[rows])
+    return Groups(stops, np.array(steady, bool), rows, physical, size, queue_offset, timestamp, entries)
 
 
 class DelayLevels:
@@ -208,14 +285,46 @@ def is_bulk(view: memoryview, at: int, limit: int) -> bool:
     return probe <= limit and any(view[max(probe - _PROBE, at) : probe])
 
 
-def _records(view: memoryview, at: int, limit: int, builder: BatchBuilder, *, crc: bool) -> Generator[Batch, None, End]:
+class Readahead:
+    """For the files of a log that are gone through in order: large ones are begun with before their turn."""
+
+    def __init__(self) -> None:
+        self._reader: LogReader | None = None
+
+    def reader(self, builder: BatchBuilder, *, crc: bool) -> "LogReader":
+        """The one that looks through all large files."""
+        if self._reader is None:
+            from rmqtool.store.bulk_dispatch import LogReader
+
+            self._reader = LogReader(builder, crc=crc)
+        return self._reader
+
+    def close(self) -> None:
+        """Look no further."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _records(
+    view: memoryview,
+    at: int,
+    limit: int,
+    builder: BatchBuilder,
+    *,
+    crc: bool,
+    readahead: Readahead | None = None,
+    following: Following | None = None,
+) -> Generator[Batch, None, End]:
     """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
     if is_bulk(view, at, limit):
-        from rmqtool.store.bulk_dispatch import batches
-
-        if len(builder):
-            yield builder.take()
-        return (yield from batches(view, at, limit, builder, crc=crc))
+        own = readahead or Readahead()
+        try:
+            if len(builder):
+                yield builder.take()
+            return (yield from own.reader(builder, crc=crc).batches(view, at, limit, following))
+        finally:
+            if readahead is None:
+                own.close()
     while isinstance(record := read(view, at, limit, crc=crc), Record):
         builder.add(record)
         at += record.total_size
@@ -225,10 +334,22 @@ def _records(view: memoryview, at: int, limit: int, builder: BatchBuilder, *, cr
 
 
 def recovery_batches(
-    view: memoryview, at: int, limit: int, builder: BatchBuilder, *, crc: bool = True
+    view: memoryview,
+    at: int,
+    limit: int,
+    builder: BatchBuilder,
+    *,
+    crc: bool = True,
+    readahead: Readahead | None = None,
+    following: Following | None = None,
 ) -> Generator[Batch, None, End]:
-    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place."""
-    end = yield from _records(view, at, limit, builder, crc=crc)
+    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place.
+
+    Args:
+        readahead: the same for all files of a log, with the same builder and ``crc``.
+        following: gives the next file and where its readable part ends; None where there is none.
+    """
+    end = yield from _records(view, at, limit, builder, crc=crc, readahead=readahead, following=following)
     if len(builder):
         yield builder.take()
     return end

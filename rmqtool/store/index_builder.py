@@ -12,11 +12,11 @@ import numpy as np
 from formats.derived import INDEX_ENTRY, INDEX_HEADER
 from formats.index import Header
 from rmqtool.store.dispatch import Batch
-from rmqtool.store.segments import map_file, write_all
+from rmqtool.store.segments import map_file, write_early
 from rmqtool.store.sparse import copy_written
 
 INT_MAX = 2**31 - 1
-BULK_KEYS = 1 << 16  # compiled code takes half a second to load, which plain code needs for some such batches
+BULK_KEYS = 1 << 14  # compiled code takes a tenth of a second to load, which plain code needs for as many
 _LOADED_BULK_KEYS = 1 << 11  # once most of it is there
 _HEADER_SIZE = INDEX_HEADER.size
 _MOST_IN_MEMORY = 64 << 20  # bytes of slots; files of default size have 20 MB
@@ -131,7 +131,7 @@ class IndexFile:
         assert self.staged is not None
         fd = os.open(self.staged, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            write_all(fd, data, at)
+            write_early(fd, data, at)
         finally:
             os.close(fd)
 

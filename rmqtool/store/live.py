@@ -17,7 +17,7 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batches
+from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, QueuePuts, reput_batches
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, sync_all
@@ -254,25 +254,14 @@ class LiveStore:
         return count
 
     def _dispatch(self, batch: Batch) -> None:
-        for rows in batch.by_queue():
-            key = (batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]))
-            self._queue(*key).put(
-                batch.physical_offset[rows],
-                batch.size[rows],
-                batch.tags_code[rows],
-                batch.queue_offset[rows],
-                batch.store_timestamp[rows],
-            )
+        for row, puts in batch.puts():
+            self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row])).put(puts)
         for row, name, queue_offset in batch.light:
             if batch.queued[row]:
                 one = slice(row, row + 1)
-                self._queue(name, 0 if name.startswith(_LIGHT_PREFIX) else int(batch.queue_id[row])).put(
-                    batch.physical_offset[one],
-                    batch.size[one],
-                    batch.tags_code[one],
-                    batch.queue_offset[one] * 0 + queue_offset,
-                    batch.store_timestamp[one],
-                )
+                columns = batch.physical_offset[one], batch.size[one], batch.tags_code[one]
+                puts = QueuePuts.of(*columns, batch.queue_offset[one] * 0 + queue_offset, batch.store_timestamp[one])
+                self._queue(name, 0 if name.startswith(_LIGHT_PREFIX) else int(batch.queue_id[row])).put(puts)
         if self._indexed:
             self.index.put(batch)
 

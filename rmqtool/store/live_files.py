@@ -15,7 +15,7 @@ from formats.consume_queue_ext import END_MARK, build_unit, fits, read
 from formats.derived import INDEX_HEADER, INDEX_SLOT
 from formats.endings import End
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.dispatch import Batch
+from rmqtool.store.dispatch import Batch, QueuePuts, entries_of
 from rmqtool.store.index_builder import IndexBuilder, IndexFile
 from rmqtool.store.layout import UNIT
 from rmqtool.store.new_files import open_at_length
@@ -123,10 +123,11 @@ class LiveQueue(QueueBuilder):
     def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
         return LiveQueueFile(os.path.join(self.path, name_of(base)), base, self.file_size, source, self.touched)
 
-    def put(self, physical: Column, size: Column, tags: Column, queue_offset: Column, timestamp: Column) -> None:
+    def put(self, puts: QueuePuts) -> None:
         if self.extension is not None:
-            tags = self.extension.put(tags, timestamp)
-        super().put(physical, size, tags, queue_offset, timestamp)
+            codes = self.extension.put(puts.entries["tags_code"].astype(np.int64), puts.store_timestamp)
+            puts = puts._replace(entries=entries_of(puts.physical_offset, puts.size, codes))
+        super().put(puts)
 
 
 class LiveIndexFile(IndexFile):

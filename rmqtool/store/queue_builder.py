@@ -13,11 +13,13 @@ import numpy as np
 from formats.consume_queue import FILLER_SIZE, as_array, valid_prefix
 from formats.derived import CQ_ENTRY
 from rmqtool.store.consume_queue import NO_OFFSET, SCANNED_FILES
+from rmqtool.store.dispatch import QueuePuts
 from rmqtool.store.layout import UNIT
-from rmqtool.store.segments import Segment, Segments, map_file, name_of, write_all
+from rmqtool.store.segments import Segment, Segments, map_file, name_of, write_all, write_early
 from rmqtool.store.sparse import has_bytes
 
 MAX_OFFSET = 2**63 - 2**32
+_LOOK = 1 << 10  # entries that are looked at together
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 Stage = Callable[[], str]
@@ -45,7 +47,7 @@ class QueueFile:
         fd = self._open(stage)
         try:
             # not by a mapping: of a new file each page of that costs as much as many of these calls
-            write_all(fd, units.tobytes(), self.wrote)
+            write_early(fd, units.view(np.uint8).data, self.wrote)
         finally:
             os.close(fd)
         self.wrote += len(units) * UNIT
@@ -193,24 +195,28 @@ class QueueBuilder:
         if not self.files:
             return
         file = self.files[0]
-        units = file.units()[: file.wrote // UNIT]
-        fits = np.flatnonzero(units["physical_offset"] >= min_physical_offset)
-        if len(fits):
-            self.min_logic_offset = file.base + int(fits[0]) * UNIT
+        offsets = file.units()["physical_offset"][: file.wrote // UNIT]
+        for start in range(0, len(offsets), _LOOK):  # the first one, nearly always
+            fits = np.flatnonzero(offsets[start : start + _LOOK] >= min_physical_offset)
+            if len(fits):
+                self.min_logic_offset = file.base + (start + int(fits[0])) * UNIT
+                return
 
-    def put(self, physical: Column, size: Column, tags: Column, queue_offset: Column, timestamp: Column) -> None:
+    def put(self, puts: QueuePuts) -> None:
         """Append what is not there yet, in order (ConsumeQueue.putMessagePositionInfo)."""
-        steady = bool((np.diff(physical) > 0).all() and (np.diff(queue_offset) == 1).all())
-        # where positions grow, what is already there is a prefix
-        first = int(np.searchsorted(physical + size, self.max_physical_offset, side="right")) if steady else 0
+        physical, size, queue_offset, _timestamp, _entries, steady = puts
+        first = 0
+        if steady and int(physical[0]) + int(size[0]) <= self.max_physical_offset:
+            # where positions grow, what is already there is a prefix
+            first = int(np.searchsorted(physical + size, self.max_physical_offset, side="right"))
         for row in range(first, len(physical)):
             offset = int(queue_offset[row])
             if steady and self.files and offset and offset * UNIT == self.end:
-                self._append(physical[row:], size[row:], tags[row:], timestamp[row:])
+                self._append(puts, row, len(physical))
                 return
-            self._put_one(int(physical[row]), int(size[row]), int(tags[row]), offset, int(timestamp[row]))
+            self._put_one(puts, row, int(physical[row]), int(size[row]), offset)
 
-    def _put_one(self, physical: int, size: int, tags: int, queue_offset: int, timestamp: int) -> None:
+    def _put_one(self, puts: QueuePuts, row: int, physical: int, size: int, queue_offset: int) -> None:
         if physical + size <= self.max_physical_offset:
             return
         expected = (queue_offset * UNIT + 2**63) % 2**64 - 2**63  # Java's long wraps
@@ -228,8 +234,7 @@ class QueueBuilder:
         self.misplaced += expected != self.end
         if queue_offset and expected < self.end:
             return
-        column = np.array([[physical], [size], [tags], [timestamp]], np.int64)
-        self._append(*column)
+        self._append(puts, row, row + 1)
 
     def _fill(self, file: QueueFile, upto: int) -> None:
         filler = np.zeros((upto - file.base) // UNIT, CQ_ENTRY.dtype)
@@ -241,21 +246,17 @@ class QueueBuilder:
         self.files.append(self._file(base, self.file_size, None))
         self.files[-1].write(np.zeros(0, CQ_ENTRY.dtype), self._stage)
 
-    def _append(self, physical: Column, size: Column, tags: Column, timestamp: Column) -> None:
-        units = np.empty(len(physical), CQ_ENTRY.dtype)
-        units["physical_offset"], units["size"], units["tags_code"] = physical, size, tags
-        self.max_physical_offset = int(physical[-1]) + int(size[-1])
-        self.added += len(units)
-        at = 0
-        while at < len(units):
+    def _append(self, puts: QueuePuts, start: int, stop: int) -> None:
+        self.max_physical_offset = int(puts.physical_offset[stop - 1]) + int(puts.size[stop - 1])
+        self.added += stop - start
+        while start < stop:
             if not self.files or self.files[-1].wrote >= self.file_size:
                 self._add_file()
             file = self.files[-1]
-            room = (self.file_size - file.wrote) // UNIT
-            part = units[at : at + room]
-            file.write(part, self._stage)
-            file.last_store_timestamp = int(timestamp[min(at + room, len(units)) - 1])
-            at += len(part)
+            end = min(stop, start + (self.file_size - file.wrote) // UNIT)
+            file.write(puts.entries[start:end], self._stage)
+            file.last_store_timestamp = int(puts.store_timestamp[end - 1])
+            start = end
 
     def drop_unwritten(self) -> None:
         """Drop a last file without entries, which the broker would leave.

@@ -8,6 +8,7 @@ built in staging files. :mod:`rmqtool.store.recovery_rules` says what the releas
 import os
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import partial
 
 import numpy as np
 
@@ -15,9 +16,18 @@ from formats import checkpoint
 from formats.consume_queue import FILLER_SIZE
 from formats.endings import Ending
 from formats.message import End
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, checked, recovery_batches, reput_batches
+from rmqtool.store.dispatch import (
+    Batch,
+    BatchBuilder,
+    DelayLevels,
+    QueuePuts,
+    Readahead,
+    checked,
+    recovery_batches,
+    reput_batches,
+)
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, is_path_name
@@ -83,6 +93,7 @@ class Recovery:
         self._known = -1  # end of the last message that any queue knew
         self._last_size = 0  # of the last record that was dispatched while it was checked
         self._passed_over: str | None = None
+        self._readable: dict[int, int] = {}  # bytes of each file that was opened, by its base
 
     def _has_light_queues(self) -> bool:
         return any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id, _path in self.layout.queue_dirs())
@@ -180,27 +191,52 @@ class Recovery:
         self.start_file = file = self.files[number]
         # where there is no record a broker takes the place where the check begins, or the end of the files
         self.last_record = file.base if self.aborted else self.files[-1].end
-        while True:
-            view = file.view()
-            limit = rules.readable(file)
-            if dispatched_from is not None:
-                end = self._drain(recovery_batches(view, 0, limit, builder, crc=crc), dispatched_from)
-                if end.at:
-                    self.last_record = file.base + end.at - self._last_size
-            else:
-                end, last = checked(view, 0, limit, crc=crc)
-                self.last_store_timestamp = self.last_store_timestamp if last is None else last
-            end = rules.ended(file, end, limit)
-            file.release()
-            if end.ending is not Ending.FILLER or number + 1 >= len(self.files):
-                break
-            number += 1
-            file = self.files[number]
+        readahead = Readahead()
+        try:
+            while True:
+                view, limit = self._opened(file)
+                if dispatched_from is not None:
+                    following = partial(self._following, number)
+                    batches = recovery_batches(
+                        view, 0, limit, builder, crc=crc, readahead=readahead, following=following
+                    )
+                    end = self._drain(batches, dispatched_from)
+                    if end.at:
+                        self.last_record = file.base + end.at - self._last_size
+                else:
+                    end, last = checked(view, 0, limit, crc=crc)
+                    self.last_store_timestamp = self.last_store_timestamp if last is None else last
+                end = rules.ended(file, end, limit)
+                file.release()
+                if end.ending is not Ending.FILLER or number + 1 >= len(self.files):
+                    break
+                number += 1
+                file = self.files[number]
+        finally:
+            readahead.close()
+        if number + 1 < len(self.files):
+            self.files[number + 1].release()  # it may have been begun with
         self.stop, self.stop_file = end, file
         self.end = file.base + end.at
         for later in [f for f in self.files if f.base > self.end]:
             self.files.remove(later)
             self.removed.append(later)
+
+    def _opened(self, file: Segment) -> tuple[memoryview, int]:
+        """A file's bytes, and how far a broker can read records in it."""
+        view = file.view()
+        if file.base not in self._readable:
+            self._readable[file.base] = self.rules.readable(file)
+        return view, self._readable[file.base]
+
+    def _following(self, number: int) -> tuple[memoryview, int] | None:
+        """The file behind one; if it cannot be opened, that is told when it is its turn."""
+        if number + 1 >= len(self.files):
+            return None
+        try:
+            return self._opened(self.files[number + 1])
+        except UnreadableStore:
+            return None
 
     def _drain(self, batches: Generator[Batch, None, End], dispatched_from: int = EVERYTHING) -> End:
         """Dispatch the records of one file while they are checked: those that say this position, or a later one."""
@@ -259,30 +295,20 @@ class Recovery:
 
     def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
         self.dispatched += len(batch)
-        for rows in batch.by_queue():
-            queue = self._queue(batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]), len(rows))
+        for row, puts in batch.puts():
+            queue = self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), len(puts.size))
             if queue is not None:
                 added = queue.added
-                queue.put(
-                    batch.physical_offset[rows],
-                    batch.size[rows],
-                    batch.tags_code[rows],
-                    batch.queue_offset[rows],
-                    batch.store_timestamp[rows],
-                )
+                queue.put(puts)
                 if recovering and queue.topic == "SCHEDULE_TOPIC_XXXX" and not self._knows_delays:
                     self._early += queue.added - added
         for row, name, queue_offset in batch.light:
             light = self._queue(name, 0 if name.startswith(_LIGHT_PREFIX) else int(batch.queue_id[row]), 1)
             if light is not None and batch.queued[row]:
                 one = slice(row, row + 1)
-                light.put(
-                    batch.physical_offset[one],
-                    batch.size[one],
-                    batch.tags_code[one],
-                    np.array([queue_offset], np.int64),
-                    batch.store_timestamp[one],
-                )
+                columns = batch.physical_offset[one], batch.size[one], batch.tags_code[one]
+                offset = np.array([queue_offset], np.int64)
+                light.put(QueuePuts.of(*columns, offset, batch.store_timestamp[one]))
         if self.layout.conf.flag("messageIndexEnable", True):
             self.index.put(batch)
 

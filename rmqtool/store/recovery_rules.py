@@ -18,6 +18,7 @@ from formats.layouts.codes import MAGIC_V2
 from formats.message import End, Record, is_java_int, read
 from formats.properties import INNER_BASE, INNER_NUM, parse_raw
 from rmqtool.errors import Refused
+from rmqtool.store.dispatch import is_bulk
 from rmqtool.store.layout import UNIT, StoreLayout
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.segments import Segment, list_dir, offset_name, read_small
@@ -99,8 +100,7 @@ class Rules:
     def _before(self, file: Segment, mark: bytes) -> int:
         """Byte of the first record that the broker stumbles over; sought only where the mark of such ones is found."""
         view = file.view()
-        mapped: mmap | bytes = view.obj  # type: ignore[assignment]
-        if mapped.find(mark) < 0:
+        if not _holds(view, mark):
             return file.size
         at = 0
         while isinstance(record := read(view, at, file.size, crc=False), Record):
@@ -283,6 +283,15 @@ class RulesV5(Rules):
         if self._controller:
             return ["controller mode: messages are dispatched as on a master; a slave stops at what is confirmed"]
         return []
+
+
+def _holds(view: memoryview, mark: bytes) -> bool:
+    if is_bulk(view, 0, len(view)):
+        from rmqtool.store.scan import holds
+
+        return holds(view, mark)
+    mapped: mmap | bytes = view.obj  # type: ignore[assignment]
+    return mapped.find(mark) >= 0
 
 
 class Choice(NamedTuple):

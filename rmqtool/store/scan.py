@@ -1,12 +1,12 @@
 """Records of commit-log files at memory speed, in bounded memory; for large ones: compiled code takes time to load."""
 
+import os
 from collections.abc import Generator
-from itertools import cycle
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import numpy as np
-
 from formats.kernel import Rows, Table, Walker
+from formats.kernel_find import find
 from formats.message import End, read
 from rmqtool.store.segments import Segment, forget
 
@@ -21,27 +21,21 @@ class Scanned(NamedTuple):
     table: Table  # what the rows are views of
 
 
-def scan(
-    view: memoryview, at: int, limit: int, *, crc: bool = True, rows: int = ROWS, kept: int = 1
-) -> Generator[Scanned, None, End]:
+def scan(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Generator[Scanned, None, End]:
     """All records from ``at`` to the first place where :func:`formats.message.read` finds none; returns that place.
 
     Pages behind are given back as it goes. Positions in the rows stay valid: what is read again is mapped again.
 
     Args:
         limit: where the readable part of the view ends.
-        rows: of one step at most.
-        kept: how many steps are valid at a time: the last one, or some before it too.
 
     Raises:
         ValueError: a position outside the view.
     """
-    walker = Walker(view, rows, crc=crc)
-    tables = cycle([walker.table, *(np.empty_like(walker.table) for _ in range(kept - 1))])
+    walker = Walker(view, ROWS, crc=crc)
     forgotten = at
     disagreed = -1
     while True:
-        walker.table = next(tables)
         found, following = walker.walk(at, limit, at + _WINDOW)
         if found.records:
             yield Scanned(found, walker.table)
@@ -52,10 +46,9 @@ def scan(
         else:
             disagreed = at
         at = following
-        if at - forgotten >= kept * _WINDOW:
-            unused = at - (kept - 1) * _WINDOW
-            forget(view, forgotten, unused)
-            forgotten = unused
+        if at - forgotten >= _WINDOW:
+            forget(view, forgotten, at)
+            forgotten = at
 
 
 def scan_file(file: Segment, at: int = 0, limit: int | None = None, *, crc: bool = True) -> Generator[Rows, None, End]:
@@ -70,3 +63,10 @@ def scan_file(file: Segment, at: int = 0, limit: int | None = None, *, crc: bool
         return end
     finally:
         file.release()
+
+
+def holds(view: memoryview, text: bytes) -> bool:
+    """Whether a text is anywhere in a view; all cores look for it."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        starts = range(0, len(view), _WINDOW)
+        return any(pool.map(lambda start: find(view, text, start, min(start + _WINDOW, len(view))) >= 0, starts))

@@ -8,6 +8,7 @@ import mmap
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from stat import S_ISREG
 
@@ -16,6 +17,7 @@ from rmqtool.store.elsewhere import Known, Partial, place_of
 
 EMPTY = memoryview(b"")
 _TOO_FAR = 2**63 - 2**40
+_EARLY = 1 << 16  # bytes; less is not worth a call
 
 
 class Segment:
@@ -102,6 +104,15 @@ def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
     while left:
         done = os.pwrite(fd, left, at)
         left, at = left[done:], at + done
+
+
+def write_early(fd: int, data: bytes | memoryview, at: int) -> None:
+    """As :func:`write_all`, of what will be synced soon: the medium begins with it now."""
+    write_all(fd, data, at)
+    if len(data) >= _EARLY and hasattr(os, "posix_fadvise"):
+        # what is not needed in memory any more is written; what is being written stays there
+        with suppress(OSError):  # it is advice
+            os.posix_fadvise(fd, at, len(data), os.POSIX_FADV_DONTNEED)
 
 
 class Entry:

@@ -128,7 +128,7 @@ def test_killed_without_a_word(tmp_path: Path) -> None:
     conf.write_text("".join(f"{name}={value}\n" for name, value in SIZES.items()).replace("=4096", "=65536"))
     sizes = SIZES | {"mappedFileSizeCommitLog": "65536"}
     create(str(path), BrokerConf(sizes))
-    rng, total, kills = Random(9), 20_000, 0
+    rng, total, kills = Random(9), 60_000, 0
     lines = [json.dumps({"topic": "ab"[n % 2], "body": str(n), "keys": [f"k{n % 9}"]}) + "\n" for n in range(total)]
     command = [*RMQTOOL, "append", str(path), "-o", "ndjson", "--broker-conf", str(conf)]
     done = 0
@@ -139,7 +139,7 @@ def test_killed_without_a_word(tmp_path: Path) -> None:
             if kills < 6:
                 # some before it has begun, some in the middle of it
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(rng.uniform(0.2, 1.0))
+                    process.wait(rng.uniform(0.15, 0.6))
             else:
                 process.wait(300)
             kills += process.poll() is None

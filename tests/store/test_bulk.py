@@ -1,5 +1,6 @@
 """Bulk work by compiled code against the plain way: same batches, same recovery."""
 
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.endings import Ending
+from formats.layouts.codes import MAGIC_V1
 from formats.message import SCHEDULE_TOPIC, End, Record
 from formats.message_build import build_blank, pack
-from rmqtool.store import bulk_dispatch, dispatch, index_builder, scan
+from rmqtool.store import bulk_dispatch, dispatch, index_builder, queue_builder, scan
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan, recover
@@ -23,6 +25,7 @@ from tests.formats.strategies import a_record, examples, many_examples, records
 from tests.store.helpers import conf_of, content
 
 LEVELS = [1000, 5000, 10000]
+MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
 
 
 def drained(batches: Generator[Batch, None, Any]) -> tuple[list[Batch], Any]:
@@ -63,7 +66,20 @@ def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, c
     found, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc))
     assert rows_of(found) == rows_of(expected)
     assert found_end == end
+    for batch in found:
+        same_puts(batch, Batch(*batch[:-1]))
     return sum(map(len, found))
+
+
+def same_puts(batch: Batch, plain: Batch) -> None:
+    """What goes into each queue, and in which order, is the same whoever tells queues apart."""
+    assert [rows.tolist() for rows in batch.by_queue()] == [rows.tolist() for rows in plain.by_queue()]
+    for (row, puts), (plain_row, plain_puts) in zip(batch.puts(), plain.puts(), strict=True):
+        assert row == plain_row
+        assert puts.steady is plain_puts.steady
+        for column, other in zip(puts[:5], plain_puts[:5], strict=True):
+            assert column.dtype == other.dtype
+            assert column.tolist() == other.tolist()
 
 
 @pytest.mark.parametrize("light", [False, True])
@@ -177,6 +193,168 @@ def test_batches_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch, rows: int)
     assert agree(b"".join(map(pack, made))) == 9
 
 
+def positioned(made: list[Record], base: int = 0) -> bytes:
+    """Records end to end, each of which says where it lies."""
+    raw = b""
+    for record in made:
+        raw += pack(record._replace(physical_offset=base + len(raw)))
+    return raw
+
+
+BASE = 1 << 40
+SIZES = [1, 64, 333, 5000]
+
+
+@pytest.mark.parametrize("size", [150, 5000])
+@pytest.mark.parametrize("case", goldens.cases())
+def test_golden_logs_are_the_same_in_blocks_of_any_size(
+    golden: Unpacked, monkeypatch: pytest.MonkeyPatch, case: str, size: int
+) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
+    folder = golden(case) / "commitlog"
+    for path in sorted(folder.iterdir())[:2] if folder.is_dir() else ():
+        agree(path.read_bytes()[: 40_000 if size < 1000 else None])
+
+
+@examples
+@given(st.lists(records(), max_size=8), st.integers(1, 700), st.integers(0, 3), st.binary(max_size=90))
+def test_any_records_are_the_same_in_blocks_of_any_size(
+    made: list[Record], size: int, ending: int, behind: bytes
+) -> None:
+    raw = positioned(made, BASE)
+    tail = [b"", behind, bytes(200), raw][ending]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
+        agree(raw + tail, light=True)
+
+
+@pytest.mark.parametrize("size", range(150, 1000, 77))
+def test_a_record_in_a_body_is_no_record_in_any_block(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """It says its own position truly, and blocks begin in front of it."""
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
+    before = positioned([a_record(topic=b"T")] * 3)
+    hollow = pack(a_record(topic=b"Outer", body=bytes(2000)))
+    inner_at = len(before) + hollow.index(bytes(2000)) + 20
+    inner = positioned([a_record(topic=b"Inner")] * 12, inner_at)
+    outer = a_record(topic=b"Outer", body=bytes(20) + inner + bytes(10), physical_offset=len(before))
+    raw = before + pack(outer)
+    raw += positioned([a_record(topic=b"T")] * 4, len(raw))
+    assert raw.startswith(inner, inner_at)
+    assert agree(raw) == 8
+    assert agree(raw, crc=False) == 8
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_blocks_end_where_the_log_does(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Whole records behind damage are not taken, in whichever block they lie."""
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
+    raw = positioned([a_record(topic=b"T", body=b"body %d" % number * 9) for number in range(20)])
+    starts = [at for at in range(len(raw)) if raw.startswith(MAGIC, at + 4)]
+    assert len(starts) == 20
+    for number in (0, 1, 7, 19):
+        broken = bytearray(raw)
+        broken[starts[number] + 100] ^= 0xFF  # in the body
+        assert agree(bytes(broken)) == number
+    assert agree(positioned([a_record()] * 9)[:-1]) == 8
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_records_that_say_no_position_are_found_in_order(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
+    assert agree(b"".join(pack(a_record(physical_offset=5, queue_offset=number)) for number in range(30))) == 30
+
+
+def test_a_record_may_be_longer_than_blocks_and_than_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(bulk_dispatch, "_SEARCHED", 100)
+    made = [a_record(body=bytes(size)) for size in (10, 5000, 0, 300, 2999, 1)]
+    assert agree(positioned(made, BASE)) == 6
+
+
+def test_nobody_reads_on_when_no_more_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 200)
+    raw = positioned([a_record()] * 500)
+    before = threading.active_count()
+    found = bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([])))
+    next(found)
+    assert threading.active_count() > before
+    found.close()
+    assert threading.active_count() == before
+
+
+def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 700)
+    monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
+    monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
+    files = [memoryview(positioned([a_record(body=bytes(n))] * 30)) for n in (5, 50, 500)]
+    plain, before = BatchBuilder(DelayLevels([])), threading.active_count()
+    readahead, asked = dispatch.Readahead(), list[int]()
+    for number, view in enumerate(files):
+
+        def following(number: int = number) -> tuple[memoryview, int] | None:
+            asked.append(number)
+            return (files[number + 1], len(files[number + 1])) if number < 2 else None
+
+        batches = recovery_batches(view, 0, len(view), plain, readahead=readahead, following=following)
+        first = next(batches)
+        rest, end = drained(batches)
+        begun = readahead.reader(plain, crc=True)._next
+        assert begun is None if number == 2 else begun is not None and begun.view is files[number + 1] and begun.waiting
+        expected, expected_end = drained(recovery_batches(view, 0, len(view), plain))
+        assert rows_of([first, *rest]) == rows_of(expected)
+        assert end == expected_end
+    assert asked == [0, 1, 2]
+    assert threading.active_count() > before
+    readahead.close()
+    assert threading.active_count() == before
+
+
+def test_behind_damage_the_next_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
+    monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
+    broken = bytearray(positioned([a_record()] * 3))
+    broken[len(broken) // 3 + 4] ^= 1  # of the second magic
+    views, before = [memoryview(bytes(broken)), memoryview(positioned([a_record()] * 500))], threading.active_count()
+    readahead = dispatch.Readahead()
+    plain = BatchBuilder(DelayLevels([]))
+    found, end = drained(
+        recovery_batches(
+            views[0], 0, len(broken), plain, readahead=readahead, following=lambda: (views[1], len(views[1]))
+        )
+    )
+    assert sum(map(len, found)) == end.at // (len(broken) // 3) < 3
+    readahead.close()
+    assert threading.active_count() == before
+
+
+def test_blocks_are_not_looked_through_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a record seems to be that the compiled reader does not take."""
+    monkeypatch.setattr(bulk_dispatch, "read", lambda *_args, **_kwargs: a_record())
+    with pytest.raises(AssertionError, match="disagree"):
+        drained(bulk_dispatch.batches(memoryview(bytes(100)), 0, 100, BatchBuilder(DelayLevels([]))))
+
+
+def test_what_fails_in_a_block_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: Any) -> Any:
+        raise MemoryError("none left")
+
+    raw = positioned([a_record(properties=b"KEYS\x01\xff")] * 20)
+    monkeypatch.setattr(bulk_dispatch.BulkBuilder, "_add_odd", fail)
+    with pytest.raises(MemoryError, match="none left"):
+        drained(bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
+
+
+def test_a_text_is_found_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_WINDOW", 64)
+    for at in range(190):
+        data = bytearray(200)
+        data[at : at + 10] = b"INNER_BASE"
+        assert scan.holds(memoryview(bytes(data[:200])), b"INNER_BASE")
+        assert not scan.holds(memoryview(bytes(data[:200])), b"INNER_BASF")
+    assert not scan.holds(memoryview(b""), b"INNER_BASE")
+
+
 def test_very_many_keys_end_a_batch_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_dispatch, "BATCH_RECORDS", 8)
     raw = pack(a_record(properties=b"KEYS\x01" + b"k " * 16380)) * 5
@@ -220,6 +398,19 @@ def test_a_large_unwritten_file_is_not_large() -> None:
     assert not dispatch.is_bulk(memoryview(b"\x01" * size), 10_000, size)
 
 
+def test_very_many_queues_are_told_apart_all_the_same() -> None:
+    def batch_of(ids: list[int]) -> Batch:
+        raw = positioned([a_record(queue_id=number, queue_offset=number) for number in ids])
+        (batch,), _end = drained(bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
+        same_puts(batch, Batch(*batch[:-1]))
+        return batch
+
+    few, many = batch_of([3, -5, 3, 65_530]), batch_of([3, -5, 3, 65_531])
+    assert few.groups is not None
+    assert many.groups is None
+    assert [len(puts.size) for _row, puts in few.puts()] == [len(puts.size) for _row, puts in many.puts()] == [1, 2, 1]
+
+
 def test_rows_are_told_apart_by_queue() -> None:
     random = np.random.default_rng(5)
     for ids in (3, 2**31 - 1):
@@ -254,6 +445,8 @@ def test_recovery_is_the_same_by_compiled_code(
             monkeypatch.setattr(dispatch, "BULK_BYTES", 1)
             monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
             monkeypatch.setattr(index_builder, "BULK_KEYS", 1)
+            monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 1500)
+            monkeypatch.setattr(queue_builder, "_LOOK", 2)
         store = golden_copy(case)
         report = recover(StoreLayout(str(store), conf_of(case))).to_dict()
         for name in ("store", "backup", "actions"):

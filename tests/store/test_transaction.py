@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
+from rmqtool.store import transaction
 from rmqtool.store.expiry import clean
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
@@ -144,3 +145,33 @@ def test_modification_times_survive_zeroing(golden_copy: Unpacked) -> None:
     before = log.stat().st_mtime_ns
     recover(StoreLayout(str(store), conf_of("torn-last-record")))
     assert log.stat().st_mtime_ns == before
+
+
+def test_what_was_put_is_durable_before_anything_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut that took back queues and left the abort file removed would look like a clean stop."""
+    store, told = tmp_path / "s", list[tuple[str, str]]()
+    store.mkdir()
+    (store / "abort").write_bytes(b"")
+    made = transaction.Transaction(str(store), "test")
+    for name in ("consumequeue/T/0/00", "consumequeue/T/1/00"):
+        staged = made.staging()
+        Path(staged).write_bytes(b"x")
+        made.put(str(store / name), staged)
+    made.remove(str(store / "abort"))
+    move, sync = transaction.move, transaction.sync
+
+    def moved(source: str, target: str) -> None:
+        told.append(("move", os.path.relpath(source, tmp_path)))
+        move(source, target)
+
+    def synced(path: str) -> None:
+        told.append(("sync", os.path.relpath(path, tmp_path)))
+        sync(path)
+
+    monkeypatch.setattr(transaction, "move", moved)
+    monkeypatch.setattr(transaction, "sync", synced)
+    made.commit()
+    removed = told.index(("move", "s/abort"))
+    for folder in ("s/consumequeue/T/0", "s/consumequeue/T/1", "s/consumequeue/T", "s/consumequeue", "s"):
+        assert ("sync", folder) in told[:removed]
+    assert ("sync", "s") in told[removed:]
