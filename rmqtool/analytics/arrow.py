@@ -50,7 +50,7 @@ def batches(
     file = file or split.segment()
     view = file.mapped()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
-    if "numba" in sys.modules or is_large(view, at, split.stop):
+    if "formats.kernel" in sys.modules or is_large(view, at, split.stop):
         from rmqtool.analytics.columns import Columns
 
         reader: Rows | Columns = Columns(schema, choice, tally, limits)

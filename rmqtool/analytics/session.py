@@ -148,7 +148,8 @@ class Started:
             raise
         self._orderly = not local
         self._context: Any = None
-        logging.getLogger().addFilter(_not_py4j)
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_not_py4j)
         try:
             with environment(changes):
                 conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
@@ -209,11 +210,16 @@ class Started:
         if server is not None:
             threading.Thread(target=server.shutdown, daemon=True).start()  # waits for its own poll, half a second
         SparkContext._gateway = SparkContext._jvm = None
-        logging.getLogger().removeFilter(_not_py4j)
+        for name in _LOGGERS:
+            logging.getLogger(name).removeFilter(_not_py4j)
+
+
+# a logger's filter is not asked about what comes from the loggers below it
+_LOGGERS = ("", "py4j.clientserver", "py4j.java_gateway")
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """py4j logs a stack trace to the root logger when a call is interrupted; that it was is ours to tell."""
+    """py4j logs stack traces when a call is interrupted and when closing fails then; that it was is ours to tell."""
     return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
@@ -225,7 +231,16 @@ def _spark_errors() -> tuple[type[BaseException], ...]:
 
 
 def failure(err: BaseException) -> str:
-    """What failed inside Spark, in one line: py4j's own messages are whole stack traces."""
+    """What failed inside Spark, in one line: py4j's own messages are whole stack traces.
+
+    Raises:
+        KeyboardInterrupt: what failed was PySpark tidying up after one.
+    """
+    cause: BaseException | None = err
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        cause = cause.__context__
     text = str(err)
     java = getattr(err, "java_exception", None)
     if java is not None:

@@ -133,7 +133,7 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         from rmqtool.analytics.source_read import planned
 
-        found, counters = planned(self.request, self.wanted)
+        found, counters = planned(self.request.suiting(self.columns.names), self.wanted)
         if self.request.counters:
             counters.save(self.request.counters)
         return [InputPartition(piece) for piece in found]

@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from typing import Any
@@ -20,6 +20,8 @@ from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.elsewhere import shown, uri_of
 
 THROUGH = ("auto", "log")
+_TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId"})  # decoding these is a task's work
+_LARGE_SPLIT_BYTES = 2 * SPLIT_BYTES  # for what is decoded in no time: a task costs Spark as much whatever it does
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Request:
     """What is asked for, before any filter of a query.
 
     Attributes:
+        split_bytes: of log for each task; None for the usual size.
         through: ``auto`` takes index and queues where they lead to few messages; ``log`` never does.
         counters: directory where each reader leaves its counters; None for none.
     """
@@ -34,9 +37,15 @@ class Request:
     stores: tuple[Store, ...]
     table: str = "messages"
     wanted: Wanted = field(default_factory=Wanted)
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
     through: str = "auto"
     counters: str | None = None
+
+    def suiting(self, columns: Collection[str]) -> "Request":
+        """As it is, with splits of the size that suits the columns, where none was asked for."""
+        if self.split_bytes is not None or self.table != "messages" or not _TEXTS.isdisjoint(columns):
+            return self
+        return replace(self, split_bytes=_LARGE_SPLIT_BYTES)
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,7 @@ def request_of(options: Mapping[str, str]) -> Request:
         stores_of(paths, options.get("brokerConf")),
         table,
         Wanted().narrowed(conditions),
-        number_of(options, "splitBytes", SPLIT_BYTES),
+        number_of(options, "splitBytes", SPLIT_BYTES) if "splitBytes" in options else None,
         through,
         options.get("counters"),
     )
@@ -148,16 +157,17 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
     """
     found: list[Piece] = []
     bytes_read = 0
+    size = request.split_bytes or SPLIT_BYTES
     for store in request.stores:
         if request.table != "messages":
-            parts = parts_of(request.table, store, request.split_bytes)
+            parts = parts_of(request.table, store, size)
             found += [Piece(store, request.table, part=part) for part in parts]
             continue
         log = open_log(store.layout())
         way = shortest(log, wanted) if request.through == "auto" else None
         if way is not None:
             bytes_read += way.bytes_read
-            found += _exact(store, wanted.choice, log, way, request.split_bytes)
+            found += _exact(store, wanted.choice, log, way, size)
             stretches = way.scan
         else:
             start, stop, probed = between(log, wanted.choice.since, wanted.choice.until)
@@ -167,7 +177,7 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
             Piece(store, "messages", choice, splits=(split,), ranges=(None,))
             for start, stop in stretches
             for choice in [_within(wanted.choice, start, stop)]
-            for split in plan(log, choice.start, choice.stop, request.split_bytes)[0]
+            for split in plan(log, choice.start, choice.stop, size)[0]
         ]
     return found, bytes_read
 

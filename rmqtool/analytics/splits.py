@@ -15,6 +15,7 @@ from formats.endings import Ending
 from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.elsewhere import file_size, uri_of
 from rmqtool.store.segments import Segment
+from rmqtool.store.sparse import extents_of
 
 SPLIT_BYTES = 128 << 20
 
@@ -75,11 +76,20 @@ def plan(
         uri = uri_of(file.path)
         first = max((start or 0) - file.base, 0)
         limit = file.size if stop is None else min(file.size, stop - file.base)
+        filled = limit if uri is not None else _filled(file.path, first, limit)
         for at in range(first, limit, split_bytes):
-            end = min(at + split_bytes, limit)
+            # what was never written behind the last of a file is no work for a task of its own
+            end = limit if at + split_bytes >= filled else at + split_bytes
             last, exact = file is files[-1], at == 0
             splits.append(Split(len(splits), file.path, file.base, file.size, at, end, last, exact, uri))
+            if end == limit:
+                break
     return splits, unusable
+
+
+def _filled(path: str, start: int, stop: int) -> int:
+    """Where the last bytes of a range end that are not a hole."""
+    return max((end for _start, end in extents_of(path, start, stop)), default=start)
 
 
 def repairs(splits: Sequence[Split], walked: Callable[[Split], Walked]) -> tuple[list[Split], list[Split]]:

@@ -141,12 +141,12 @@ def answer(request: Request, query: str) -> Iterator[Answer]:
     """
     size = sum(CommitLog(store.layout()).segments.bytes for store in request.stores)
     Thread(target=_load, daemon=True).start()  # while the JVM starts
-    with spark_context(brief=size <= _LARGE), environment(NOT_CONNECT):
+    with spark_context(brief=size < _LARGE), environment(NOT_CONNECT):
         from pyspark.sql import SparkSession
 
         before = SparkSession.getActiveSession()
         session = SparkSession.builder.getOrCreate().newSession()  # views and settings of our own
-        for name, value in (_SETTINGS if size > _LARGE else _SETTINGS | _BRIEF).items():
+        for name, value in (_SETTINGS if size >= _LARGE else _SETTINGS | _BRIEF).items():
             session.conf.set(name, value)
         folder = tempfile.mkdtemp(prefix="rmqtool-sql-", dir=scratch())
         try:
@@ -231,7 +231,7 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
     """Write what is needed of a table as Parquet files."""
     columns = SCHEMAS[request.table].names if need.columns is None else need.columns
     wanted = request.wanted.narrowed(need.conditions)
-    found, counters = planned(request, wanted)
+    found, counters = planned(request.suiting(columns), wanted)
     write = partial(_write, folder, columns or SCHEMAS[request.table].names[1:2])
     numbered = list(enumerate(found))
     if sum(map(_size, found)) < _ALONE:

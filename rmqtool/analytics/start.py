@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import socket
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 from rmqtool.analytics.cache import cache_dir
 from rmqtool.analytics.java import Java
 
+_SOCKET_NAME = len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
+_SOCKET_PATH = 103  # bytes of a path: macOS has the fewest
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 # A user's own settings for other programs must not turn our classic session into a Connect client.
 NOT_CONNECT = {"SPARK_REMOTE": None, "SPARK_CONNECT_MODE_ENABLED": None, "SPARK_API_MODE": None}
@@ -46,8 +49,16 @@ def settings_of(
         settings |= {
             "spark.driver.memory": "1g" if brief else "2g",
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+            # over TCP, small parts wait for acknowledgements that come 40 ms late, twice in each task
+            "spark.python.unix.domain.socket.enabled": str(has_unix_sockets(work_dir)).lower(),
+            "spark.python.unix.domain.socket.dir": work_dir,
         }
     return settings | dict(own)
+
+
+def has_unix_sockets(directory: str) -> bool:
+    """Whether sockets of Spark's can have paths in a directory."""
+    return hasattr(socket, "AF_UNIX") and len(os.fsencode(directory)) + _SOCKET_NAME <= _SOCKET_PATH
 
 
 def _quoted(option: str) -> str:

@@ -142,7 +142,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         from rmqtool.analytics.source_plan import Piece
-        from rmqtool.analytics.splits import plan
+        from rmqtool.analytics.splits import SPLIT_BYTES, plan
 
         found = []
         for store in self.request.stores:
@@ -154,7 +154,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if begin < log.min_offset and not self.options.skip_expired:
                 raise UnreadableStore(f"{store.root}: what lies between {begin} and {log.min_offset} has expired")
             choice = replace(self.request.wanted.choice, start=begin, stop=stop)
-            for split in plan(log, begin, stop, self.request.split_bytes)[0]:
+            for split in plan(log, begin, stop, self.request.split_bytes or SPLIT_BYTES)[0]:
                 exact = replace(split, exact=split.exact or split.base + split.start == begin)
                 found.append(InputPartition(Piece(store, "messages", choice, (exact,), (None,))))
         return found

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from rmqtool.analytics import source_start
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.source import Reader, RocketMQSource
 from rmqtool.analytics.source_filter import Condition
@@ -17,7 +18,7 @@ from rmqtool.analytics.source_plan import Piece, request_of, stores_of
 from rmqtool.analytics.source_read import Counters, read_piece, saved
 from rmqtool.analytics.source_start import exact
 from rmqtool.analytics.source_tables import SCHEMAS, TABLES, Store
-from rmqtool.analytics.splits import Split
+from rmqtool.analytics.splits import SPLIT_BYTES, Split
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.offsets import consumer_offsets
@@ -25,7 +26,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import CommitLog, Damage, Found
 from rmqtool.store.layout import StoreLayout
 from tests import goldens
-from tests.analytics.helpers import engine_messages, log_of, plain, same_as_golden, store_of
+from tests.analytics.helpers import engine_messages, log_of, plain, record, same_as_golden, store_of
 from tests.analytics.reading import read
 from tests.analytics.test_splits import body_with_a_record, holes, moved, old_records_behind_a_blank
 from tests.conftest import Unpacked
@@ -99,6 +100,14 @@ def starts(root: str, file: Path, start: int, stop: int, *, exactly: bool = Fals
     return [row["physicalOffset"] for batch in batches for row in batch.to_pylist()]
 
 
+def moved_by(at: int) -> bytes:
+    """Many records for this place in a log."""
+    raw = b""
+    while len(raw) < 9000:
+        raw += record("A", at + len(raw))
+    return raw
+
+
 HOSTILE = [body_with_a_record, old_records_behind_a_blank, moved, holes]
 
 
@@ -114,6 +123,28 @@ def test_a_cut_at_any_byte_loses_and_doubles_nothing(build: Callable[[], bytes],
         parts = [starts(layout.root, file, 0, cut), starts(layout.root, file, cut, size)]
         assert parts[0] + parts[1] == whole, cut
         assert parts[0] == whole[: len(parts[0])]
+
+
+@pytest.mark.parametrize("build", [lambda: log_of(["A", "B"] * 6), *HOSTILE])
+def test_a_short_chain_proves_a_start_where_no_queue_does(
+    build: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it is longer than any message."""
+    hostile, walked = build(), source_start._walked
+    data = hostile + moved_by(len(hostile))
+    monkeypatch.setattr(source_start, "is_large", lambda *_args: True)
+    monkeypatch.setattr(source_start, "CHAIN", 2 * len(hostile))
+    monkeypatch.setattr(source_start, "WINDOW", 500)
+    layout = store_of(tmp_path, data, size=len(data) + 40)
+    (file,) = CommitLog(layout).segments.files
+    chained = 0
+    for cut in range(1, len(data), 7):
+        split = Split(0, file.path, file.base, file.size, cut, file.size, True, exact=False)
+        begin, looked = exact(split, Store(layout.root, "b"))
+        expected, _looked = walked(file, split)
+        assert begin.start == min(expected, file.size), cut
+        chained += 0 < looked < expected
+    assert chained > (len(data) - 3 * len(hostile)) // 7 - 200
 
 
 @pytest.mark.parametrize("case", ["clean", "torn-header", "body-bit-flip-last-file", "size-field-negative"])
@@ -147,6 +178,16 @@ def test_a_range_of_a_large_log_begins_where_the_one_before_ends(tmp_path: Path)
     rows, counters = read(tmp_path / "store", columns=["physicalOffset"], splitBytes=str(9_999_999))
     assert len({row["physicalOffset"] for row in rows}) == len(rows) == count
     assert counters.bytesRead > CommitLog(StoreLayout(str(tmp_path / "store"))).end()[0]
+
+
+def test_light_columns_are_read_in_larger_splits_if_no_size_is_asked_for(golden: Unpacked) -> None:
+    asked = request_of({"path": str(golden("clean")), "splitBytes": str(SPLIT_BYTES)})
+    assert asked.suiting(["topic"]).split_bytes == SPLIT_BYTES
+    usual = request_of({"path": str(golden("clean"))})
+    assert usual.suiting(["topic", "bodyLength"]).split_bytes == 2 * SPLIT_BYTES
+    for heavy in ("body", "properties", "keys", "tags"):
+        assert usual.suiting(["topic", heavy]).split_bytes is None
+    assert request_of({"path": str(golden("clean")), "table": "queues"}).suiting(["topic"]).split_bytes is None
 
 
 # -- readers, options, stores -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from rmqtool.analytics.java import find_java
 from rmqtool.analytics.jvm import Jvm, environment, reason_line
 from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.analytics.session import failure, spark_context
+from rmqtool.analytics.start import has_unix_sockets, settings_of
 from rmqtool.analytics.where import Where
 from rmqtool.errors import BadValue, MissingRuntime, RmqError
 from rmqtool.store.commit_log import CommitLog, Damage, Found
@@ -280,11 +282,21 @@ INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_
 WAIT = """
 import threading, time
 from functools import partial
+from py4j.clientserver import ClientServerConnection
 from rmqtool.analytics import tasks
-def wait(job, splits, context):
+shutdown = ClientServerConnection.shutdown_socket
+def closed_already(self, *ports):
+    self.close = lambda: 1 / 0
+    shutdown(self, *ports)
+    del self.close
+    self.close()
+ClientServerConnection.shutdown_socket = closed_already  # so it comes about where the JVM is faster
+def wait(job, split):
+    time.sleep(1000)
+def run(job, splits, context):
     threading.Timer(2, partial(print, "running", flush=True)).start()
-    context.parallelize([0], 1).map(lambda _: time.sleep(1000)).collect()
-tasks._run_in_spark = wait
+    return run_in_spark(job, splits, context)
+run_in_spark, tasks._run_in_spark, tasks.run_split = tasks._run_in_spark, run, wait
 """
 
 
@@ -326,10 +338,22 @@ def test_workers_have_compiled_code_when_it_is_wanted(preload: bool) -> None:
         "from rmqtool.analytics.session import spark_context\n"
         f"with spark_context('local[1]', preload={preload}) as context:\n"
         "    look = lambda _: 'formats.kernel_arrow' in __import__('sys').modules\n"
-        "    print(context.parallelize([0], 1).map(look).collect())"
+        "    print(context.parallelize([0], 1).map(look).collect())\n"
+        "    reached = lambda _: __import__('os').environ.get('PYTHON_UNIX_DOMAIN_ENABLED', 'no').lower()\n"
+        "    print(context.parallelize([0], 1).map(reached).collect())"
     )
+    by_socket = has_unix_sockets(f"{tempfile.gettempdir()}/rmqtool-spark-12345678")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert (done.stdout, done.stderr) == (f"[{preload}]\n", "")
+    assert (done.stdout, done.stderr) == (f"[{preload}]\n{['true' if by_socket else 'no']}\n", "")
+
+
+def test_sockets_need_short_paths() -> None:
+    assert has_unix_sockets("/tmp/rmqtool-spark-12345678")
+    assert not has_unix_sockets("/tmp/" + 60 * "a")
+    assert not has_unix_sockets("/tmp/" + 30 * "é")
+    settings = settings_of("/tmp/" + 60 * "a", {}, local=True, brief=True)
+    assert settings["spark.python.unix.domain.socket.enabled"] == "false"
+    assert "spark.python.unix.domain.socket.enabled" not in settings_of("/tmp", {}, local=False, brief=True)
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Splits: wherever a log is cut, the parts together are the whole, hostile content and damage included."""
 
+import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +164,21 @@ def test_a_file_beyond_any_offset_is_damage(tmp_path: Path) -> None:
     splits, unusable = plan(CommitLog(layout))
     assert len(splits) == 1
     assert [(item.at, item.length) for item in unusable] == [(0, 10)]
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_what_was_never_written_is_no_task_of_its_own(tmp_path: Path, behind: int) -> None:
+    layout = store_of(tmp_path, log_of(["A"] * 300))
+    (path,) = (tmp_path / "store").rglob("00000000000000000000")
+    written = path.stat().st_size
+    os.truncate(path, 1 << 20)
+    if behind:
+        with path.open("r+b") as file:
+            file.seek((1 << 20) - 1)
+            file.write(b"x")
+    splits, _unusable = plan(CommitLog(layout), split_bytes=10_000)
+    assert [split.start for split in splits] == list(range(0, 1 << 20 if behind else written, 10_000))[: len(splits)]
+    assert all(one.stop == two.start for one, two in pairwise(splits))
+    assert splits[-1].stop == 1 << 20
+    assert len(splits) == 105 if behind else -(-written // 10_000) <= len(splits) <= -(-(written + 4096) // 10_000)
+    assert len(read_in_splits(layout, 10_000)[0]) == 300
