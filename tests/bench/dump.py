@@ -20,7 +20,6 @@ MIB = 1 << 20
 BODIES = (128, 2048)
 TARGETS = {"writer": 1.7, "udf": 5.0}  # how many times as long they take at least
 MASTER = "local[2]"
-_SPLIT = 64 * MIB
 
 
 class Figures(TypedDict):
@@ -38,7 +37,7 @@ def dump(store: str, out: str) -> Figures:
     from rmqtool.analytics.report import DumpOptions
     from rmqtool.store.layout import StoreLayout
 
-    report = dump_to_parquet(StoreLayout(store), out, DumpOptions(master=MASTER, split_bytes=_SPLIT))
+    report = dump_to_parquet(StoreLayout(store), out, DumpOptions(master=MASTER))
     seconds = report.seconds - report.startup_seconds
     return Figures(rows=report.rows, startup=report.startup_seconds, seconds=seconds, peak_rss=peak_rss())
 
@@ -65,13 +64,15 @@ def writer(store: str, out: str) -> Figures:
     options: dict[str, Any] = {"compression": "zstd", "compression_level": 3, **WRITER_OPTIONS}
     with pq.ParquetWriter(f"{out}/all.parquet", MESSAGE_SCHEMA, **options) as file:
         waiting: list[pa.RecordBatch] = []
+        size = 0
         for split in splits:
             for batch in batches(split, Choice(), Tally()):
                 waiting.append(batch)
                 rows += batch.num_rows
-                if sum(batch.nbytes for batch in waiting) >= ROW_GROUP_BYTES:
+                size += batch.nbytes
+                if size >= ROW_GROUP_BYTES:
                     file.write_table(pa.Table.from_batches(waiting))
-                    waiting = []
+                    waiting, size = [], 0
         if waiting:
             file.write_table(pa.Table.from_batches(waiting))
     return Figures(rows=rows, startup=start - begun, seconds=time.perf_counter() - start, peak_rss=peak_rss())

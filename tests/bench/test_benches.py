@@ -7,7 +7,7 @@ import pytest
 from formats.message import Record, read
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan
-from tests.bench import aggregate, append, dump, lookup, recover, scan
+from tests.bench import aggregate, append, cold_sql, dump, lookup, recover, scan
 from tests.bench.make_log import BLOCK, write_log
 
 
@@ -85,7 +85,14 @@ def test_the_dump_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_aggregate_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    figures = aggregate.report(tmp_path, 128, 1 << 20, 1)
+    figures = aggregate.report(tmp_path, 128, 1 << 20, 1, 2)
     assert {way: len(each) for way, each in figures.items()} == dict.fromkeys(aggregate.NAMES, 1)
     assert sum(row[2] for row in figures["whole"][0]["rows"]) > 1 << 18
-    assert capsys.readouterr().out.count("times as long") == 2
+    assert capsys.readouterr().out.count("times as long warm") == 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_bench_of_cold_queries_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [len(each) for each in cold_sql.report(tmp_path, 1).values()] == [1, 1]
+    assert "of the time, target 0.6" in capsys.readouterr().out
