@@ -13,6 +13,7 @@ from formats.kernel import Column, Table, begins, find_byte
 from formats.kernel_dispatch import character
 
 DONE, ODD = range(2)
+INLINE = 12  # bytes of a text that lie in its view itself; of a longer one, the first four
 ID_SPACE = 56  # digits of the longest message id
 _MANY = 64  # items; a name that comes twice is looked for among no more than these
 _HIGHS = 0x8080808080808080
@@ -24,6 +25,7 @@ _TAGS, _KEYS, _UNIQ_KEY = (
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Offsets = np.ndarray[Any, np.dtype[np.int32]]
+Views = np.ndarray[Any, np.dtype[np.int32]]
 _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -75,6 +77,38 @@ def gather(texts: Texts, to: Bytes, offsets: Offsets, filled: int) -> int:
     if len(offsets) != len(texts.length) or room < int(np.maximum(texts.length, 0).sum()):
         raise ValueError(f"{len(texts.length)} texts do not fit {len(offsets)} offsets and {room} bytes")
     return int(_gather(texts.address, texts.length, to.ctypes.data, offsets, filled))
+
+
+@kernel
+def _views(address: Any, length: Any, begin: Any, number: Any, to: Any, views: Any) -> None:
+    for i in range(len(address)):
+        size = length[i]
+        views[i, 0] = size
+        if size <= INLINE:
+            copy_bytes(to + 16 * i + 4, address[i], size)
+        else:
+            copy_bytes(to + 16 * i + 4, address[i], 4)
+            views[i, 2], views[i, 3] = number, address[i] - begin
+
+
+def views_of(texts: Texts, begin: int, number: int) -> Views:
+    """Texts as Arrow's views: length, and the text itself or its first bytes, its buffer and where it lies in that.
+
+    Args:
+        texts: all of them there, in one buffer of less than 2 GiB.
+        begin: address of that buffer.
+        number: of the buffer.
+
+    Raises:
+        ValueError: a text does not lie so.
+    """
+    views: Views = np.zeros((len(texts.address), 4), np.int32)
+    if len(views):
+        first, last = int(texts.address.min()), int(texts.address.max())
+        if first < begin or last - begin >= 1 << 31 or texts.length.min() < 0:
+            raise ValueError(f"texts at {first} to {last} do not lie in a buffer at {begin}")
+    _views(*texts, begin, number, views.ctypes.data, views)
+    return views
 
 
 @part

@@ -16,7 +16,7 @@ from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally, crc_of
 from rmqtool.store.commit_log import next_record
 from rmqtool.store.dispatch import BULK_BYTES, is_bulk
-from rmqtool.store.elsewhere import need
+from rmqtool.store.elsewhere import Partial, need
 from rmqtool.store.segments import Segment
 
 __all__ = ["BATCH_BYTES", "Choice", "Tally", "batches"]
@@ -32,6 +32,7 @@ def batches(
     *,
     columns: Sequence[str] | None = None,
     file: Segment | None = None,
+    views: bool = False,
 ) -> Generator[pa.RecordBatch, None, None]:
     """The messages of a split, in the order of the log.
 
@@ -40,6 +41,8 @@ def batches(
         columns: of MESSAGE_SCHEMA, in the order wanted; all when None. Nothing else is decoded, but every body's
             checksum is compared: which rows there are does not depend on the columns.
         file: the split's, where many splits of it are read; it stays mapped then.
+        views: whether all columns may come in :data:`rmqtool.analytics.views.VIEW_SCHEMA`, which keeps the file mapped
+            as long as a batch is there. So it is where that is worth it.
 
     Raises:
         UnreadableStore: the file cannot be read.
@@ -53,6 +56,11 @@ def batches(
     if "formats.kernel" in sys.modules or is_large(view, at, split.stop):
         from rmqtool.analytics.columns import Columns
 
+        # the room of what is fetched is given back
+        if views and not isinstance(view.obj, Partial):
+            from rmqtool.analytics.views import VIEW_SCHEMA
+
+            schema = VIEW_SCHEMA
         reader: Rows | Columns = Columns(schema, choice, tally, limits)
     else:
         reader = Rows(schema, choice, tally, limits)

@@ -17,7 +17,17 @@ from formats.derived import HEAD_V4_V4
 from formats.errors import FormatError
 from formats.jit import address_of
 from formats.kernel import Column, Rows, Walker
-from formats.kernel_arrow import ID_SPACE, ItemParser, Items, Lists, Texts, gather, offset_ids, split_keys
+from formats.kernel_arrow import (
+    ID_SPACE,
+    ItemParser,
+    Items,
+    Lists,
+    Texts,
+    gather,
+    offset_ids,
+    split_keys,
+    views_of,
+)
 from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.primitives import COMPRESSED, host_text
 from formats.properties import parse
@@ -26,6 +36,7 @@ from rmqtool.analytics.rows import Limits
 from rmqtool.analytics.schema import BODY_COLUMNS, BODY_ENCODING, MAX_TIME, MIN_TIME
 from rmqtool.analytics.splits import name_of
 from rmqtool.analytics.tally import Tally
+from rmqtool.analytics.views import BodyViews
 from rmqtool.analytics.walk import walk_rows
 from rmqtool.store.commit_log import Damage
 from rmqtool.store.segments import Segment
@@ -115,10 +126,19 @@ class Part:
     @cached_property
     def bodies(self) -> Texts:
         texts = self._texts(self.rows.body_at, self.rows.body_length)
-        for row, body in self._bodies.items():
-            if isinstance(body, bytes):
-                texts.address[row], texts.length[row] = self._kept(body)
+        for row, body in self.inflated.items():
+            texts.address[row], texts.length[row] = self._kept(body)
         return texts
+
+    @property
+    def inflated(self) -> dict[int, bytes]:
+        """Bodies that do not lie in the file, by row."""
+        return {row: body for row, body in self._bodies.items() if isinstance(body, bytes)}
+
+    def mapped(self) -> tuple[int, memoryview]:
+        """The part of the file in which all rows lie: its address, and its bytes."""
+        start, stop = int(self.rows.at[0]), int(self.rows.at[-1] + self.rows.total_size[-1])
+        return self._address + start, self.file.mapped()[start:stop]
 
     @property
     def errors(self) -> list[tuple[int, str]]:
@@ -385,6 +405,8 @@ def _column(name: str, kind: pa.DataType, tally: Tally, source: str) -> _Column:
         return _Numbers(kind, _NUMBERS[name])
     if name in _TIMES:
         return _Times(kind, tally, _TIMES[name])
+    if kind == pa.binary_view():
+        return BodyViews()
     if name in _TEXTS:
         return _Text(*_TEXTS[name])
     if name == "keys":
@@ -486,4 +508,5 @@ def load() -> None:
     split_keys(nothing)
     offset_ids(nothing, nothing.length, np.empty((0, ID_SPACE), np.uint8))
     Bytes().add(nothing)
+    views_of(nothing, 0, 0)
     pa.array(nothing.length)  # imports pandas, where there is one

@@ -7,6 +7,7 @@ readers take a directory's value for the column and guess its type, so a topic `
 clash, whatever the topic is.
 """
 
+import base64
 import hashlib
 import re
 import uuid
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 
 from rmqtool.analytics.files import Folder
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.views import has_views, memory_of, take
 
 CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
 PARTITIONS = {"topic": "topicDir", "day": "day", "hour": "hour"}  # what to part by, and the name in the path
@@ -113,23 +115,27 @@ class PartWriter:
         self._begun = 0
         self._parts: list[Part] = []
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows of :data:`MESSAGE_SCHEMA`."""
+    def write(self, batch: pa.RecordBatch) -> bool:
+        """Add rows of :data:`MESSAGE_SCHEMA` or, all of them, :data:`VIEW_SCHEMA`; whether some were written."""
+        flushed = False
         for key, rows in by_partition(batch, self._partition_by):
             waiting = self._waiting.setdefault(key, _Waiting())
-            size = rows.nbytes
+            size = memory_of(rows)
             waiting.batches.append(rows)
             waiting.rows += rows.num_rows
             waiting.bytes += size
             self._waiting_bytes += size
             if waiting.rows >= ROW_GROUP_ROWS:
                 self._flush(key)
+                flushed = True
         if self._waiting_bytes >= self._limit:
             # the largest first: many small partitions may wait until their rows are worth a row group
             for key in sorted(self._waiting, key=lambda key: -self._waiting[key].bytes):
                 self._flush(key)
+                flushed = True
                 if self._waiting_bytes <= self._limit // 2:
                     break
+        return flushed
 
     def close(self) -> list[Part]:
         """Write what waits and finish all files."""
@@ -161,7 +167,7 @@ class PartWriter:
         waiting = self._waiting.pop(key)
         self._waiting_bytes -= waiting.bytes
         if key not in self._open:
-            self._begin(key)
+            self._begin(key, schema=waiting.batches[0].schema)
         self._open.move_to_end(key)
         opened = self._open[key]
         opened.writer.write_table(pa.Table.from_batches(waiting.batches), row_group_size=ROW_GROUP_ROWS)
@@ -169,7 +175,7 @@ class PartWriter:
         if self._file_bytes is not None and opened.stream.tell() >= self._file_bytes:
             self._finish(key)
 
-    def _begin(self, key: Key, *, at_top: bool = False) -> Key:
+    def _begin(self, key: Key, *, at_top: bool = False, schema: pa.Schema = MESSAGE_SCHEMA) -> Key:
         if len(self._open) >= self._max_open:
             self._finish(next(iter(self._open)))
         names = [PARTITIONS[by] for by in self._partition_by]
@@ -181,7 +187,7 @@ class PartWriter:
         path = f"{level}{self._name}{piece}-{self._suffix}.parquet"
         temporary = f"{level}_{uuid.uuid4().hex}.parquet"
         stream = self._folder.fs.open_output_stream(self._folder.full(temporary))
-        self._open[key] = _Open(_writer(stream, self._codec), stream, temporary, path)
+        self._open[key] = _Open(_writer(stream, schema, self._codec), stream, temporary, path)
         return key
 
     def _finish(self, key: Key) -> None:
@@ -195,9 +201,14 @@ class PartWriter:
         self._parts.append(Part(opened.path, opened.rows, size))
 
 
-def _writer(stream: Any, codec: str) -> Any:
-    level = CODECS[codec]
-    return pq.ParquetWriter(stream, MESSAGE_SCHEMA, compression=codec, compression_level=level, **WRITER_OPTIONS)
+def _writer(stream: Any, schema: pa.Schema, codec: str) -> Any:
+    views = has_views(schema)
+    writer = pq.ParquetWriter(
+        stream, schema, compression=codec, compression_level=CODECS[codec], store_schema=not views, **WRITER_OPTIONS
+    )
+    if views:  # readers are told what they get, and not what it was written from
+        writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(MESSAGE_SCHEMA.serialize()).decode()})
+    return writer
 
 
 def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterator[tuple[Key, pa.RecordBatch]]:
@@ -221,7 +232,7 @@ def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
             number, index = divmod(number, len(choices))
             value = choices[index]
             key.append(None if value is None else _label(value))
-        rows = batch if len(found) == 1 else batch.take(pa.array(order[end - count : end]))
+        rows = batch if len(found) == 1 else take(batch, order[end - count : end])
         yield tuple(reversed(key)), rows
 
 

@@ -20,7 +20,9 @@ from rmqtool.analytics.output import DONE
 from rmqtool.analytics.parquet import ROW_GROUP_BYTES, Part, PartWriter
 from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally
+from rmqtool.analytics.views import has_views, take
 from rmqtool.errors import RmqError, UnreadableStore
+from rmqtool.store.segments import Segment
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -107,8 +109,10 @@ def run_split(job: Job, split: Split) -> Done | Failed:
     tally = Tally()
     looked = time.monotonic()
     try:
-        for batch in _rows(job, split, tally):
-            writer.write(batch)
+        file = split.segment()
+        for batch in _rows(job, split, file, tally):
+            if writer.write(batch) and has_views(batch.schema):
+                file.forget(split.start, split.stop)  # bodies have been read from it once more
             if time.monotonic() - looked > _LOOK:
                 looked = time.monotonic()
                 if folder.size(_STOP) is not None:
@@ -126,22 +130,22 @@ def run_split(job: Job, split: Split) -> Done | Failed:
         raise
 
 
-def _rows(job: Job, split: Split, tally: Tally) -> Iterator[Any]:
+def _rows(job: Job, split: Split, file: Segment, tally: Tally) -> Iterator[Any]:
+    read = batches(split, job.choice, tally, job.batch_bytes, file=file, views=True)
     if job.selection is None:
-        yield from batches(split, job.choice, tally, job.batch_bytes)
+        yield from read
         return
     import numpy as np
-    import pyarrow as pa
 
     from rmqtool.analytics.where import selected
 
     wanted, rows = selected(Folder(job.selection), split), 0
-    for batch in batches(split, job.choice, tally, job.batch_bytes):
+    for batch in read:
         offsets = batch.column("physicalOffset").to_numpy()
         at = np.searchsorted(wanted, offsets)
         there = at < len(wanted)
         there[there] = wanted[at[there]] == offsets[there]
-        kept = batch.filter(pa.array(there))
+        kept = take(batch, np.flatnonzero(there))
         rows += kept.num_rows
         yield kept
     tally.rows = rows
