@@ -22,6 +22,7 @@ from rmqtool.store.segments import Segment
 __all__ = ["BATCH_BYTES", "Choice", "Tally", "batches"]
 
 BATCH_BYTES = 8 << 20  # of message after which a batch is full; the message that fills it may be any size
+_VIEWED = 4  # times as much, where bodies take no memory
 
 
 def batches(
@@ -60,7 +61,7 @@ def batches(
         if views and not isinstance(view.obj, Partial):
             from rmqtool.analytics.views import VIEW_SCHEMA
 
-            schema = VIEW_SCHEMA
+            schema, limits = VIEW_SCHEMA, Limits(_VIEWED * batch_bytes)
         reader: Rows | Columns = Columns(schema, choice, tally, limits)
     else:
         reader = Rows(schema, choice, tally, limits)

@@ -7,11 +7,12 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import islice
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from rmqtool import __version__
@@ -26,7 +27,7 @@ from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.splits import Split, plan, repairs
 from rmqtool.analytics.stream_tail import Budget, frontier
 from rmqtool.analytics.tally import MAX_DETAILS, Tally
-from rmqtool.analytics.tasks import Done, Job, Progress, done_before, run_splits
+from rmqtool.analytics.tasks import Done, Job, Progress, done_before, is_local, run_splits
 from rmqtool.errors import RmqError
 from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.dispatch import BULK_BYTES
@@ -105,33 +106,34 @@ def dump_to_parquet(
         )
         done = done_before(output.staging, splits) if same else {}
         resumed = len(done)
-        with _spark(options, [split for split in splits if split.number not in done]) as context:
-            startup = time.monotonic() - began
-            _Reading(job, splits, done, context, options.where).all(log, progress)
-            spark = None if context is None else f"Spark {context.version}, {context.master}"
-        found = [done[split.number] for split in splits]
-        parts = [part for each in found for part in each.parts]
-        if not parts and not before:
-            parts = _empty(job, output)
-        output.keep_only(part.path for part in parts)
-        if stop is not None:
-            position = position.after(stop, splits, [each.tally for each in found])
-        report = DumpReport(
-            out=local_path(output.location) or out,
-            files=len(parts),
-            partitions=len({os.path.dirname(part.path) for part in parts}),
-            bytes_written=sum(part.bytes for part in parts),
-            splits=len(splits),
-            resumed=resumed,
-            expired_bytes=expired,
-            position=position.next if grow else None,
-            spark=spark,
-            startup_seconds=startup,
-            seconds=time.monotonic() - began,
-            **_sums([each.tally for each in found], [d for d in unusable if choice.in_range(d.physical_offset)]),
-        )
-        files = [*(before["files"] if before else []), *map(asdict, parts)]
-        output.publish(_manifest(report, files, layout, options, position if grow else None))
+        with ExitStack() as beside:
+            with _spark(options, [split for split in splits if split.number not in done], beside) as context:
+                startup = time.monotonic() - began
+                _Reading(job, splits, done, context, options.where).all(log, progress)
+                spark = None if context is None else f"Spark {context.version}, {context.master}"
+            found = [done[split.number] for split in splits]
+            parts = [part for each in found for part in each.parts]
+            if not parts and not before:
+                parts = _empty(job, output)
+            output.keep_only(part.path for part in parts)
+            if stop is not None:
+                position = position.after(stop, splits, [each.tally for each in found])
+            report = DumpReport(
+                out=local_path(output.location) or out,
+                files=len(parts),
+                partitions=len({os.path.dirname(part.path) for part in parts}),
+                bytes_written=sum(part.bytes for part in parts),
+                splits=len(splits),
+                resumed=resumed,
+                expired_bytes=expired,
+                position=position.next if grow else None,
+                spark=spark,
+                startup_seconds=startup if options.where is not None else _first(found, startup, began),
+                seconds=time.monotonic() - began,
+                **_sums([each.tally for each in found], [d for d in unusable if choice.in_range(d.physical_offset)]),
+            )
+            files = [*(before["files"] if before else []), *map(asdict, parts)]
+            output.publish(_manifest(report, files, layout, options, position if grow else None))
         return report
     except RmqError:
         output.discard()
@@ -156,13 +158,30 @@ def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _spark(options: DumpOptions, splits: list[Split]) -> AbstractContextManager["SparkContext | None"]:
+@contextmanager
+def _spark(options: DumpOptions, splits: list[Split], beside: ExitStack) -> Iterator["SparkContext | None"]:
+    """A context for as long as there is something to read. What need not be waited for ends with ``beside``."""
     if options.engine == "local" or not splits:
-        return nullcontext()
+        yield None
+        return
     from rmqtool.analytics.session import spark_context
 
-    bulk = sum(split.stop - split.start for split in splits) >= BULK_BYTES
-    return spark_context(options.master, preload=bulk)
+    with ExitStack() as running:
+        bulk = sum(split.stop - split.start for split in splits) >= BULK_BYTES
+        context = running.enter_context(spark_context(options.master, preload=bulk))
+        yield context
+        if is_local(context):  # a cluster may still run a task that it has given up; here none is left
+            ending = Thread(target=running.pop_all().close)
+            ending.start()
+            beside.callback(ending.join)
+
+
+def _first(found: list[Done], startup: float, began: float) -> float:
+    """Seconds until the first split was read: Spark's workers must start, too."""
+    begun = [done.began for done in found if done.began]
+    waited = time.monotonic() - began
+    since = time.time() - waited
+    return min(max(min(begun, default=0.0) - since, startup), waited)  # clocks of other machines may be wrong
 
 
 class _Reading:

@@ -41,7 +41,7 @@ def spark_context(
         master: Spark master URL; this machine when None.
         settings: Spark settings over our own.
         brief: tune the JVM for a fast start; for work that the JVM itself does, say False.
-        preload: start the Python workers of this machine too, with compiled code loaded.
+        preload: have the Python workers of this machine begin with compiled code loaded.
 
     Raises:
         BadValue: a Spark Connect URL as master.
@@ -67,15 +67,12 @@ def spark_context(
             context.stop()
         return
     master = master or LOCAL
-    preload = preload and master.startswith("local")
-    if preload:
+    if preload and master.startswith("local"):
         from rmqtool.analytics.daemon import MODULE
 
         settings = {"spark.python.daemon.module": MODULE, **(settings or {})}
     started = Started(master, settings or {}, brief=brief)
     try:
-        if preload:
-            _start_workers(started.running)
         yield started.running
     finally:
         started.stop()
@@ -94,19 +91,6 @@ def spark_session(master: str | None = None, *, settings: Mapping[str, str] | No
         finally:
             if active is None and context is session.sparkContext:
                 session.stop()
-
-
-def _start_workers(context: "SparkContext") -> None:
-    """Have the workers there before there is work."""
-    count = context.defaultParallelism
-    try:
-        context.parallelize(range(count), count).foreach(_nothing)
-    except _spark_errors() as err:
-        raise MissingRuntime(f"Spark's Python workers do not start: {failure(err)}") from err
-
-
-def _nothing(_item: int) -> None:
-    """A task that only needs its worker."""
 
 
 def session_of(context: "SparkContext") -> "SparkSession":

@@ -5,8 +5,9 @@ Spark pickles by reference, so everything it is handed lives here and not in a c
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,19 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.arrow import BATCH_BYTES, batches
 from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.claims import Claims, new_claims
 from rmqtool.analytics.files import Folder
 from rmqtool.analytics.output import DONE
 from rmqtool.analytics.parquet import ROW_GROUP_BYTES, Part, PartWriter
 from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally
 from rmqtool.analytics.views import has_views, take
-from rmqtool.errors import RmqError, UnreadableStore
+from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.segments import Segment
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import RDD, SparkContext
 
 _STOP = "_failed"  # in the output directory: a task has failed, the others need not go on
+_OTHER = "another task has failed"
+_LOCAL = re.compile(r"local(\[.*\])?")
 _LOOK = 1.0  # seconds between looks for what others have done
 
 Progress = Callable[[int, int], None]  # called with bytes of log that are read, and all
@@ -57,10 +61,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A split that was read, and the files with its rows."""
+    """A split that was read, the files with its rows, and when that began: seconds since the epoch, 0 when unknown."""
 
     tally: Tally
     parts: list[Part]
+    began: float = 0.0
 
     @property
     def first(self) -> int:
@@ -104,6 +109,7 @@ class Failed:
 
 def run_split(job: Job, split: Split) -> Done | Failed:
     """Read one split and write its rows."""
+    began = time.time()
     folder = Folder(job.folder)
     writer = job.writer(folder, split)
     tally = Tally()
@@ -116,8 +122,8 @@ def run_split(job: Job, split: Split) -> Done | Failed:
             if time.monotonic() - looked > _LOOK:
                 looked = time.monotonic()
                 if folder.size(_STOP) is not None:
-                    raise RmqError("another task has failed")
-        done = Done(tally, writer.close())
+                    raise RmqError(_OTHER)
+        done = Done(tally, writer.close(), began)
         _note(folder, split, done)
         return done
     except (RmqError, OSError) as err:
@@ -167,7 +173,7 @@ def _reason(err: RmqError | OSError) -> str:
 def run_splits(
     job: Job, splits: Sequence[Split], context: "SparkContext | None" = None, progress: Progress | None = None
 ) -> list[Done]:
-    """Read splits, one after the other or as a Spark job with a task for each.
+    """Read splits, one after the other or as a Spark job.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -175,45 +181,115 @@ def run_splits(
     """
     folder = Folder(job.folder)
     folder.delete(_STOP)
-    total = sum(split.stop - split.start for split in splits)
+    results: dict[int, Done | Failed] = {}
     if context is None:
-        results, read = [], 0
+        total, read = _bytes_of(splits), 0
         for split in splits:
-            results.append(run_split(job, split))
-            if isinstance(results[-1], Failed):
+            results[split.number] = run_split(job, split)
+            if isinstance(results[split.number], Failed):
                 break
-            read += split.stop - split.start
+            read += _bytes_of([split])
             if progress is not None:
                 progress(read, total)
-    else:
-        with _told_of(context, total, progress):
-            results = _run_in_spark(job, splits, context)
-    failures = [result for result in results if isinstance(result, Failed)]
+    elif splits:
+        results = _run_in_spark(job, splits, context, progress)
+    failures = [result for result in results.values() if isinstance(result, Failed)]
     if failures:
-        first = next((failed for failed in failures if failed.reason != "another task has failed"), failures[0])
+        first = next((failed for failed in failures if failed.reason != _OTHER), failures[0])
         raise UnreadableStore(first.reason) if first.unreadable else RmqError(first.reason)
-    return [result for result in results if isinstance(result, Done)]
+    done = (results[split.number] for split in splits)
+    return [result for result in done if isinstance(result, Done)]
 
 
-def _run_in_spark(job: Job, splits: Sequence[Split], context: "SparkContext") -> list[Done | Failed]:
+def _run_in_spark(
+    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+) -> dict[int, Done | Failed]:
+    """Results by the numbers of their splits; all of them, if none has failed."""
+    results = _share_out(job, splits, context, progress) if is_local(context) else {}
+    failed = any(isinstance(result, Failed) for result in results.values())
+    # what a task had taken that Spark ran again, nobody takes
+    left = [] if failed else [split for split in splits if split.number not in results]
+    return results | _one_by_one(job, left, context, progress)
+
+
+def is_local(context: "SparkContext") -> bool:
+    """Whether all of Spark is one process on this machine, its workers beside it."""
+    return _LOCAL.fullmatch(context.master or "") is not None
+
+
+def _bytes_of(splits: Iterable[Split]) -> int:
+    return sum(split.stop - split.start for split in splits)
+
+
+def _share_out(
+    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+) -> dict[int, Done | Failed]:
+    """A task for each core."""
+    count = min(len(splits), context.defaultParallelism)
+    length = {split.number: _bytes_of([split]) for split in splits}
+    with new_claims() as claims:
+        read = lambda: sum(map(length.__getitem__, claims.ended()))  # noqa: E731
+        with _told_of(read, _bytes_of(splits), progress):
+            tasks = context.parallelize(range(count), count).mapPartitions(
+                partial(_run_what_is_left, job, splits, claims)
+            )
+            try:
+                return dict(_collected(tasks))
+            except RmqError as err:
+                if claims.any():
+                    raise
+                raise MissingRuntime(f"Spark's Python workers do not start: {err}") from err
+
+
+def _run_what_is_left(
+    job: Job, splits: Sequence[Split], claims: Claims, _numbers: Iterable[int]
+) -> Iterator[tuple[int, Done | Failed]]:
+    """Splits that no other task has taken."""
+    folder = Folder(job.folder)
+    for split in splits:
+        if claims.take(split.number):
+            result = run_split(job, split) if folder.size(_STOP) is None else Failed(_OTHER, unreadable=False)
+            claims.end(split.number)
+            yield split.number, result
+            if isinstance(result, Failed):
+                return
+
+
+def _one_by_one(
+    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+) -> dict[int, Done | Failed]:
+    """A task for each split: wherever it runs, and however often."""
+    if not splits:
+        return {}
+    total, tracker = _bytes_of(splits), context.statusTracker()
+
+    def read() -> int:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        shares = [total * stage.numCompletedTasks // stage.numTasks for stage in stages if stage and stage.numTasks]
+        return max(shares, default=0)
+
+    with _told_of(read, total, progress):
+        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(run_split, job)))
+    return {split.number: result for split, result in zip(splits, results, strict=True)}
+
+
+def _collected(tasks: "RDD[Any]") -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from rmqtool.analytics.session import failure
 
-    if not splits:
-        return []
     try:
-        return context.parallelize(list(splits), len(splits)).map(partial(run_split, job)).collect()
+        return tasks.collect()
     except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
         reason = failure(err)
         if "stopped SparkContext" in reason:  # all that is left when a cluster gave us up
-            reason = f"the master {context.master} does not answer, or has ended the job"
+            reason = f"the master {tasks.context.master} does not answer, or has ended the job"
         raise RmqError(f"Spark job failed: {reason}") from err
 
 
 @contextmanager
-def _told_of(context: "SparkContext", total: int, progress: Progress | None) -> Iterator[None]:
+def _told_of(read: Callable[[], int], total: int, progress: Progress | None) -> Iterator[None]:
     """Tell of the job that runs meanwhile."""
     if progress is None:
         yield
@@ -221,13 +297,9 @@ def _told_of(context: "SparkContext", total: int, progress: Progress | None) -> 
     over = Event()
 
     def look() -> None:
-        tracker = context.statusTracker()
         while not over.wait(_LOOK):
             with suppress(Exception):  # the job may have ended, or the JVM
-                for stage in tracker.getActiveStageIds():
-                    info = tracker.getStageInfo(stage)
-                    if info is not None and info.numTasks:
-                        progress(total * info.numCompletedTasks // info.numTasks, total)
+                progress(read(), total)
 
     watcher = Thread(target=look, daemon=True)
     watcher.start()

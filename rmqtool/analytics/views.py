@@ -103,4 +103,4 @@ def memory_of(batch: pa.RecordBatch) -> int:
         return int(batch.nbytes)
     others = sum(int(column.nbytes) for at, column in enumerate(batch) if at != _BODY)
     bodies: int = pc.sum(batch.column("bodyLength"), min_count=0).as_py()
-    return others + bodies + _OFFSET * (int(batch.num_rows) + 1)
+    return others + bodies + _OFFSET * int(batch.num_rows)

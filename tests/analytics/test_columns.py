@@ -24,6 +24,7 @@ from rmqtool.analytics.rows import Limits, Rows
 from rmqtool.analytics.schema import MESSAGE_SCHEMA, schema_of
 from rmqtool.analytics.splits import plan
 from rmqtool.analytics.tally import Tally
+from rmqtool.analytics.views import VIEW_SCHEMA, has_views, memory_of
 from rmqtool.errors import BadValue
 from rmqtool.store.commit_log import CommitLog, next_record
 from rmqtool.store.layout import StoreLayout
@@ -48,10 +49,11 @@ def read(
     choice: Choice = ALL,
     columns: list[str] | None = None,
     limits: Limits = LARGE,
+    schema: pa.Schema | None = None,
 ) -> tuple[list[pa.RecordBatch], Tally]:
     tally = Tally(first=start)
     found = []
-    reader = kind(schema_of(columns), choice, tally, limits).read(file, start, stop, last=last)
+    reader = kind(schema or schema_of(columns), choice, tally, limits).read(file, start, stop, last=last)
     while True:
         try:
             found.append(next(reader))
@@ -74,7 +76,21 @@ def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any
                 assert one.column(name).to_pylist() == other.column(name).to_pylist(), name
             raise AssertionError("equal values in unequal columns")
     assert tally == expected
+    if options.get("columns") is None:
+        viewed, tally = read(Columns, file, start, stop, schema=VIEW_SCHEMA, **options)
+        assert tally == expected
+        for one, other in zip(viewed, fast, strict=True):
+            one.validate(full=True)
+            assert has_views(one.schema)
+            assert memory_of(one) == other.nbytes
+            assert copied(one).equals(other)
     return tally.rows
+
+
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With the bodies that views show."""
+    columns = [column.cast(kind) for column, kind in zip(batch, MESSAGE_SCHEMA.types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
 
 
 @pytest.fixture(scope="module")

@@ -291,12 +291,12 @@ def closed_already(self, *ports):
     del self.close
     self.close()
 ClientServerConnection.shutdown_socket = closed_already  # so it comes about where the JVM is faster
-def wait(job, split):
+def wait(*_given):
     time.sleep(1000)
-def run(job, splits, context):
+def run(*given):
     threading.Timer(2, partial(print, "running", flush=True)).start()
-    return run_in_spark(job, splits, context)
-run_in_spark, tasks._run_in_spark, tasks.run_split = tasks._run_in_spark, run, wait
+    return run_in_spark(*given)
+run_in_spark, tasks._run_in_spark, tasks._run_what_is_left = tasks._run_in_spark, run, wait
 """
 
 
