@@ -89,7 +89,7 @@ class DumpReport:
         bytes_read: of these messages and the damaged ranges; blanks and unwritten space do not count.
         files: Parquet files written.
         partitions: directories with files in them; 1 when not partitioned.
-        splits: tasks.
+        splits: byte ranges that were read apart.
         damaged: damaged ranges of the log.
         damaged_bytes: their length.
         damage: the first thousand of them.
@@ -99,6 +99,8 @@ class DumpReport:
         expired_bytes: of log that was deleted before it was dumped.
         position: physical offset from which on the next dump since the last begins.
         spark: what Spark ran as; None when it was not needed.
+        startup_seconds: until the first range was read; with a condition, until Spark was there to evaluate it.
+        seconds: until all was ready to be published.
     """
 
     out: str
