@@ -181,18 +181,18 @@ def _encode(
 
 @kernel
 def _items(start: Any, length: Any, more_length: Any, table: Any) -> Any:
-    at, row, total = 0, 0, 0
+    at, row, total, longest = 0, 0, 0, 0
     while at < length and row < table.shape[1]:
         if length - at < _ITEM_HEAD + 2:
-            return -1, at, 0
+            return -1, at, 0, 0
         body_length = i32_at(start + at + _AT_ITEM_BODY_LENGTH)
         if body_length < 0 or body_length > length - at - _ITEM_HEAD - 2:
-            return -1, at, 0
+            return -1, at, 0, 0
         properties_at = at + _ITEM_HEAD + body_length + 2
         properties_length = u16_at(start + properties_at - 2)
         too_long = properties_length > 0x7FFF or properties_length > length - properties_at
         if too_long or i32_at(start + at) != properties_at + properties_length - at:
-            return -1, at, 0
+            return -1, at, 0, 0
         table[FLAG, row] = i32_at(start + at + _AT_ITEM_FLAG)
         table[BODY_AT, row] = start + at + _ITEM_HEAD
         table[BODY_LENGTH, row] = body_length
@@ -200,13 +200,14 @@ def _items(start: Any, length: Any, more_length: Any, table: Any) -> Any:
         table[PROPERTIES_LENGTH, row] = properties_length
         at = properties_at + properties_length
         total += body_length + properties_length + more_length
+        longest = max(longest, properties_length)
         if properties_length and more_length and byte_at(start + at - 1) != _SEPARATOR:
             total += 1
         row += 1
-    return row, at, total
+    return row, at, total, longest
 
 
-def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int, int, Any]:
+def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int, int, int, Any]:
     """Find the messages of a batch in the form in which clients send it (:func:`formats.bodies.build_batch`).
 
     Args:
@@ -215,16 +216,16 @@ def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int,
 
     Returns:
         The number of messages, -1 when the table is too short for them; bytes of all bodies and properties as they will
-        be stored; and what keeps the addresses valid.
+        be stored; bytes of the longest properties as they are; and what keeps the addresses valid.
 
     Raises:
         BadLength: the batch does not read as messages.
     """
     address, keep = address_of(body)
-    rows, at, total = _items(address, len(body), more_length, table)
+    rows, at, total, longest = _items(address, len(body), more_length, table)
     if rows < 0:
         raise BadLength(int(at), "no message of a batch")
-    return (int(rows) if at == len(body) else -1), int(total), keep
+    return (int(rows) if at == len(body) else -1), int(total), int(longest), keep
 
 
 def text_table(texts: list[bytes], ports: list[int] | None = None) -> tuple[Table, Any]:

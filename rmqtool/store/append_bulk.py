@@ -11,7 +11,6 @@ from formats.ids import offset_id
 from formats.jit import Held
 from formats.kernel_append import (
     BORN_TIMESTAMP,
-    PROPERTIES_LENGTH,
     QUEUE_ID,
     RECONSUME_TIMES,
     STORE_HOST,
@@ -144,6 +143,7 @@ class BatchWriter:
     def _make_table(self, rows: int) -> None:
         self._table = np.zeros((len(Columns._fields), rows), np.int64)
         self._held = Held(self._table)
+        self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
 
     def read(self, ready: Ready, now: int) -> int:
         """Take the messages of a batch; returns the bytes that their records have.
@@ -157,27 +157,30 @@ class BatchWriter:
         """
         try:
             while True:
-                rows, texts, _keep = read_batch(ready.body, len(ready.properties), self._held)
+                rows, texts, longest, _keep = read_batch(ready.body, len(ready.properties), self._held)
                 if rows >= 0:
                     break
                 self._texts.clear()
                 self._make_table(2 * self._table.shape[1])
         except FormatError as err:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
-        self._rows, table = rows, self._table
-        own = table[PROPERTIES_LENGTH, :rows]
-        if rows and own.max() + 1 + len(ready.properties) > MAX_PROPERTIES:
-            text = f"properties of {own.max() + 1 + len(ready.properties)} bytes, at most {MAX_PROPERTIES} fit"
+        self._rows = rows
+        longest += 1 + len(ready.properties)
+        if rows and longest > MAX_PROPERTIES:
+            text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
-        table[STORE_HOST, :rows] = 1
         for column, value in (
+            (STORE_HOST, 1),
             (QUEUE_ID, ready.queue_id),
             (SYS_FLAG, ready.sys_flag),
             (BORN_TIMESTAMP, now if ready.born_timestamp is None else ready.born_timestamp),
             (STORE_TIMESTAMP, now if ready.store_timestamp is None else ready.store_timestamp),
             (RECONSUME_TIMES, ready.reconsume_times),
         ):
-            table[column, :rows] = value
+            before, filled = self._same.get(column, (None, 0))
+            if value != before or rows > filled:  # most are those of the batch before
+                self._table[column, :rows] = value
+                self._same[column] = value, rows
         return rows * (ready.size - len(ready.body) - len(ready.properties)) + texts
 
     def encoder(self, ready: Ready) -> Encoder:

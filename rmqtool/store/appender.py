@@ -114,8 +114,7 @@ class Appender:
         key, physical = (batch.topic, ready.queue_id), self.writer.position
         queue_offset = self.next_offsets.get(key, 0)
         size, messages = self._batches.write(ready, self._buffer, physical, queue_offset)
-        self.writer.append(memoryview(self._buffer)[:size])
-        self.writer.hand_over()
+        self.writer.append_now(memoryview(self._buffer)[:size])
         self.next_offsets[key] = queue_offset + messages
         self.last_store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
         return EncodedResult(queue_offset, physical, size, messages, self.last_store_timestamp)

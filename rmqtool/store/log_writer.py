@@ -66,14 +66,18 @@ class LogWriter:
     def append(self, record: bytes | memoryview) -> None:
         """Write a packed record, or several, at the position that :meth:`reserve` gave for their size."""
         if len(record) >= _DIRECT:
-            self.hand_over()
-            self.position += len(record)
-            self._write(memoryview(record))
+            self.append_now(record)
             return
         self._gathered += record
         self.position += len(record)
         if len(self._gathered) >= _BUFFER:
             self.hand_over()
+
+    def append_now(self, record: bytes | memoryview) -> None:
+        """As :meth:`append`, and give it to the system."""
+        self.hand_over()
+        self.position += len(record)
+        self._write(memoryview(record))
 
     def sync(self) -> None:
         """Everything appended so far survives a power cut when this returns."""

@@ -203,8 +203,12 @@ class Rules:
                 light = self._light(named.get(MULTI_DISPATCH, ""))
         if batch and message.sys_flag & TRANSACTION_MASK:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no transactional message")
-        if isinstance(properties, bytes) and message.tags is None and message.keys is None:
+        if message.tags is not None or message.keys is not None:
+            packed = self._packed(message, properties)
+        elif isinstance(properties, bytes):
             packed = properties
+        elif not properties:
+            packed = b""
         else:
             packed = self._packed(message, properties)
         if len(packed) > MAX_PROPERTIES:
@@ -314,6 +318,16 @@ def check_topic(topic: str, version: int) -> None:
 
 
 def _check_ranges(ready: Ready) -> None:
+    if (
+        0 <= ready.queue_id <= _INT[-1]
+        and ready.flag in _INT
+        and ready.sys_flag in _INT
+        and ready.reconsume_times in _INT
+        and (ready.born_timestamp is None or ready.born_timestamp in _LONG)
+        and (ready.store_timestamp is None or ready.store_timestamp in _LONG)
+        and ready.prepared_transaction_offset in _LONG
+    ):
+        return
     for name in ("queue_id", "flag", "sys_flag", "reconsume_times"):
         if getattr(ready, name) not in _INT:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{name} {getattr(ready, name)} is no 32-bit number")
