@@ -21,10 +21,7 @@ from formats.jit import ENTRY, MOST_RESULTS, NOTHING, SCALAR, Part, Primitive, u
 
 _SWAP = sys.byteorder == "little"
 _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-types, _populate_array = (
-    cast(Any, numba_types),
-    cast(Any, arrayobj).populate_array,
-)  # hardly typed
+types, _populate_array = cast(Any, numba_types), cast(Any, arrayobj).populate_array  # hardly typed
 _LIBRARY = {"memcpy", "memset", "memmove", "memcmp"}  # what LLVM itself calls; every process has them
 
 

@@ -14,6 +14,7 @@ from rmqtool.analytics.rows import Limits, Rows
 from rmqtool.analytics.schema import schema_of
 from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally, crc_of
+from rmqtool.analytics.views import VIEW_SCHEMA
 from rmqtool.store.commit_log import next_record
 from rmqtool.store.dispatch import BULK_BYTES, is_bulk
 from rmqtool.store.elsewhere import Partial, need
@@ -57,10 +58,8 @@ def batches(
     if "formats.kernel" in sys.modules or is_large(view, at, split.stop):
         from rmqtool.analytics.columns import Columns
 
-        # the room of what is fetched is given back
+        # of a file that is fetched in parts, what was decoded is given back
         if views and not isinstance(view.obj, Partial):
-            from rmqtool.analytics.views import VIEW_SCHEMA
-
             schema, limits = VIEW_SCHEMA, Limits(_VIEWED * batch_bytes)
         reader: Rows | Columns = Columns(schema, choice, tally, limits)
     else:

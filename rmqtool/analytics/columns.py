@@ -31,12 +31,12 @@ from formats.kernel_arrow import (
 from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.primitives import COMPRESSED, host_text
 from formats.properties import parse
+from rmqtool.analytics.body_views import BodyViews
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.rows import Limits
 from rmqtool.analytics.schema import BODY_COLUMNS, BODY_ENCODING, MAX_TIME, MIN_TIME
 from rmqtool.analytics.splits import name_of
 from rmqtool.analytics.tally import Tally
-from rmqtool.analytics.views import BodyViews
 from rmqtool.analytics.walk import walk_rows
 from rmqtool.store.commit_log import Damage
 from rmqtool.store.segments import Segment

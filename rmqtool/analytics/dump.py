@@ -93,6 +93,7 @@ def dump_to_parquet(
     splits, unusable = plan(log, start, stop, options.split_bytes)
     splits = position.exact(splits) if grow else splits
     choice = Choice(options.topics, options.since, options.until, start, stop)
+    beside = ExitStack()
     try:
         same = output.begin(_run_of(layout, options, position))
         job = Job(
@@ -106,34 +107,33 @@ def dump_to_parquet(
         )
         done = done_before(output.staging, splits) if same else {}
         resumed = len(done)
-        with ExitStack() as beside:
-            with _spark(options, [split for split in splits if split.number not in done], beside) as context:
-                startup = time.monotonic() - began
-                _Reading(job, splits, done, context, options.where).all(log, progress)
-                spark = None if context is None else f"Spark {context.version}, {context.master}"
-            found = [done[split.number] for split in splits]
-            parts = [part for each in found for part in each.parts]
-            if not parts and not before:
-                parts = _empty(job, output)
-            output.keep_only(part.path for part in parts)
-            if stop is not None:
-                position = position.after(stop, splits, [each.tally for each in found])
-            report = DumpReport(
-                out=local_path(output.location) or out,
-                files=len(parts),
-                partitions=len({os.path.dirname(part.path) for part in parts}),
-                bytes_written=sum(part.bytes for part in parts),
-                splits=len(splits),
-                resumed=resumed,
-                expired_bytes=expired,
-                position=position.next if grow else None,
-                spark=spark,
-                startup_seconds=startup if options.where is not None else _first(found, startup, began),
-                seconds=time.monotonic() - began,
-                **_sums([each.tally for each in found], [d for d in unusable if choice.in_range(d.physical_offset)]),
-            )
-            files = [*(before["files"] if before else []), *map(asdict, parts)]
-            output.publish(_manifest(report, files, layout, options, position if grow else None))
+        with _spark(options, [split for split in splits if split.number not in done], beside) as context:
+            startup = time.monotonic() - began
+            _Reading(job, splits, done, context, options.where).all(log, progress)
+            spark = None if context is None else f"Spark {context.version}, {context.master}"
+        found = [done[split.number] for split in splits]
+        parts = [part for each in found for part in each.parts]
+        if not parts and not before:
+            parts = _empty(job, output)
+        output.keep_only(part.path for part in parts)
+        if stop is not None:
+            position = position.after(stop, splits, [each.tally for each in found])
+        report = DumpReport(
+            out=local_path(output.location) or out,
+            files=len(parts),
+            partitions=len({os.path.dirname(part.path) for part in parts}),
+            bytes_written=sum(part.bytes for part in parts),
+            splits=len(splits),
+            resumed=resumed,
+            expired_bytes=expired,
+            position=position.next if grow else None,
+            spark=spark,
+            startup_seconds=startup if options.where is not None else _first(found, startup, began),
+            seconds=time.monotonic() - began,
+            **_sums([each.tally for each in found], [d for d in unusable if choice.in_range(d.physical_offset)]),
+        )
+        files = [*(before["files"] if before else []), *map(asdict, parts)]
+        output.publish(_manifest(report, files, layout, options, position if grow else None))
         return report
     except RmqError:
         output.discard()
@@ -143,6 +143,7 @@ def dump_to_parquet(
             output.discard()
         raise
     finally:
+        beside.close()
         output.leave()
 
 

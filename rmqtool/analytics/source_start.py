@@ -16,7 +16,6 @@ from rmqtool.store.commit_log import next_record, says_position, walk_file
 from rmqtool.store.consume_queue import open_queue
 from rmqtool.store.elsewhere import reach, record_at
 from rmqtool.store.layout import UNIT, StoreLayout
-from rmqtool.store.scan import ROWS
 from rmqtool.store.segments import Segment
 
 WINDOW = 8 << 20  # bytes after which pages are given back
@@ -84,6 +83,7 @@ def _over_records(file: Segment, at: int, stop: int, *, positioned: bool = False
     if not is_large(view, at, stop):
         return at
     from formats.kernel import Walker
+    from rmqtool.store.scan import ROWS
 
     walker = Walker(view, ROWS)
     forgotten = at

@@ -13,7 +13,6 @@ from rmqtool.analytics.source_start import WINDOW, is_queued
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.commit_log import CommitLog, next_record
 from rmqtool.store.elsewhere import need, reach, record_at
-from rmqtool.store.scan import ROWS
 from rmqtool.store.segments import Segment, forget
 
 _WORD = 8  # bytes that a record or a blank begins with, never all zero
@@ -124,6 +123,7 @@ def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple
     if not is_large(view, at, size):
         return at, False
     from formats.kernel import Walker
+    from rmqtool.store.scan import ROWS
 
     walker = Walker(view, ROWS, crc=False)
     forgotten = at

@@ -1,5 +1,7 @@
 """Bodies as views: they show what lies there, and what is written from them is what is written from copies."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from rmqtool.store.layout import StoreLayout
 from tests import goldens
 from tests.analytics.helpers import log_of, store_of
 from tests.conftest import Unpacked
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,6 +105,19 @@ def test_a_writer_says_when_it_has_written(tmp_path: Path) -> None:
     writer = PartWriter(Folder(str(tmp_path)), "part", "run", row_group_bytes=2 * memory_of(batch))
     assert [writer.write(batch) for _time in range(5)] == [False, True, False, True, False]
     assert sum(part.rows for part in writer.close()) == 10
+
+
+def test_small_stores_do_without_compiled_code(golden: Unpacked, tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from rmqtool.analytics.dump import DumpOptions, dump_to_parquet\n"
+        "from rmqtool.store.layout import StoreLayout\n"
+        "print(dump_to_parquet(StoreLayout(sys.argv[1]), sys.argv[2], DumpOptions(engine='local')).rows)\n"
+        "print([name for name in sys.modules if 'kernel' in name or name.startswith(('llvmlite', 'numba'))])"
+    )
+    call = [sys.executable, "-c", script, str(golden("clean")), str(tmp_path / "out")]
+    done = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("500\n[]\n", "")
 
 
 def test_a_batch_outlives_the_mapping_it_was_read_from(tmp_path: Path) -> None:
