@@ -328,6 +328,7 @@ def _check_ranges(ready: Ready) -> None:
         and ready.prepared_transaction_offset in _LONG
     ):
         return
+    # which one it is, is nobody's question until one is wrong
     for name in ("queue_id", "flag", "sys_flag", "reconsume_times"):
         if getattr(ready, name) not in _INT:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{name} {getattr(ready, name)} is no 32-bit number")
