@@ -9,6 +9,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.ids import offset_id
 from formats.jit import Held
+from formats.kernel import spaced
 from formats.kernel_append import (
     BORN_TIMESTAMP,
     QUEUE_ID,
@@ -141,7 +142,7 @@ class BatchWriter:
         self._rows = 0
 
     def _make_table(self, rows: int) -> None:
-        self._table = np.zeros((len(Columns._fields), rows), np.int64)
+        self._table = np.zeros((len(Columns._fields), spaced(rows)), np.int64)
         self._held = Held(self._table)
         self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from formats.kernel import Walker
+from formats.kernel import Walker, spaced
 from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns
 from formats.message import End, Record, read
 from rmqtool.store.dispatch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk
@@ -23,9 +23,10 @@ from rmqtool.store.segments import forget
 BLOCK_BYTES = 64 << 20
 _LEAST_BLOCK_BYTES = 8 << 20
 _LEAST_SHARE = 1 << 20  # for each thread, where there is little
-BATCH_RECORDS = 1 << 16  # more than the plain way has: a queue's share of a batch is written at once
+BATCH_RECORDS = spaced(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
 _SEARCHED = 8 << 20  # bytes of a block in which a record should begin: a broker takes messages of 4 MB by default
-_STEP = 256  # records that are checked, then read: their bytes stay in the processor's cache meanwhile
+_LOOK = 4096  # bytes; so many zeros, and nothing is written there
+_STEP = spaced(256)  # records that are checked, then read: their bytes stay in the processor's cache meanwhile
 _MOST_WORKERS = 4  # one thread puts into queues and index what they find
 
 
@@ -165,7 +166,7 @@ class _File:
             # short messages: about a batch in a block, for all that blocks hold is in memory
             size = min(max(first.total_size * BATCH_RECORDS, _LEAST_BLOCK_BYTES), BLOCK_BYTES)
             size = min(size, max((limit - at) // _workers(), _LEAST_SHARE))
-            edges = list(_edges(at, limit, size))
+            edges = list(_edges(at, limit, size, _written(view, at, limit)))
             self._blocks = zip(edges, [*edges[1:], limit], strict=True)
 
     def submit(self, pool: ThreadPoolExecutor, count: int) -> int:
@@ -273,10 +274,27 @@ def batches(
         reader.close()
 
 
-def _edges(at: int, limit: int, size: int) -> Iterator[int]:
-    """Where blocks begin. The first ones are small: who puts what they hold has nothing to do until then."""
-    step = min(size, _LEAST_BLOCK_BYTES)
+def _edges(at: int, limit: int, size: int, written: int) -> Iterator[int]:
+    """Where blocks begin.
+
+    The first ones are small: who puts what they hold has nothing to do until then. So are those at the end of what is
+    written: all are to end at one time.
+    """
+    least = min(size, _LEAST_BLOCK_BYTES)
+    step = least
     while at < limit:
         yield at
-        at += step
+        left = (written - at) // _workers()
+        at += max(min(step, left), least) if left > 0 else size
         step = min(2 * step, size)
+
+
+def _written(view: memoryview, at: int, limit: int) -> int:
+    """About where what is written ends: zeros follow it. It only tells into which blocks to cut."""
+    while limit - at > _LEAST_SHARE:
+        middle = (at + limit) // 2
+        if bytes(view[middle : middle + _LOOK]).strip(b"\0"):
+            at = middle
+        else:
+            limit = middle
+    return limit

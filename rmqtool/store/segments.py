@@ -18,6 +18,7 @@ from rmqtool.store.elsewhere import Known, Partial, place_of
 EMPTY = memoryview(b"")
 _TOO_FAR = 2**63 - 2**40
 _EARLY = 1 << 16  # bytes; less is not worth a call
+_AT_ONCE = 2 << 20  # bytes that are copied while the medium writes those before them
 
 
 class Segment:
@@ -108,11 +109,15 @@ def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
 
 def write_early(fd: int, data: bytes | memoryview, at: int) -> None:
     """As :func:`write_all`, of what will be synced soon: the medium begins with it now."""
-    write_all(fd, data, at)
-    if len(data) >= _EARLY and hasattr(os, "posix_fadvise"):
-        # what is not needed in memory any more is written; what is being written stays there
-        with suppress(OSError):  # it is advice
-            os.posix_fadvise(fd, at, len(data), os.POSIX_FADV_DONTNEED)
+    left = memoryview(data)
+    while left:
+        part, left = left[:_AT_ONCE], left[_AT_ONCE:]
+        write_all(fd, part, at)
+        if len(part) >= _EARLY and hasattr(os, "posix_fadvise"):
+            # what is not needed in memory any more is written; what is being written stays there
+            with suppress(OSError):  # it is advice
+                os.posix_fadvise(fd, at, len(part), os.POSIX_FADV_DONTNEED)
+        at += len(part)
 
 
 class Entry:
