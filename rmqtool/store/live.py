@@ -8,6 +8,7 @@ finds what a killed process left goes the same way as after its own death.
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self, TypeVar
 
 from formats import checkpoint
@@ -119,7 +120,9 @@ class LiveStore:
             self.queues[topic, queue_id] = queue
         self.index = LiveIndex(layout.path("index"), layout.index_paths(), geometry_of(layout))
         self._file_size = log.file_size
-        self._dispatched = end
+        self._dispatched = self._asked = end  # up to where that was done, or begun
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: Future[int] | None = None
         writable = layout.commit_log_paths[: len(conf.paths("storePathCommitLog")) or 1]
         rules = Rules(
             engine=self.engine,
@@ -184,6 +187,8 @@ class LiveStore:
                     os.unlink(self.layout.path("abort"))
                     sync(self.layout.root)
             finally:
+                if self._pool is not None:
+                    self._pool.shutdown()
                 self.index.close()
                 self._lock.__exit__()
 
@@ -223,9 +228,9 @@ class LiveStore:
             results = put()
             if self.sync_flush:
                 self.appender.writer.sync()
-            if self.end - self._dispatched >= _DISPATCH_BYTES:
+            if self.end - self._asked >= _DISPATCH_BYTES:
                 self._check_space()
-                self.dispatch()
+                self._dispatch_beside()
                 if time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
                     self.flush()
         except (OSError, UnreadableStore):
@@ -237,20 +242,38 @@ class LiveStore:
 
     def dispatch(self) -> int:
         """Put what was appended into queues and index; returns the number of messages (ReputMessageService)."""
-        if self._dispatched >= self.end:
+        count = self._wait()
+        self._asked = self.end
+        return count + self._dispatch_to(self.end)
+
+    def _dispatch_beside(self) -> None:
+        """Have another thread do it, as a broker does, while more is appended: by one part at a time."""
+        self._wait()
+        self._asked = self.end
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "rmqtool-reput")
+        self._running = self._pool.submit(self._dispatch_to, self.end)
+
+    def _wait(self) -> int:
+        """Until nobody dispatches; raises what it has raised."""
+        running, self._running = self._running, None
+        return 0 if running is None else running.result()
+
+    def _dispatch_to(self, end: int) -> int:
+        if self._dispatched >= end:
             return 0
         count = 0
         builder = BatchBuilder(self._levels, light_queues=self._light)
         for file in Segments.of(self.layout.commit_log_paths):
-            if file.end <= self._dispatched or file.base >= self.end:
+            if file.end <= self._dispatched or file.base >= end:
                 continue
             at = max(self._dispatched - file.base, 0)
-            limit = min(self.end - file.base, file.size)
+            limit = min(end - file.base, file.size)
             for batch in reput_batches(file.view(), at, limit, builder):
                 self._dispatch(batch)
                 count += len(batch)
             file.release()
-        self._dispatched = self.end
+        self._dispatched = end
         return count
 
     def _dispatch(self, batch: Batch) -> None:

@@ -1,12 +1,14 @@
 """The write path by itself; tests/interop/test_append.py has the engines as judges."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store import live, live_files
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import Found
@@ -221,6 +223,62 @@ def test_a_full_disk_is_an_error_and_leaves_a_store_that_recovers(
     with Store(path, write=True, broker_conf=SIZES, mend=True) as store:
         assert [m.record.body for m in store.query_key("t", "k")] == [b"before"]
         assert store.append(Message(topic="t", body=b"again")).queue_offset == 1
+
+
+def test_dispatch_beside_appends_gives_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [
+        Message(topic="ab"[n % 2], queue_id=n % 3, body=b"%d" % n, keys=f"k{n % 9}", born_timestamp=1, store_timestamp=n)
+        for n in range(1, 600)
+    ]
+    with new(tmp_path / "one") as store:
+        store.append_many(messages)
+    monkeypatch.setattr(live, "_DISPATCH_BYTES", 700)
+    threads = set()
+    real = live.LiveStore._dispatch_to
+
+    def dispatch_to(self: live.LiveStore, end: int) -> int:
+        threads.add(threading.current_thread())
+        return real(self, end)
+
+    monkeypatch.setattr(live.LiveStore, "_dispatch_to", dispatch_to)
+    with new(tmp_path / "other") as store:
+        for n, message in enumerate(messages):
+            store.append(message)
+            if n % 100 == 50:
+                store.dispatch()
+                assert sum(queue.maxOffset for queue in store.queues()) == n + 1
+    assert len(threads) == 2
+    assert content(tmp_path / "one") == content(tmp_path / "other")
+
+
+def test_an_error_of_the_dispatch_beside_is_told_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    monkeypatch.setattr(live, "_DISPATCH_BYTES", 700)
+    done = 0
+    with new(path) as store:
+        store.append(Message(topic="t", body=b"before"))
+        store.dispatch()
+
+        def full(*_args: object) -> None:
+            raise UnreadableStore("a queue file: No space left on device")
+
+        def until_full() -> None:
+            nonlocal done
+            while done < 1000:
+                done += store.append(Message(topic="t", body=b"more")).ok
+
+        with monkeypatch.context() as patch:
+            patch.setattr(live_files.LiveQueue, "put", full)
+            with pytest.raises(UnreadableStore, match="No space"):
+                until_full()
+        with pytest.raises(Refused):
+            store.append(Message(topic="t", body=b"after"))
+    assert (path / "abort").exists()
+    with Store(path, write=True, broker_conf=SIZES, mend=True) as store:
+        assert store.append(Message(topic="t", body=b"again")).queue_offset >= done + 1
+    assert [f.code for f in check_store(layout_of(path)) if f.severity == "error"] == []
 
 
 @pytest.mark.parametrize("size", [300, 9_000])

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from rmqtool import Message, Store
+from rmqtool.store import live
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import Found
@@ -84,11 +85,14 @@ def log_and_queues(path: Path) -> dict[str, str]:
     return {name: digest for name, digest in content(path).items() if name.startswith(("commitlog", "consumequeue"))}
 
 
+@pytest.mark.parametrize("dispatched", ["when asked", "beside"])
 @pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
 def test_at_every_step(
-    ending: str, tmp_path: Path, whole: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+    ending: str, dispatched: str, tmp_path: Path, whole: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seam = Seam(monkeypatch)
+    if dispatched == "beside":
+        monkeypatch.setattr(live, "_DISPATCH_BYTES", 500)
     steps, stop, lost = None, 0, 0
     while steps is None:
         stop += 1 if ending == "killed" else 3
