@@ -227,7 +227,7 @@ def test_a_full_disk_is_an_error_and_leaves_a_store_that_recovers(
 
 def test_dispatch_beside_appends_gives_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [
-        Message(topic="ab"[n % 2], queue_id=n % 3, body=b"%d" % n, keys=f"k{n % 9}", born_timestamp=1, store_timestamp=n)
+        Message(topic="ab"[n % 2], queue_id=n % 3, body=b"x", keys=f"k{n % 9}", born_timestamp=1, store_timestamp=n)
         for n in range(1, 600)
     ]
     with new(tmp_path / "one") as store:
