@@ -4,6 +4,7 @@ Equal to what :mod:`formats.properties`, :func:`formats.primitives.java_hash` an
 Text that is no well-formed UTF-8 and light queues are left to them: both are rare, and their rules long.
 """
 
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -266,7 +267,7 @@ def _survey(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: A
 
 
 @kernel
-def _group(table: Any, count: Any, starts: Any, groups: Any, rows: Any, columns: Any, entries: Any) -> Any:
+def _group(table: Any, count: Any, starts: Any, groups: Any, rows: Any, entries: Any) -> Any:
     topics = low = high = total = 0
     for i in range(count):
         if table[_QUEUED, i]:
@@ -291,8 +292,6 @@ def _group(table: Any, count: Any, starts: Any, groups: Any, rows: Any, columns:
             place = starts[queue]
             starts[queue] = place + 1
             rows[place] = i
-            columns[0, place], columns[1, place] = table[_PHYSICAL, i], table[_SIZE, i]
-            columns[2, place], columns[3, place] = table[_ORDINAL, i], table[_STORED, i]
             at = entries + _ENTRY_SIZE * place
             store_i64(at + _AT_PHYSICAL, table[_PHYSICAL, i])
             store_i32(at + _AT_SIZE, table[_SIZE, i])
@@ -303,13 +302,43 @@ def _group(table: Any, count: Any, starts: Any, groups: Any, rows: Any, columns:
         if stop > start:
             steady = 1
             for i in range(start + 1, stop):
-                if columns[0, i] <= columns[0, i - 1] or columns[2, i] - columns[2, i - 1] != 1:
+                row, before = rows[i], rows[i - 1]
+                if (
+                    table[_PHYSICAL, row] <= table[_PHYSICAL, before]
+                    or table[_ORDINAL, row] - table[_ORDINAL, before] != 1
+                ):
                     steady = 0
                     break
             groups[found, 0], groups[found, 1] = stop, steady
             found += 1
             start = stop
     return found, total
+
+
+class Room:
+    """What one batch lies in.
+
+    Args:
+        capacity: records at most.
+        home: where it waits for the next batch from :meth:`release` on.
+
+    Attributes:
+        table: int64 of shape (:data:`FIELDS`, capacity).
+        keys: int64 of shape (2, room): row and hash of each index key.
+        rows, entries: of those that get a consume-queue entry, apart by queue: row, and entry (of CQ_ENTRY.dtype).
+    """
+
+    def __init__(self, capacity: int, home: "SimpleQueue[Room] | None" = None) -> None:
+        self._home = home
+        self.table: Table = np.empty((len(FIELDS), capacity), np.int64)
+        self.keys: Table = np.empty((2, _KEYS_PER_ROW * capacity + 0x8000), np.int64)
+        self.rows: Column = np.empty(capacity, np.int64)
+        self.entries = np.empty(capacity, CQ_ENTRY.dtype)
+
+    def release(self) -> None:
+        """Nobody looks at it any more: new memory costs as much time as what is put there."""
+        if self._home is not None:
+            self._home.put(self)
 
 
 class Columns:
@@ -319,22 +348,31 @@ class Columns:
         capacity: records at most.
         delays: milliseconds of delay levels 1, 2, ...; empty where deliver times are not to be worked out.
         light: leave records with further queues to the caller.
+        spare: has rooms of that capacity that can be used again, or not yet.
 
     Attributes:
-        table: int64 of shape (:data:`FIELDS`, capacity).
-        keys: int64 of shape (2, room): row and hash of each index key.
+        room: what they lie in.
     """
 
-    def __init__(self, capacity: int, delays: list[int], *, light: bool) -> None:
-        self._delays = np.array(delays, np.int64)
-        self.table: Table = np.empty((len(FIELDS), capacity), np.int64)
-        self.keys: Table = np.empty((2, _KEYS_PER_ROW * capacity + 0x8000), np.int64)
+    def __init__(
+        self, capacity: int, delays: list[int], *, light: bool, spare: "SimpleQueue[Room] | None" = None
+    ) -> None:
+        self._capacity, self._spare = capacity, spare
         self._topics: Table = np.empty((_TOPIC_FIELDS, capacity), np.int64)
         self._slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
         self._state = np.zeros(3, np.int64)
         self._starts: Column = np.empty(_MOST_QUEUES + 1, np.int64)
-        arrays = self.table, self.keys, self._topics, self._slots, self._state
-        self._mine = tuple(map(Held, (self._delays, light, *arrays)))
+        self._settings = Held(np.array(delays, np.int64)), Held(light)
+        self._own = Held(self._topics), Held(self._slots), Held(self._state)
+        self._move()
+
+    def _move(self) -> None:
+        """Into a room that is free."""
+        try:
+            self.room = Room(self._capacity) if self._spare is None else self._spare.get_nowait()
+        except Empty:
+            self.room = Room(self._capacity, self._spare)
+        self._mine = *self._settings, Held(self.room.table), Held(self.room.keys), *self._own
 
     @property
     def records(self) -> int:
@@ -369,35 +407,33 @@ class Columns:
     def complete(self, tags_code: int, key_hashes: list[int]) -> None:
         """Give the last row what :meth:`add` left out."""
         row, key = int(self._state[0]) - 1, int(self._state[1])
-        self.table[FIELDS.index("tags_code"), row] = tags_code
-        self.keys[0, key : key + len(key_hashes)] = row
-        self.keys[1, key : key + len(key_hashes)] = key_hashes
+        self.room.table[FIELDS.index("tags_code"), row] = tags_code
+        self.room.keys[0, key : key + len(key_hashes)] = row
+        self.room.keys[1, key : key + len(key_hashes)] = key_hashes
         self._state[1] += len(key_hashes)
 
     def taken(self) -> tuple[Table, Column, Column]:
-        """Copies of (table, key rows, key hashes) so far."""
+        """(table, key rows, key hashes) so far: views of the room."""
         count, keys = int(self._state[0]), int(self._state[1])
-        return self.table[:, :count].copy(), self.keys[0, :keys].copy(), self.keys[1, :keys].copy()
+        return self.room.table[:, :count], self.room.keys[0, :keys], self.room.keys[1, :keys]
 
-    def grouped(self) -> tuple[Column, ...] | None:
+    def grouped(self) -> tuple[Any, ...] | None:
         """The records that get a consume-queue entry, apart by topic and queue id, in order; None for very many queues.
 
         Returns:
             Where each group ends; whether its physical offsets grow and its queue offsets count up, bool; then of
-            each record: row, physical offset, size, queue offset, store timestamp, entry (of CQ_ENTRY.dtype).
+            each record, as views of the room: row, entry.
         """
-        count = self.records
+        count, room = self.records, self.room
         groups = np.empty((min(count, _MOST_QUEUES), 2), np.int64)
-        rows: Column = np.empty(count, np.int64)
-        columns: Table = np.empty((4, count), np.int64)
-        entries = np.empty(count, CQ_ENTRY.dtype)
-        found, total = _group(self.table, count, self._starts, groups, rows, columns, entries.ctypes.data)
+        found, total = _group(room.table, count, self._starts, groups, room.rows, room.entries.ctypes.data)
         if found < 0:
             return None
         stops, steady = groups[:found, 0].copy(), groups[:found, 1].astype(np.bool_)
-        return stops, steady, rows[:total], *columns[:, :total], entries[:total]
+        return stops, steady, room.rows[:total], room.entries[:total]
 
     def clear(self) -> None:
-        """Forget all that is collected."""
+        """Begin anew in another room."""
         self._state[:] = 0
         self._slots[:] = 0
+        self._move()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from formats.kernel import Walker, spaced
-from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns
+from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns, Room
 from formats.message import End, Record, read
 from rmqtool.store.dispatch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk
 from rmqtool.store.scan import Scanned
@@ -36,11 +36,12 @@ class BulkBuilder:
     Args:
         view: what the records lie in.
         plain: has the settings, and the rules for what the kernel leaves to it.
+        spare: has what batches lay in that were released.
     """
 
-    def __init__(self, view: memoryview, plain: BatchBuilder) -> None:
+    def __init__(self, view: memoryview, plain: BatchBuilder, spare: SimpleQueue[Room] | None = None) -> None:
         self._view, self._plain = view, plain
-        self._columns = Columns(BATCH_RECORDS, plain.delays.millis, light=plain.light_queues)
+        self._columns = Columns(BATCH_RECORDS, plain.delays.millis, light=plain.light_queues, spare=spare)
         self._light: list[LightQueuePut] = []
 
     def __len__(self) -> int:
@@ -92,6 +93,7 @@ class BulkBuilder:
             key_row=key_rows,
             key_hash=key_hashes,
             light=self._light,
+            room=self._columns.room,
             groups=None if apart is None else Groups(*apart),
         )
         self._columns.clear()
@@ -113,10 +115,14 @@ class _Reader:
 
     Args:
         base: physical offset of the view's first byte, as a record in it says.
+        spare: has what batches lay in that were released.
     """
 
-    def __init__(self, view: memoryview, limit: int, plain: BatchBuilder, *, crc: bool, base: int) -> None:
+    def __init__(
+        self, view: memoryview, limit: int, plain: BatchBuilder, spare: SimpleQueue[Room], *, crc: bool, base: int
+    ) -> None:
         self._view, self._limit, self._plain, self._crc, self._base = view, limit, plain, crc, base
+        self._spare = spare
         self._idle: SimpleQueue[tuple[BulkBuilder, Walker]] = SimpleQueue()
 
     def guess(self, start: int, stop: int) -> _Found:
@@ -149,20 +155,22 @@ class _Reader:
         try:
             return self._idle.get_nowait()
         except Empty:
-            return BulkBuilder(self._view, self._plain), Walker(self._view, _STEP, crc=self._crc)
+            return BulkBuilder(self._view, self._plain, self._spare), Walker(self._view, _STEP, crc=self._crc)
 
 
 class _File:
     """One file's blocks, in order: those that are being looked through, and those that are still to be."""
 
-    def __init__(self, view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool) -> None:
+    def __init__(
+        self, view: memoryview, at: int, limit: int, plain: BatchBuilder, spare: SimpleQueue[Room], *, crc: bool
+    ) -> None:
         self.view, self.at, self.limit = view, at, limit
         self.waiting: deque[tuple[int, Future[_Found]]] = deque()
         self._blocks: Iterator[tuple[int, int]] = iter(())
         first = read(view, at, limit, crc=False)
         self.empty = isinstance(first, End)
         if isinstance(first, Record):
-            self.reader = _Reader(view, limit, plain, crc=crc, base=first.physical_offset - at)
+            self.reader = _Reader(view, limit, plain, spare, crc=crc, base=first.physical_offset - at)
             # short messages: about a batch in a block, for all that blocks hold is in memory
             size = min(max(first.total_size * BATCH_RECORDS, _LEAST_BLOCK_BYTES), BLOCK_BYTES)
             size = min(size, max((limit - at) // _workers(), _LEAST_SHARE))
@@ -196,6 +204,7 @@ class LogReader:
         self._ahead = _workers() + 2
         self._pool = ThreadPoolExecutor(_workers(), "rmqtool-dispatch")
         self._next: _File | None = None
+        self._spare: SimpleQueue[Room] = SimpleQueue()
 
     def batches(
         self, view: memoryview, at: int, limit: int, following: Following | None = None
@@ -210,7 +219,7 @@ class LogReader:
         file, self._next = self._next, None
         if file is None or file.view is not view or (file.at, file.limit) != (at, limit):
             self._drop(file)
-            file = _File(view, at, limit, self._plain, crc=self._crc)
+            file = _File(view, at, limit, self._plain, self._spare, crc=self._crc)
         try:
             while not file.empty:
                 free = self._ahead - len(file.waiting)
@@ -239,7 +248,7 @@ class LogReader:
         found = following()
         if found is None or not is_bulk(found[0], 0, found[1]):
             return None
-        return _File(found[0], 0, found[1], self._plain, crc=self._crc)
+        return _File(found[0], 0, found[1], self._plain, self._spare, crc=self._crc)
 
     def _last(self, file: _File, at: int) -> Generator[Batch, None, End]:
         """What is there instead of a record; once it may be one that was being written meanwhile."""

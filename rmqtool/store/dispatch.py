@@ -26,6 +26,7 @@ from formats.properties import (
 )
 
 if TYPE_CHECKING:
+    from formats.kernel_dispatch import Room
     from rmqtool.store.bulk_dispatch import LogReader
 
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -43,21 +44,45 @@ class LightQueuePut(NamedTuple):
     queue_offset: int
 
 
-class QueuePuts(NamedTuple):
-    """What messages put into one queue, in the order of the log; a row each."""
+class QueuePuts:
+    """What messages put into one queue, in the order of the log.
 
-    physical_offset: Column  # int64, as all that are not said to be otherwise
-    size: Column
-    queue_offset: Column
-    store_timestamp: Column
-    entries: Column  # what they are in the queue, of CQ_ENTRY.dtype
-    steady: bool  # physical offsets grow, and queue offsets count up
+    Args:
+        columns: what holds, among others, physical offset, size, queue offset and store timestamp of them, of int64.
+        row: where those of each message are.
+        entries: what they are in the queue, of CQ_ENTRY.dtype.
+        steady: physical offsets grow, and queue offsets count up.
+    """
 
-    @classmethod
-    def of(cls, physical: Column, size: Column, tags: Column, queue_offset: Column, timestamp: Column) -> "QueuePuts":
-        """From columns of int64."""
-        entries = entries_of(physical, size, tags)
-        return cls(physical, size, queue_offset, timestamp, entries, _is_steady(physical, queue_offset))
+    __slots__ = ("_columns", "_row", "entries", "steady")
+
+    def __init__(self, columns: "Batch", row: Column, entries: Column, *, steady: bool) -> None:
+        self._columns, self._row, self.entries, self.steady = columns, row, entries, steady
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def message(self, number: int) -> tuple[int, int, int, int]:
+        """(physical offset, size, queue offset, store timestamp) of one."""
+        row, of = self._row[number], self._columns
+        physical, size, queue_offset = of.physical_offset[row], of.size[row], of.queue_offset[row]
+        return int(physical), int(size), int(queue_offset), int(of.store_timestamp[row])
+
+    @property
+    def ends(self) -> Column:
+        """Physical offsets behind them."""
+        return self._columns.physical_offset[self._row] + self._columns.size[self._row]
+
+    @property
+    def store_timestamp(self) -> Column:
+        """Of each."""
+        return self._columns.store_timestamp[self._row]
+
+    def coded(self, tags_codes: Column) -> "QueuePuts":
+        """The same with other tags codes."""
+        entries = self.entries.copy()
+        entries["tags_code"] = tags_codes
+        return QueuePuts(self._columns, self._row, entries, steady=self.steady)
 
 
 class Groups(NamedTuple):
@@ -69,15 +94,11 @@ class Groups(NamedTuple):
     stop: Column
     steady: Column  # bool: as QueuePuts has it
     row: Column
-    physical_offset: Column
-    size: Column
-    queue_offset: Column
-    store_timestamp: Column
     entries: Column
 
 
 class Batch(NamedTuple):
-    """Consecutive records, a column each. All are int64 unless stated."""
+    """Consecutive records, a column for each field. All are int64 unless stated."""
 
     physical_offset: Column  # as the record says it; dispatch trusts that
     size: Column
@@ -91,6 +112,7 @@ class Batch(NamedTuple):
     key_row: Column  # row of each index key, in the order in which keys are put
     key_hash: Column
     light: list[LightQueuePut]
+    room: "Room | None" = None  # what the columns lie in, where it can be used again
     groups: Groups | None = None  # where they were told apart already
 
     def __len__(self) -> int:
@@ -106,19 +128,26 @@ class Batch(NamedTuple):
         groups = self.groups or _grouped(self)
         start = 0
         for stop, steady in zip(groups.stop.tolist(), groups.steady.tolist(), strict=True):
-            part = slice(start, stop)
-            yield (
-                int(groups.row[start]),
-                QueuePuts(
-                    groups.physical_offset[part],
-                    groups.size[part],
-                    groups.queue_offset[part],
-                    groups.store_timestamp[part],
-                    groups.entries[part],
-                    steady,
-                ),
-            )
+            row = groups.row[start:stop]
+            yield int(row[0]), QueuePuts(self, row, groups.entries[start:stop], steady=steady)
             start = stop
+
+    def light_puts(self, put: LightQueuePut) -> QueuePuts:
+        """What one of :attr:`light` puts."""
+        one = slice(put.row, put.row + 1)
+        columns = self._replace(
+            physical_offset=self.physical_offset[one],
+            size=self.size[one],
+            queue_offset=np.array([put.queue_offset], np.int64),
+            store_timestamp=self.store_timestamp[one],
+        )
+        entries = entries_of(columns.physical_offset, columns.size, self.tags_code[one])
+        return QueuePuts(columns, np.zeros(1, np.int64), entries, steady=True)
+
+    def release(self) -> None:
+        """Nobody looks at it any more; what it lies in may serve the next one."""
+        if self.room is not None:
+            self.room.release()
 
     def since(self, physical_offset: int) -> "Batch":
         """Only the records that say this position or a later one."""
@@ -162,15 +191,15 @@ def _grouped(batch: Batch) -> Groups:
     stops = np.append(stops, len(rows)) if len(rows) else stops
     # in order once: to pick from each column for each queue costs as much again for every queue
     rows = rows[order]
-    columns = (batch.physical_offset, batch.size, batch.queue_offset, batch.store_timestamp)
-    physical, size, queue_offset, timestamp = (column[rows] for column in columns)
+    columns = (batch.physical_offset, batch.size, batch.queue_offset)
+    physical, size, queue_offset = (column[rows] for column in columns)
     starts = np.append(0, stops[:-1])
     steady = [
         _is_steady(physical[start:stop], queue_offset[start:stop])
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=False)
     ]
     entries = entries_of(physical, size, batch.tags_code[rows])
-    return Groups(stops, np.array(steady, bool), rows, physical, size, queue_offset, timestamp, entries)
+    return Groups(stops, np.array(steady, bool), rows, entries)
 
 
 class DelayLevels:

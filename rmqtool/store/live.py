@@ -18,7 +18,7 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, QueuePuts, reput_batches
+from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batches
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, sync_all
@@ -272,6 +272,7 @@ class LiveStore:
             for batch in reput_batches(file.view(), at, limit, builder):
                 self._dispatch(batch)
                 count += len(batch)
+                batch.release()
             file.release()
         self._dispatched = end
         return count
@@ -279,12 +280,10 @@ class LiveStore:
     def _dispatch(self, batch: Batch) -> None:
         for row, puts in batch.puts():
             self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row])).put(puts)
-        for row, name, queue_offset in batch.light:
-            if batch.queued[row]:
-                one = slice(row, row + 1)
-                columns = batch.physical_offset[one], batch.size[one], batch.tags_code[one]
-                puts = QueuePuts.of(*columns, batch.queue_offset[one] * 0 + queue_offset, batch.store_timestamp[one])
-                self._queue(name, 0 if name.startswith(_LIGHT_PREFIX) else int(batch.queue_id[row])).put(puts)
+        for put in batch.light:
+            if batch.queued[put.row]:
+                queue_id = 0 if put.queue.startswith(_LIGHT_PREFIX) else int(batch.queue_id[put.row])
+                self._queue(put.queue, queue_id).put(batch.light_puts(put))
         if self._indexed:
             self.index.put(batch)
 

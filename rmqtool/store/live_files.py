@@ -15,7 +15,7 @@ from formats.consume_queue_ext import END_MARK, build_unit, fits, read
 from formats.derived import INDEX_HEADER, INDEX_SLOT
 from formats.endings import End
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.dispatch import Batch, QueuePuts, entries_of
+from rmqtool.store.dispatch import Batch, QueuePuts
 from rmqtool.store.index_builder import IndexBuilder, IndexFile
 from rmqtool.store.layout import UNIT
 from rmqtool.store.new_files import open_at_length
@@ -126,7 +126,7 @@ class LiveQueue(QueueBuilder):
     def put(self, puts: QueuePuts) -> None:
         if self.extension is not None:
             codes = self.extension.put(puts.entries["tags_code"].astype(np.int64), puts.store_timestamp)
-            puts = puts._replace(entries=entries_of(puts.physical_offset, puts.size, codes))
+            puts = puts.coded(codes)
         super().put(puts)
 
 

@@ -204,17 +204,17 @@ class QueueBuilder:
 
     def put(self, puts: QueuePuts) -> None:
         """Append what is not there yet, in order (ConsumeQueue.putMessagePositionInfo)."""
-        physical, size, queue_offset, _timestamp, _entries, steady = puts
-        first = 0
-        if steady and int(physical[0]) + int(size[0]) <= self.max_physical_offset:
+        first, steady = 0, puts.steady
+        physical, size, offset, _timestamp = puts.message(0)
+        if steady and physical + size <= self.max_physical_offset:
             # where positions grow, what is already there is a prefix
-            first = int(np.searchsorted(physical + size, self.max_physical_offset, side="right"))
-        for row in range(first, len(physical)):
-            offset = int(queue_offset[row])
+            first = int(np.searchsorted(puts.ends, self.max_physical_offset, side="right"))
+        for row in range(first, len(puts)):
+            physical, size, offset, _timestamp = puts.message(row)
             if steady and self.files and offset and offset * UNIT == self.end:
-                self._append(puts, row, len(physical))
+                self._append(puts, row, len(puts))
                 return
-            self._put_one(puts, row, int(physical[row]), int(size[row]), offset)
+            self._put_one(puts, row, physical, size, offset)
 
     def _put_one(self, puts: QueuePuts, row: int, physical: int, size: int, queue_offset: int) -> None:
         if physical + size <= self.max_physical_offset:
@@ -247,7 +247,8 @@ class QueueBuilder:
         self.files[-1].write(np.zeros(0, CQ_ENTRY.dtype), self._stage)
 
     def _append(self, puts: QueuePuts, start: int, stop: int) -> None:
-        self.max_physical_offset = int(puts.physical_offset[stop - 1]) + int(puts.size[stop - 1])
+        physical, size, _offset, _timestamp = puts.message(stop - 1)
+        self.max_physical_offset = physical + size
         self.added += stop - start
         while start < stop:
             if not self.files or self.files[-1].wrote >= self.file_size:
@@ -255,7 +256,7 @@ class QueueBuilder:
             file = self.files[-1]
             end = min(stop, start + (self.file_size - file.wrote) // UNIT)
             file.write(puts.entries[start:end], self._stage)
-            file.last_store_timestamp = int(puts.store_timestamp[end - 1])
+            file.last_store_timestamp = puts.message(end - 1)[3]
             start = end
 
     def drop_unwritten(self) -> None:

@@ -22,7 +22,6 @@ from rmqtool.store.dispatch import (
     Batch,
     BatchBuilder,
     DelayLevels,
-    QueuePuts,
     Readahead,
     checked,
     recovery_batches,
@@ -250,8 +249,8 @@ class Recovery:
             self._last_size = int(batch.size[-1])
             if dispatched_from != EVERYTHING:
                 self._note_passed_over(batch)
-                batch = batch.since(dispatched_from)
-            self._dispatch(batch, recovering=True)
+            self._dispatch(batch.since(dispatched_from), recovering=True)
+            batch.release()
 
     def _note_passed_over(self, batch: Batch) -> None:
         """The record right behind what queues know: a 5.3 broker dispatches those behind it only."""
@@ -296,19 +295,17 @@ class Recovery:
     def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
         self.dispatched += len(batch)
         for row, puts in batch.puts():
-            queue = self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), len(puts.size))
+            queue = self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), len(puts))
             if queue is not None:
                 added = queue.added
                 queue.put(puts)
                 if recovering and queue.topic == "SCHEDULE_TOPIC_XXXX" and not self._knows_delays:
                     self._early += queue.added - added
-        for row, name, queue_offset in batch.light:
-            light = self._queue(name, 0 if name.startswith(_LIGHT_PREFIX) else int(batch.queue_id[row]), 1)
-            if light is not None and batch.queued[row]:
-                one = slice(row, row + 1)
-                columns = batch.physical_offset[one], batch.size[one], batch.tags_code[one]
-                offset = np.array([queue_offset], np.int64)
-                light.put(QueuePuts.of(*columns, offset, batch.store_timestamp[one]))
+        for put in batch.light:
+            queue_id = 0 if put.queue.startswith(_LIGHT_PREFIX) else int(batch.queue_id[put.row])
+            light = self._queue(put.queue, queue_id, 1)
+            if light is not None and batch.queued[put.row]:
+                light.put(batch.light_puts(put))
         if self.layout.conf.flag("messageIndexEnable", True):
             self.index.put(batch)
 

@@ -77,9 +77,12 @@ def same_puts(batch: Batch, plain: Batch) -> None:
     for (row, puts), (plain_row, plain_puts) in zip(batch.puts(), plain.puts(), strict=True):
         assert row == plain_row
         assert puts.steady is plain_puts.steady
-        for column, other in zip(puts[:5], plain_puts[:5], strict=True):
-            assert column.dtype == other.dtype
-            assert column.tolist() == other.tolist()
+        assert puts.entries.dtype == plain_puts.entries.dtype
+        assert puts.entries.tolist() == plain_puts.entries.tolist()
+        assert puts.store_timestamp.tolist() == plain_puts.store_timestamp.tolist()
+        assert puts.ends.tolist() == plain_puts.ends.tolist()
+        for number in range(len(plain_puts)):
+            assert puts.message(number) == plain_puts.message(number)
 
 
 @pytest.mark.parametrize("light", [False, True])
@@ -408,7 +411,7 @@ def test_very_many_queues_are_told_apart_all_the_same() -> None:
     few, many = batch_of([3, -5, 3, 65_530]), batch_of([3, -5, 3, 65_531])
     assert few.groups is not None
     assert many.groups is None
-    assert [len(puts.size) for _row, puts in few.puts()] == [len(puts.size) for _row, puts in many.puts()] == [1, 2, 1]
+    assert [len(puts) for _row, puts in few.puts()] == [len(puts) for _row, puts in many.puts()] == [1, 2, 1]
 
 
 def test_rows_are_told_apart_by_queue() -> None:
