@@ -20,6 +20,7 @@ from rmqtool.store.sparse import has_bytes
 
 MAX_OFFSET = 2**63 - 2**32
 _LOOK = 1 << 10  # entries that are looked at together
+_GATHERED = 128 << 10  # bytes of a file that are written together
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 Stage = Callable[[], str]
@@ -31,6 +32,7 @@ class QueueFile:
     def __init__(self, base: int, size: int, source: Segment | None) -> None:
         self.base, self.size, self.source = base, size, source
         self.wrote = 0
+        self._gathered = bytearray()  # what comes last of that, and is not in the file yet
         self._used = 0  # bytes of a staged file that may not be zero
         self.staged: str | None = None
         self.last_store_timestamp = 0
@@ -38,26 +40,37 @@ class QueueFile:
     def units(self) -> Units:
         """All entries the file has room for."""
         if self.staged is not None:
+            self.hand_over()
             return as_array(memoryview(map_file(self.staged)))
         assert self.source is not None
         return as_array(self.source.view())
 
     def write(self, units: Units, stage: Stage) -> None:
         """Append entries; the caller has made sure that they fit."""
-        fd = self._open(stage)
+        if self.staged is None:
+            self._make(stage())
+        self._gathered += units.view(np.uint8).data
+        self.wrote += len(units) * UNIT
+        if len(self._gathered) >= _GATHERED:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Write what was gathered."""
+        if not self._gathered or self.staged is None:
+            return
+        # none stays open: a store may have more files than a process may open
+        fd = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
         try:
             # not by a mapping: of a new file each page of that costs as much as many of these calls
-            write_early(fd, units.view(np.uint8).data, self.wrote)
+            with memoryview(self._gathered) as data:
+                write_early(fd, data, self.wrote - len(data))
         finally:
             os.close(fd)
-        self.wrote += len(units) * UNIT
         self._used = max(self._used, self.wrote)
+        self._gathered = bytearray()
 
-    def _open(self, stage: Stage) -> int:
-        """The staged file, made if need be. None stays open: a store may have more files than a process may open."""
-        if self.staged is not None:
-            return os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
-        path = stage()
+    def _make(self, path: str) -> None:
+        """The staged file."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, self.size)
@@ -66,14 +79,13 @@ class QueueFile:
                 self._used = max(has_bytes(self.source.path, self.wrote, self.size), self.wrote)
                 write_all(fd, self.source.view()[: self._used], 0)
                 self.source.release()
-        except BaseException:
+        finally:
             os.close(fd)
-            raise
         self.staged = path
-        return fd
 
     def finish(self) -> None:
-        """Make zero what lies behind the end of a staged file."""
+        """Write what was gathered, and make zero what lies behind the end of a staged file."""
+        self.hand_over()
         if self.staged is not None and self._used > self.wrote:
             with open(self.staged, "r+b") as file:
                 file.seek(self.wrote)
@@ -258,6 +270,11 @@ class QueueBuilder:
             file.write(puts.entries[start:end], self._stage)
             file.last_store_timestamp = puts.message(end - 1)[3]
             start = end
+
+    def hand_over(self) -> None:
+        """Write what files have gathered."""
+        for file in self.files:
+            file.hand_over()
 
     def drop_unwritten(self) -> None:
         """Drop a last file without entries, which the broker would leave.

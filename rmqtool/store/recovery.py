@@ -29,7 +29,7 @@ from rmqtool.store.dispatch import (
 )
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
-from rmqtool.store.layout import StoreLayout, is_path_name
+from rmqtool.store.layout import UNIT, StoreLayout, is_path_name
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery_report import QueueRange, StoreState
 from rmqtool.store.recovery_rules import EVERYTHING, rules_for
@@ -37,6 +37,7 @@ from rmqtool.store.segments import Segment
 
 Stage = Callable[[], str]
 _LIGHT_PREFIX = "%LMQ%"
+_MOST_HELD = 32 << 20
 
 
 class Recovery:
@@ -87,6 +88,7 @@ class Recovery:
         self._levels = DelayLevels(layout.conf.delay_levels)
         conf = layout.conf
         self._light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", self._has_light_queues()))
+        self._held = 0  # bytes of entries, at most, that queues have gathered
         self._unnamed_topics: Counter[str] = Counter()
         self._early = 0
         self._known = -1  # end of the last message that any queue knew
@@ -294,6 +296,11 @@ class Recovery:
 
     def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
         self.dispatched += len(batch)
+        self._held += len(batch) * UNIT
+        if self._held > _MOST_HELD:
+            for each in self.queues.values():
+                each.hand_over()
+            self._held = 0
         for row, puts in batch.puts():
             queue = self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), len(puts))
             if queue is not None:
