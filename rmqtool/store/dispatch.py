@@ -48,15 +48,15 @@ class QueuePuts:
     """What messages put into one queue, in the order of the log.
 
     Args:
-        columns: what holds, among others, physical offset, size, queue offset and store timestamp of them, of int64.
-        row: where those of each message are.
+        columns: physical offset, size, queue offset and store timestamp of these messages and perhaps others, of int64.
+        row: where in them each message is.
         entries: what they are in the queue, of CQ_ENTRY.dtype.
         steady: physical offsets grow, and queue offsets count up.
     """
 
     __slots__ = ("_columns", "_row", "entries", "steady")
 
-    def __init__(self, columns: "Batch", row: Column, entries: Column, *, steady: bool) -> None:
+    def __init__(self, columns: tuple[Column, ...], row: Column, entries: Column, *, steady: bool) -> None:
         self._columns, self._row, self.entries, self.steady = columns, row, entries, steady
 
     def __len__(self) -> int:
@@ -64,19 +64,20 @@ class QueuePuts:
 
     def message(self, number: int) -> tuple[int, int, int, int]:
         """(physical offset, size, queue offset, store timestamp) of one."""
-        row, of = self._row[number], self._columns
-        physical, size, queue_offset = of.physical_offset[row], of.size[row], of.queue_offset[row]
-        return int(physical), int(size), int(queue_offset), int(of.store_timestamp[row])
+        row = self._row[number]
+        physical, size, queue_offset, timestamp = self._columns
+        return int(physical[row]), int(size[row]), int(queue_offset[row]), int(timestamp[row])
 
     @property
     def ends(self) -> Column:
         """Physical offsets behind them."""
-        return self._columns.physical_offset[self._row] + self._columns.size[self._row]
+        physical, size, *_others = self._columns
+        return physical[self._row] + size[self._row]
 
     @property
     def store_timestamp(self) -> Column:
         """Of each."""
-        return self._columns.store_timestamp[self._row]
+        return self._columns[-1][self._row]
 
     def coded(self, tags_codes: Column) -> "QueuePuts":
         """The same with other tags codes."""
@@ -126,23 +127,19 @@ class Batch(NamedTuple):
     def puts(self) -> Iterator[tuple[int, QueuePuts]]:
         """(a row, what they all put) of each queue's rows, as :meth:`by_queue` tells them apart."""
         groups = self.groups or _grouped(self)
+        columns = self.physical_offset, self.size, self.queue_offset, self.store_timestamp
         start = 0
         for stop, steady in zip(groups.stop.tolist(), groups.steady.tolist(), strict=True):
             row = groups.row[start:stop]
-            yield int(row[0]), QueuePuts(self, row, groups.entries[start:stop], steady=steady)
+            yield int(row[0]), QueuePuts(columns, row, groups.entries[start:stop], steady=steady)
             start = stop
 
     def light_puts(self, put: LightQueuePut) -> QueuePuts:
         """What one of :attr:`light` puts."""
         one = slice(put.row, put.row + 1)
-        columns = self._replace(
-            physical_offset=self.physical_offset[one],
-            size=self.size[one],
-            queue_offset=np.array([put.queue_offset], np.int64),
-            store_timestamp=self.store_timestamp[one],
-        )
-        entries = entries_of(columns.physical_offset, columns.size, self.tags_code[one])
-        return QueuePuts(columns, np.zeros(1, np.int64), entries, steady=True)
+        physical, size = self.physical_offset[one], self.size[one]
+        columns = physical, size, np.array([put.queue_offset], np.int64), self.store_timestamp[one]
+        return QueuePuts(columns, np.zeros(1, np.int64), entries_of(physical, size, self.tags_code[one]), steady=True)
 
     def release(self) -> None:
         """Nobody looks at it any more; what it lies in may serve the next one."""

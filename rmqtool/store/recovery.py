@@ -249,9 +249,11 @@ class Recovery:
                 return end
             self.last_store_timestamp = int(batch.store_timestamp[-1])
             self._last_size = int(batch.size[-1])
+            wanted = batch
             if dispatched_from != EVERYTHING:
                 self._note_passed_over(batch)
-            self._dispatch(batch.since(dispatched_from), recovering=True)
+                wanted = batch.since(dispatched_from)
+            self._dispatch(wanted, recovering=True)
             batch.release()
 
     def _note_passed_over(self, batch: Batch) -> None:
