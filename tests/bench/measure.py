@@ -30,6 +30,7 @@ def in_own_process(module: str, function: str, *args: Any) -> Any:
     """What a function of plain values gives, called in a fresh Python."""
     code = f"import json, sys; from {module} import {function} as f; print(json.dumps(f(*json.loads(sys.argv[1]))))"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program has its modules compiled
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(args)], env=env, stdout=subprocess.PIPE, text=True, check=True
     )
