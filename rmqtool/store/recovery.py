@@ -37,7 +37,7 @@ from rmqtool.store.segments import Segment
 
 Stage = Callable[[], str]
 _LIGHT_PREFIX = "%LMQ%"
-_MOST_HELD = 32 << 20
+_MOST_HELD = 32 << 20  # bytes of entries that queues may have gathered before they write them, all together
 
 
 class Recovery:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.kernel import Rows, Walker
+from formats.kernel import Rows, Walker, spaced
 from formats.kernel_crc import crc32, fast_function
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message import HEADS, SCHEDULE_TOPIC, Record, read
@@ -157,6 +157,14 @@ def test_a_walk_stops_where_it_is_told() -> None:
     rows, at = walker.walk(0, len(raw) * 5, len(raw) * 2 + 1)
     assert (rows.records, at) == (3, 3 * len(raw))
     assert walker.walk(at, len(raw) * 4)[1] == 4 * len(raw)
+
+
+@examples
+@given(st.integers(0, 1 << 20))
+def test_columns_of_a_table_keep_out_of_each_others_way(rows: int) -> None:
+    """An odd number of cache lines apart."""
+    assert max(rows - 15, 8) <= spaced(rows) <= max(rows, 8)
+    assert spaced(rows) % 16 == 8
 
 
 def test_positions_outside_the_buffer_are_refused() -> None:

@@ -285,6 +285,22 @@ def test_nobody_reads_on_when_no_more_is_wanted(monkeypatch: pytest.MonkeyPatch)
     assert threading.active_count() == before
 
 
+def test_what_a_batch_lies_in_serves_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 900)
+    monkeypatch.setattr(bulk_dispatch, "BATCH_RECORDS", 8)
+    made = [a_record(topic=b"T%d" % (n % 3), properties=b"KEYS\x01k%d" % n, queue_offset=n) for n in range(300)]
+    view, plain = memoryview(positioned(made)), BatchBuilder(DelayLevels([]))
+    expected, _end = drained(recovery_batches(view, 0, len(view), plain))
+    rows, rooms = [], []
+    for batch in bulk_dispatch.batches(view, 0, len(view), plain):
+        rows += rows_of([batch])
+        same_puts(batch, Batch(*batch[:-1]))
+        rooms.append(batch.room)
+        batch.release()
+    assert rows == rows_of(expected)
+    assert len(set(map(id, rooms))) < len(rooms) / 2
+
+
 def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 700)
     monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.store import dispatch, queue_builder, recovery
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan, recover
 from tests import goldens
@@ -108,6 +109,30 @@ def test_nothing_that_goes_is_lost(case: str, golden_copy: Unpacked) -> None:
                 if name == path:
                     now = now[:start] + piece + now[start + len(piece) :]
         assert now == data, path
+
+
+def test_queues_write_what_they_have_gathered(golden_copy: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end, when one has enough, when all have enough together: the same files."""
+    case = "consumequeue-deleted-no-checkpoint"
+    contents, calls = [], []
+    real = queue_builder.write_early
+    monkeypatch.setattr(dispatch, "BATCH_RECORDS", 20)
+    for of_one, of_all in ((1 << 20, 1 << 20), (100, 1 << 20), (1 << 20, 1000)):
+        monkeypatch.setattr(queue_builder, "_GATHERED", of_one)
+        monkeypatch.setattr(recovery, "_MOST_HELD", of_all)
+        sizes: list[int] = []
+
+        def write_early(fd: int, data: memoryview, at: int, sizes: list[int] = sizes) -> None:
+            sizes.append(len(data))
+            real(fd, data, at)
+
+        monkeypatch.setattr(queue_builder, "write_early", write_early)
+        store = golden_copy(case)
+        recover(layout_of(store, case))
+        contents.append(content(store / "consumequeue"))
+        calls.append(len(sizes))
+    assert contents[0] == contents[1] == contents[2]
+    assert 0 < calls[0] < min(calls[1:])
 
 
 def test_a_refused_store_is_left_alone(golden_copy: Unpacked) -> None:
