@@ -150,11 +150,12 @@ def come_to_rest(
             del case.problems[problems:]
             case.excepted.add(reason)
             return
-        if emptied(report):
-            # Cut to nothing, a queue says of itself that it has all of the log, and so gets nothing back at this start.
-            # In the engine's store the units that the cut left behind make the next start cut again; ours it fills.
+        if emptied(report, case.again):
+            # Without files when queues are cut, a queue says of itself that it has all of the log, and so gets nothing
+            # back at this start. In the engine's store the units that the cut left behind make the next start cut
+            # again; ours it fills.
             del case.problems[problems:]
-            case.excepted.add("a queue that lost all its files to a cut")
+            case.excepted.add("a queue that has no files after a cut")
             return
         # The engine itself may see something else at its next start, because one start's state is in memory only: a
         # first unit that is none, a queue's end when its last file went, older files that are checked once the newest
@@ -180,11 +181,13 @@ def foreseen(case: Case, report: RecoveryReport) -> str | None:
     return None
 
 
-def emptied(report: RecoveryReport) -> bool:
-    """Whether a queue has lost all its entries."""
+def emptied(report: RecoveryReport, again: RecoveryReport) -> bool:
+    """Whether something was cut, and a queue has lost all its entries to that, or had none and only such are filled."""
     assert report.afterStart is not None
     empty = {(q.topic, q.queueId) for q in report.afterStart.queues if not q.maxOffset}
-    return any(q.entriesCut and (q.topic, q.queueId) in empty for q in report.queues)
+    cut = {(q.topic, q.queueId) for q in report.queues if q.entriesCut}
+    filled = {(q.topic, q.queueId) for q in again.queues}
+    return bool(cut & empty) or (bool(cut) and bool(filled) and filled <= empty)
 
 
 def reopen(case: Case, report: RecoveryReport, mine: Path, judge: Engine, other: Engine) -> None:
