@@ -77,6 +77,7 @@ def measure(store: str, count: int, body: int, batch: int, rounds: int) -> Figur
             spent, close = _timed(Path(f"{store}-{way}"), way, given, count)
             best[way] = max(best[way], count / spent)
             closing.append(close)
+            gc.collect()
         del given
     return Figures(batches=best["batches"], objects=best["objects"], close=min(closing), peak_rss=peak_rss())
 
