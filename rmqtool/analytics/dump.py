@@ -94,6 +94,7 @@ def dump_to_parquet(
     splits = position.exact(splits) if grow else splits
     choice = Choice(options.topics, options.since, options.until, start, stop)
     beside = ExitStack()
+    beside.callback(output.leave)
     try:
         same = output.begin(_run_of(layout, options, position))
         job = Job(
@@ -144,7 +145,6 @@ def dump_to_parquet(
         raise
     finally:
         beside.close()
-        output.leave()
 
 
 def _run_of(layout: StoreLayout, options: DumpOptions, position: Position) -> dict[str, Any]:

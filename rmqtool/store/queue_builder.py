@@ -70,7 +70,7 @@ class QueueFile:
         self._gathered = bytearray()
 
     def _make(self, path: str) -> None:
-        """The staged file."""
+        """Make the staged file: empty, or with what the one on disk holds."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, self.size)
