@@ -77,6 +77,19 @@ def _prefetcher(write: int) -> Callable[..., Any]:
 
 
 @_intrinsic
+def _matches_at(_context: Any, address: Any, byte: Any) -> Any:
+    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        many = ir.VectorType(_I8, _I64.width)
+        found = builder.load(builder.inttoptr(args[0], many.as_pointer()), align=1)
+        one = builder.insert_element(ir.Constant(many, ir.Undefined), builder.trunc(args[1], _I8), _I32(0))
+        wanted = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_I32, _I64.width), None))
+        bits = builder.bitcast(builder.icmp_unsigned("==", found, wanted), _I64)
+        return bits if _SWAP else builder.bitreverse(bits)
+
+    return types.uint64(types.int64, types.int64), codegen
+
+
+@_intrinsic
 def _trailing_zeros(_context: Any, value: Any) -> Any:
     def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -117,6 +130,7 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "store_i16": _storer(_I16),
     "store_i32": _storer(_I32),
     "store_i64": _storer(_I64),
+    "matches_at": _matches_at,
     "trailing_zeros": _trailing_zeros,
     "expect_read": _prefetcher(0),
     "expect_write": _prefetcher(1),
@@ -219,9 +233,12 @@ def compiled(function: Callable[..., Any], kinds: Sequence[tuple[str, str, int] 
 
     made = numba.cfunc(types.void(types.int64), error_model="numpy")(entry)
     module = llvm.parse_assembly(made.inspect_llvm())
-    for each in (*module.functions, *module.global_variables):
-        if not each.is_declaration and each.name != made.native_name:
-            each.linkage = "internal"
+    own_functions = [each for each in module.functions if not each.is_declaration and each.name != made.native_name]
+    for each in (*own_functions, *(each for each in module.global_variables if not each.is_declaration)):
+        each.linkage = "internal"
+    for each in own_functions:
+        if not each.name.startswith("NRT_"):  # counts of references, which go
+            each.add_function_attribute("alwaysinline")  # a call takes and gives through memory
     module.get_function(made.native_name).name = ENTRY
     features = llvm.get_host_cpu_features().flatten()
     machine = llvm.Target.from_default_triple().create_target_machine(

@@ -180,8 +180,8 @@ def is_schedule(at: Any, length: Any) -> Any:
 
 @part
 def walk_records(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: Any, out: Any) -> Any:
-    """(records found, where the next one would begin); a column of ``out`` for each, as in :class:`Rows`."""
-    count, capacity = 0, out.shape[1]
+    """(records found, where the next one would begin); a row of ``out`` for each, with the fields of :class:`Rows`."""
+    count, capacity = 0, out.shape[0]
     while count < capacity and at < stop:
         if limit - at < MIN_SIZE:
             break
@@ -224,25 +224,25 @@ def walk_records(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_functi
             break
         if is_schedule(base + topic_at, topic_length) and not _delay_is_number(base + properties_at, here + size):
             break
-        out[AT, count] = at
-        out[TOTAL_SIZE, count] = size
-        out[MAGIC, count] = magic
-        out[BODY_CRC, count] = body_crc
-        out[QUEUE_ID, count] = i32_at(here + _AT_QUEUE_ID)
-        out[FLAG, count] = i32_at(here + _AT_FLAG)
-        out[QUEUE_OFFSET, count] = i64_at(here + _AT_QUEUE_OFFSET)
-        out[PHYSICAL_OFFSET, count] = i64_at(here + _AT_PHYSICAL_OFFSET)
-        out[SYS_FLAG, count] = sys_flag
-        out[BORN_TIMESTAMP, count] = i64_at(here + _AT_BORN_TIMESTAMP)
-        out[STORE_TIMESTAMP, count] = i64_at(here + _AT_STORE_TIMESTAMP + store_wider)
-        out[RECONSUME_TIMES, count] = i32_at(base + body_at - _BACK_RECONSUME_TIMES)
-        out[PREPARED_OFFSET, count] = i64_at(base + body_at - _BACK_PREPARED_OFFSET)
-        out[BODY_AT, count] = body_at
-        out[BODY_LENGTH, count] = body_length
-        out[TOPIC_AT, count] = topic_at
-        out[TOPIC_LENGTH, count] = topic_length
-        out[PROPERTIES_AT, count] = properties_at
-        out[PROPERTIES_LENGTH, count] = properties_length
+        out[count, AT] = at
+        out[count, TOTAL_SIZE] = size
+        out[count, MAGIC] = magic
+        out[count, BODY_CRC] = body_crc
+        out[count, QUEUE_ID] = i32_at(here + _AT_QUEUE_ID)
+        out[count, FLAG] = i32_at(here + _AT_FLAG)
+        out[count, QUEUE_OFFSET] = i64_at(here + _AT_QUEUE_OFFSET)
+        out[count, PHYSICAL_OFFSET] = i64_at(here + _AT_PHYSICAL_OFFSET)
+        out[count, SYS_FLAG] = sys_flag
+        out[count, BORN_TIMESTAMP] = i64_at(here + _AT_BORN_TIMESTAMP)
+        out[count, STORE_TIMESTAMP] = i64_at(here + _AT_STORE_TIMESTAMP + store_wider)
+        out[count, RECONSUME_TIMES] = i32_at(base + body_at - _BACK_RECONSUME_TIMES)
+        out[count, PREPARED_OFFSET] = i64_at(base + body_at - _BACK_PREPARED_OFFSET)
+        out[count, BODY_AT] = body_at
+        out[count, BODY_LENGTH] = body_length
+        out[count, TOPIC_AT] = topic_at
+        out[count, TOPIC_LENGTH] = topic_length
+        out[count, PROPERTIES_AT] = properties_at
+        out[count, PROPERTIES_LENGTH] = properties_length
         count += 1
         at += size
     return count, at
@@ -293,11 +293,11 @@ class Walker:
         table: what :meth:`walk` writes to, int64 of shape (fields of :class:`Rows`, capacity).
     """
 
-    def __init__(self, buffer: Any, capacity: int, *, crc: bool = True, tables: bool = False) -> None:
+    def __init__(self, buffer: Any, capacity: int = 1, *, crc: bool = True, tables: bool = False) -> None:
         self.address, self._keep = address_of(buffer)
         self.length = memoryview(buffer).nbytes
         self.table: Table = np.empty((len(Rows._fields), capacity), np.int64)
-        self._held = Held(self.table)
+        self._held = Held(self.table.T)
         self._crc = int(crc)
         self._crc_function = 0 if tables else fast_function()
 
@@ -313,7 +313,7 @@ class Walker:
         Raises:
             ValueError: a position outside the buffer.
         """
-        count, at = _walk(*self.task(at, limit, stop))
+        count, at = _walk(*self.task(at, limit, stop), self._held)
         return Rows(*self.table[:, :count]), at
 
     def seek(self, at: int, stop: int, physical_offset: int) -> int:
@@ -332,9 +332,9 @@ class Walker:
         found = int(_seek(self.address, at, min(stop, self.length - _HEAD_SIZE), physical_offset))
         return found if found < self.length - _HEAD_SIZE else stop
 
-    def task(self, at: int, limit: int, stop: int | None = None) -> tuple[Any, ...]:
-        """The arguments of :func:`walk_records` for a walk; raises what :meth:`walk` raises."""
+    def task(self, at: int, limit: int, stop: int | None = None) -> tuple[int, int, int, int, int, int]:
+        """The arguments of :func:`walk_records` for a walk, but for ``out``; raises what :meth:`walk` raises."""
         if at < 0 or limit > self.length:
             raise ValueError(f"bytes {at} to {limit} of a buffer of {self.length}")
         stop = limit if stop is None else min(stop, limit)
-        return self.address, at, limit, stop, self._crc, self._crc_function, self._held
+        return self.address, at, limit, stop, self._crc, self._crc_function

@@ -10,7 +10,7 @@ import numpy as np
 from formats import properties
 from formats.jit import byte_at, copy_bytes, kernel, part, word_at
 from formats.kernel import Column, Table, begins, find_byte
-from formats.kernel_dispatch import character
+from formats.kernel_text import character
 
 DONE, ODD = range(2)
 INLINE = 12  # bytes of a text that lie in its view itself; of a longer one, the first four

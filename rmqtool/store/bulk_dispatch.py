@@ -26,7 +26,6 @@ _LEAST_SHARE = 1 << 20  # for each thread, where there is little
 BATCH_RECORDS = spaced(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
 _SEARCHED = 8 << 20  # bytes of a block in which a record should begin: a broker takes messages of 4 MB by default
 _LOOK = 4096  # bytes; so many zeros, and nothing is written there
-_STEP = spaced(256)  # records that are checked, then read: their bytes stay in the processor's cache meanwhile
 _MOST_WORKERS = 4  # one thread puts into queues and index what they find
 
 
@@ -155,7 +154,7 @@ class _Reader:
         try:
             return self._idle.get_nowait()
         except Empty:
-            return BulkBuilder(self._view, self._plain, self._spare), Walker(self._view, _STEP, crc=self._crc)
+            return BulkBuilder(self._view, self._plain, self._spare), Walker(self._view, crc=self._crc)
 
 
 class _File:

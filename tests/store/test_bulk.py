@@ -178,6 +178,30 @@ def test_each_text_is_hashed_the_same(text: bytes, name: str) -> None:
         assert agree(raw + raw) == 2
 
 
+@pytest.mark.parametrize("name", [b"TAGS", b"KEYS", b"UNIQ_KEY"])
+def test_texts_of_every_length_are_found_and_hashed_the_same(name: bytes) -> None:
+    """Wherever a text begins and ends, beside other items or alone, in one look at the properties or in several."""
+    made: list[Record] = []
+    for length in range(140):
+        text = bytes(ord("a") + i % 26 for i in range(length))
+        alone = name + b"\x01" + text
+        among = alone, b"x" * length + b"\x02" + alone + b"\x02\x03", alone + b"\x02" + name + b"\x01\x03z\x02"
+        spaces = b" ".join((text, text[length // 2 :], b"", b"k"))
+        odd = {text[:at] + "é".encode() + text[at:] for at in (0, length // 3, length - 1) if 0 <= at < length}
+        items = *among, *(name + b"\x01" + each for each in (spaces, *sorted(odd)))
+        made += [a_record(topic=b"T", body=b"", properties=properties) for properties in items]
+    assert agree(b"".join(map(pack, made))) == len(made)
+
+
+def test_topics_that_differ_anywhere_are_told_apart() -> None:
+    names = set()
+    for length in range(1, 28):
+        name = b"T" * length
+        names |= {name, *(name[:at] + b"t" + name[at + 1 :] for at in range(length))}
+    made = [a_record(topic=name, body=b"", properties=b"KEYS\x01k") for name in sorted(names)] * 2
+    assert agree(b"".join(map(pack, made))) == len(made)
+
+
 def test_the_hash_without_a_positive_counterpart_is_zero_both_ways() -> None:
     raw = pack(a_record(topic=b"TopicA", properties=b"KEYS\x01arrfujvk"))
     assert agree(raw) == 1
