@@ -6,7 +6,7 @@ import numpy as np
 
 from formats.derived import INDEX_ENTRY, INDEX_SLOT
 from formats.index import Header
-from formats.jit import address_of, expect_write, i32_at, kernel, store_i32, store_i64
+from formats.jit import address_of, expect_write, i32_at, kernel, part, store_i32, store_i64
 from formats.kernel import Column
 
 _SLOT_SIZE, _ENTRY_SIZE = INDEX_SLOT.size, INDEX_ENTRY.size
@@ -15,7 +15,13 @@ _AT_OFFSET = INDEX_ENTRY.offsets["physical_offset"]
 _AT_SECONDS = INDEX_ENTRY.offsets["seconds"]
 _AT_PREVIOUS = INDEX_ENTRY.offsets["previous_entry"]
 _INT_MAX = 2**31 - 1
-_AHEAD = 16  # slots lie all over the file: they are fetched before their turn
+_AHEAD = 32  # slots lie all over the file: they are fetched before their turn
+
+
+@part
+def _slot_of(value: Any, slots: Any) -> Any:
+    """Neither has more than 31 bits, and to divide more of them takes longer."""
+    return np.int64(np.uint32(value) % np.uint32(slots))
 
 
 @kernel
@@ -31,43 +37,51 @@ def _put(
     times: Any,
     first: Any,
 ) -> Any:
+    # whatever is stored anywhere might be the header's: it stays in registers
+    begin_time, end_time = header[_BEGIN_TIME], header[_END_TIME]
+    begin_offset, end_offset = header[_BEGIN_OFFSET], header[_END_OFFSET]
+    slot_count, number = header[_SLOT_COUNT], header[_COUNT]
     skip = False
-    added = 0
-    for i in range(first, len(rows)):
-        row = rows[i]
-        full = header[_COUNT] >= entries
-        if i == 0 or rows[i - 1] != row:
+    at = first
+    while at < len(rows):
+        row = rows[at]
+        full = number >= entries
+        if at == 0 or rows[at - 1] != row:
             if full:
-                return i, added
-            skip = offsets[row] < header[_END_OFFSET]
+                break
+            skip = offsets[row] < end_offset
         if skip:
+            at += 1
             continue
         if full:
-            return i, added
-        if i + _AHEAD < len(rows):
-            expect_write(first_slot + _SLOT_SIZE * (hashes[i + _AHEAD] % slots))
-        slot_at = first_slot + _SLOT_SIZE * (hashes[i] % slots)
-        number = header[_COUNT]
+            break
+        if at + _AHEAD < len(rows):
+            expect_write(first_slot + _SLOT_SIZE * _slot_of(hashes[at + _AHEAD], slots))
+        slot_at = first_slot + _SLOT_SIZE * _slot_of(hashes[at], slots)
+        offset, time = offsets[row], times[row]
         previous = i32_at(slot_at)
         if previous <= 0 or previous > number:
             previous = 0
+            slot_count += 1
         seconds = 0
-        if header[_BEGIN_TIME] > 0 and times[row] > header[_BEGIN_TIME]:
-            seconds = min((times[row] - header[_BEGIN_TIME]) // 1000, _INT_MAX)
+        if begin_time > 0 and time > begin_time:
+            seconds = min((time - begin_time) // 1000, _INT_MAX)
         entry_at = entry_0 + _ENTRY_SIZE * number
-        store_i32(entry_at, hashes[i])
-        store_i64(entry_at + _AT_OFFSET, offsets[row])
+        store_i32(entry_at, hashes[at])
+        store_i64(entry_at + _AT_OFFSET, offset)
         store_i32(entry_at + _AT_SECONDS, seconds)
         store_i32(entry_at + _AT_PREVIOUS, previous)
         store_i32(slot_at, number)
         if number <= 1:
-            header[_BEGIN_OFFSET], header[_BEGIN_TIME] = offsets[row], times[row]
-        if previous == 0:
-            header[_SLOT_COUNT] += 1
-        header[_COUNT] = number + 1
-        header[_END_OFFSET], header[_END_TIME] = offsets[row], times[row]
-        added += 1
-    return len(rows), added
+            begin_offset, begin_time = offset, time
+        end_offset, end_time = offset, time
+        number += 1
+        at += 1
+    added = number - header[_COUNT]
+    header[_BEGIN_TIME], header[_END_TIME] = begin_time, end_time
+    header[_BEGIN_OFFSET], header[_END_OFFSET] = begin_offset, end_offset
+    header[_SLOT_COUNT], header[_COUNT] = slot_count, number
+    return at, added
 
 
 def put_keys(
