@@ -4,7 +4,8 @@ Equal to what :mod:`formats.properties`, :func:`formats.primitives.java_hash` an
 Text that is no well-formed UTF-8 and light queues are left to them: both are rare, and their rules long.
 """
 
-from queue import Empty, SimpleQueue
+from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,12 @@ from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION
 FIELDS = ("physical_offset", "size", "queue_id", "queue_offset", "store_timestamp", "tags_code", "queued", "topic")
 DONE, FULL, ODD = range(3)
 _PHYSICAL, _SIZE, _QUEUE, _ORDINAL, _STORED, _TAGS_CODE, _QUEUED, _TOPIC = range(len(FIELDS))
-_TOPIC_FIELDS = 5
-_T_AT, _T_LENGTH, _T_MIX, _T_HASH, _T_GOOD = range(_TOPIC_FIELDS)  # _T_HASH: Java's, of the topic and a '#'
+_TOPIC_FIELDS = 6
+_T_AT, _T_LENGTH, _T_MIX, _T_HASH, _T_GOOD, _T_SLOT = range(_TOPIC_FIELDS)  # _T_HASH: Java's, of the topic and a '#'
 _KEYS_PER_ROW = 4
+_QUEUE_FIELDS = 3
+_Q_NEXT, _Q_LAST, _Q_STEADY = range(_QUEUE_FIELDS)  # place of the next record, the last record, as grouped() tells
+_MAX_LONG = 2**63 - 1
 _MOST_QUEUES = 1 << 16  # topics of a batch times the range of its queue ids
 _ENTRY_SIZE = CQ_ENTRY.size
 _AT_PHYSICAL, _AT_SIZE, _AT_TAGS_CODE = (CQ_ENTRY.offsets[name] for name in ("physical_offset", "size", "tags_code"))
@@ -102,7 +106,7 @@ def _topic_number(base: Any, at: Any, length: Any, topics: Any, slots: Any, stat
     slots[slot] = number + 1
     good, value = hash_on(0, base + at, base + at + length)
     topics[_T_AT, number], topics[_T_LENGTH, number], topics[_T_MIX, number] = at, length, mixed
-    topics[_T_HASH, number], topics[_T_GOOD, number] = value * 31 + ord("#"), good
+    topics[_T_HASH, number], topics[_T_GOOD, number], topics[_T_SLOT, number] = value * 31 + ord("#"), good, slot
     return number
 
 
@@ -215,51 +219,44 @@ def _survey(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_function: A
 
 
 @kernel
-def _group(table: Any, count: Any, starts: Any, groups: Any, rows: Any, entries: Any) -> Any:
-    topics = low = high = total = 0
+def _group(table: Any, count: Any, topics: Any, queues: Any, groups: Any, rows: Any, entries: Any) -> Any:
+    low, high, total = np.int64(_MAX_LONG), np.int64(-_MAX_LONG), np.int64(0)
     for i in range(count):
-        if table[_QUEUED, i]:
-            queue = table[_QUEUE, i]
-            low = queue if total == 0 else min(low, queue)
-            high = queue if total == 0 else max(high, queue)
-            topics = max(topics, table[_TOPIC, i] + 1)
-            total += 1
+        queued = table[_QUEUED, i]
+        low = min(low, table[_QUEUE, i] if queued else low)
+        high = max(high, table[_QUEUE, i] if queued else high)
+        total += queued
+    if total == 0:
+        return 0, 0
     span = high - low + 1
-    if span * topics >= len(starts):
+    if span * topics > len(queues):
         return -1, total
-    for queue in range(span * topics + 1):
-        starts[queue] = 0
+    for queue in range(span * topics):
+        queues[queue, _Q_NEXT], queues[queue, _Q_LAST], queues[queue, _Q_STEADY] = 0, -1, 1
     for i in range(count):
         if table[_QUEUED, i]:
-            starts[table[_TOPIC, i] * span + table[_QUEUE, i] - low + 1] += 1
+            queues[table[_TOPIC, i] * span + table[_QUEUE, i] - low, _Q_NEXT] += 1
+    start = 0
     for queue in range(span * topics):
-        starts[queue + 1] += starts[queue]
+        start, queues[queue, _Q_NEXT] = start + queues[queue, _Q_NEXT], start
     for i in range(count):
         if table[_QUEUED, i]:
             queue = table[_TOPIC, i] * span + table[_QUEUE, i] - low
-            place = starts[queue]
-            starts[queue] = place + 1
+            place, last = queues[queue, _Q_NEXT], queues[queue, _Q_LAST]
+            queues[queue, _Q_NEXT], queues[queue, _Q_LAST] = place + 1, i
+            physical = table[_PHYSICAL, i]
+            if last >= 0 and (physical <= table[_PHYSICAL, last] or table[_ORDINAL, i] - table[_ORDINAL, last] != 1):
+                queues[queue, _Q_STEADY] = 0
             rows[place] = i
             at = entries + _ENTRY_SIZE * place
-            store_i64(at + _AT_PHYSICAL, table[_PHYSICAL, i])
+            store_i64(at + _AT_PHYSICAL, physical)
             store_i32(at + _AT_SIZE, table[_SIZE, i])
             store_i64(at + _AT_TAGS_CODE, table[_TAGS_CODE, i])
-    found = start = 0
+    found = 0
     for queue in range(span * topics):
-        stop = starts[queue]
-        if stop > start:
-            steady = 1
-            for i in range(start + 1, stop):
-                row, before = rows[i], rows[i - 1]
-                if (
-                    table[_PHYSICAL, row] <= table[_PHYSICAL, before]
-                    or table[_ORDINAL, row] - table[_ORDINAL, before] != 1
-                ):
-                    steady = 0
-                    break
-            groups[found, 0], groups[found, 1] = stop, steady
+        if queues[queue, _Q_LAST] >= 0:
+            groups[found, 0], groups[found, 1] = queues[queue, _Q_NEXT], queues[queue, _Q_STEADY]
             found += 1
-            start = stop
     return found, total
 
 
@@ -276,7 +273,7 @@ class Room:
         rows, entries: of those that get a consume-queue entry, apart by queue: row, and entry (of CQ_ENTRY.dtype).
     """
 
-    def __init__(self, capacity: int, home: "SimpleQueue[Room] | None" = None) -> None:
+    def __init__(self, capacity: int, home: "deque[Room] | None" = None) -> None:
         self._home = home
         self.table: Table = np.empty((len(FIELDS), capacity), np.int64)
         self.keys: Table = np.empty((2, _KEYS_PER_ROW * capacity + 0x8000), np.int64)
@@ -286,7 +283,7 @@ class Room:
     def release(self) -> None:
         """Nobody looks at it any more: new memory costs as much time as what is put there."""
         if self._home is not None:
-            self._home.put(self)
+            self._home.append(self)
 
 
 class Columns:
@@ -302,25 +299,26 @@ class Columns:
         room: what they lie in.
     """
 
-    def __init__(
-        self, capacity: int, delays: list[int], *, light: bool, spare: "SimpleQueue[Room] | None" = None
-    ) -> None:
+    def __init__(self, capacity: int, delays: list[int], *, light: bool, spare: "deque[Room] | None" = None) -> None:
         self._capacity, self._spare = capacity, spare
         self._topics: Table = np.empty((_TOPIC_FIELDS, capacity), np.int64)
         self._slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
         self._state = np.zeros(3, np.int64)
-        self._starts: Column = np.empty(_MOST_QUEUES + 1, np.int64)
+        self._queues: Table = np.empty((_MOST_QUEUES, _QUEUE_FIELDS), np.int64)
         self._settings = Held(np.array(delays, np.int64)), Held(light)
         self._own = Held(self._topics), Held(self._slots), Held(self._state)
         self._step = Held(np.empty((_STEP, len(Rows._fields)), np.int64))
         self._move()
 
     def _move(self) -> None:
-        """Into a room that is free."""
-        try:
-            self.room = Room(self._capacity) if self._spare is None else self._spare.get_nowait()
-        except Empty:
-            self.room = Room(self._capacity, self._spare)
+        """Into a room that is free: the one that was left last, of which most is in the processor's cache."""
+        room = None
+        if self._spare is not None:
+            with suppress(IndexError):
+                room = self._spare.pop()
+        if room is None or len(room.rows) != self._capacity:
+            room = Room(self._capacity, self._spare)
+        self.room = room
         self._mine = *self._settings, Held(self.room.table), Held(self.room.keys), *self._own
 
     @property
@@ -375,7 +373,8 @@ class Columns:
         """
         count, room = self.records, self.room
         groups = np.empty((min(count, _MOST_QUEUES), 2), np.int64)
-        found, total = _group(room.table, count, self._starts, groups, room.rows, room.entries.ctypes.data)
+        numbers = count, int(self._state[2])
+        found, total = _group(room.table, *numbers, self._queues, groups, room.rows, room.entries.ctypes.data)
         if found < 0:
             return None
         stops, steady = groups[:found, 0].copy(), groups[:found, 1].astype(np.bool_)
@@ -383,6 +382,6 @@ class Columns:
 
     def clear(self) -> None:
         """Begin anew in another room."""
+        self._slots[self._topics[_T_SLOT, : self._state[2]]] = 0  # few, nearly always
         self._state[:] = 0
-        self._slots[:] = 0
         self._move()

@@ -24,6 +24,7 @@ BLOCK_BYTES = 64 << 20
 _LEAST_BLOCK_BYTES = 8 << 20
 _LEAST_SHARE = 1 << 20  # for each thread, where there is little
 BATCH_RECORDS = spaced(1 << 16)  # more than the plain way has: a queue's share of a batch is written at once
+_LEAST_BATCH_RECORDS = 1 << 14
 _SEARCHED = 8 << 20  # bytes of a block in which a record should begin: a broker takes messages of 4 MB by default
 _LOOK = 4096  # bytes; so many zeros, and nothing is written there
 _MOST_WORKERS = 4  # one thread puts into queues and index what they find
@@ -36,11 +37,15 @@ class BulkBuilder:
         view: what the records lie in.
         plain: has the settings, and the rules for what the kernel leaves to it.
         spare: has what batches lay in that were released.
+        capacity: records of a batch at most; :data:`BATCH_RECORDS` where it is not said.
     """
 
-    def __init__(self, view: memoryview, plain: BatchBuilder, spare: SimpleQueue[Room] | None = None) -> None:
+    def __init__(
+        self, view: memoryview, plain: BatchBuilder, spare: deque[Room] | None = None, capacity: int | None = None
+    ) -> None:
         self._view, self._plain = view, plain
-        self._columns = Columns(BATCH_RECORDS, plain.delays.millis, light=plain.light_queues, spare=spare)
+        capacity = BATCH_RECORDS if capacity is None else capacity
+        self._columns = Columns(capacity, plain.delays.millis, light=plain.light_queues, spare=spare)
         self._light: list[LightQueuePut] = []
 
     def __len__(self) -> int:
@@ -115,13 +120,22 @@ class _Reader:
     Args:
         base: physical offset of the view's first byte, as a record in it says.
         spare: has what batches lay in that were released.
+        capacity: records of a batch at most.
     """
 
     def __init__(
-        self, view: memoryview, limit: int, plain: BatchBuilder, spare: SimpleQueue[Room], *, crc: bool, base: int
+        self,
+        view: memoryview,
+        limit: int,
+        plain: BatchBuilder,
+        spare: deque[Room],
+        *,
+        crc: bool,
+        base: int,
+        capacity: int,
     ) -> None:
         self._view, self._limit, self._plain, self._crc, self._base = view, limit, plain, crc, base
-        self._spare = spare
+        self._spare, self._capacity = spare, capacity
         self._idle: SimpleQueue[tuple[BulkBuilder, Walker]] = SimpleQueue()
 
     def guess(self, start: int, stop: int) -> _Found:
@@ -154,14 +168,15 @@ class _Reader:
         try:
             return self._idle.get_nowait()
         except Empty:
-            return BulkBuilder(self._view, self._plain, self._spare), Walker(self._view, crc=self._crc)
+            builder = BulkBuilder(self._view, self._plain, self._spare, self._capacity)
+            return builder, Walker(self._view, crc=self._crc)
 
 
 class _File:
     """One file's blocks, in order: those that are being looked through, and those that are still to be."""
 
     def __init__(
-        self, view: memoryview, at: int, limit: int, plain: BatchBuilder, spare: SimpleQueue[Room], *, crc: bool
+        self, view: memoryview, at: int, limit: int, plain: BatchBuilder, spare: deque[Room], *, crc: bool
     ) -> None:
         self.view, self.at, self.limit = view, at, limit
         self.waiting: deque[tuple[int, Future[_Found]]] = deque()
@@ -169,10 +184,20 @@ class _File:
         first = read(view, at, limit, crc=False)
         self.empty = isinstance(first, End)
         if isinstance(first, Record):
-            self.reader = _Reader(view, limit, plain, spare, crc=crc, base=first.physical_offset - at)
             # short messages: about a batch in a block, for all that blocks hold is in memory
             size = min(max(first.total_size * BATCH_RECORDS, _LEAST_BLOCK_BYTES), BLOCK_BYTES)
             size = min(size, max((limit - at) // _workers(), _LEAST_SHARE))
+            # room for what lies in a block if messages are like the first one: new memory takes time
+            records = max(size // first.total_size * 5 // 4, _LEAST_BATCH_RECORDS)
+            self.reader = _Reader(
+                view,
+                limit,
+                plain,
+                spare,
+                crc=crc,
+                base=first.physical_offset - at,
+                capacity=min(spaced(records), BATCH_RECORDS),
+            )
             edges = list(_edges(at, limit, size, _written(view, at, limit)))
             self._blocks = zip(edges, [*edges[1:], limit], strict=True)
 
@@ -203,7 +228,7 @@ class LogReader:
         self._ahead = _workers() + 2
         self._pool = ThreadPoolExecutor(_workers(), "rmqtool-dispatch")
         self._next: _File | None = None
-        self._spare: SimpleQueue[Room] = SimpleQueue()
+        self._spare: deque[Room] = deque()
 
     def batches(
         self, view: memoryview, at: int, limit: int, following: Following | None = None
