@@ -8,6 +8,7 @@ built in staging files. :mod:`rmqtool.store.recovery_rules` says what the releas
 import os
 from collections import Counter
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -113,12 +114,16 @@ class Recovery:
             self.end = self.files[-1].end if self.files else 0
             self.after_load = self._state(refused=True)
             return
+        with ThreadPoolExecutor(1, "rmqtool-index") as beside:
+            self._load_and_start(beside)
+
+    def _load_and_start(self, beside: ThreadPoolExecutor) -> None:
         self.index = IndexBuilder(self.layout.index_paths(), geometry_of(self.layout), self._stage)
         if self.aborted:
             self.index.prune(self.checkpoint.index_msg_timestamp)
         for queue in self.queues.values():
             queue.recover()
-        max_dispatched = max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
+        max_dispatched = self._max_dispatched()
         self._check_single_file(max_dispatched)
         if self.files:
             self._recover_log(max_dispatched)
@@ -129,16 +134,25 @@ class Recovery:
             self.end = 0
             for queue in self.queues.values():
                 queue.destroy()
+        starts = self.rules.redispatches(cut=max_dispatched >= self.end)
+        finished = None
+        if not starts or self._reput_from() >= self.end:  # nothing more comes
+            # queues write what they have gathered while the index writes its slots
+            finished = beside.submit(self.index.finish)
         self._correct_min()
         self.after_load = self._state(refused=bool(self.refusals))
         if self.refusals:
             return
-        if self.rules.redispatches(cut=max_dispatched >= self.end):
+        if starts:
             self._reput()
             self._correct_min()
         self.after_start = self._state()
-        self.index.finish()
+        (finished or beside.submit(self.index.finish)).result()
         self._warn()
+
+    def _max_dispatched(self) -> int:
+        """End of the last message that any queue knows."""
+        return max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
 
     def _check_files(self) -> None:
         """What makes the broker refuse to load: mostly a file of another length than configured, or a foreign one."""
@@ -266,11 +280,13 @@ class Recovery:
 
     # -- start --------------------------------------------------------------------------------------------------------
 
+    def _reput_from(self) -> int:
+        """Where that begins; the end of the log without files."""
+        return max(self.files[0].base, self._max_dispatched(), 0) if self.files else self.end
+
     def _reput(self) -> None:
         """Dispatch what no queue has yet, as the broker does before it takes messages."""
-        if not self.files:
-            return
-        at = max(self.files[0].base, max((q.max_physical_offset for q in self.queues.values()), default=-1), 0)
+        at = self._reput_from()
         if at == self._known:
             self._passed_over = None  # it is dispatched after all
         builder = BatchBuilder(self._levels, light_queues=self._light)
@@ -378,7 +394,7 @@ class Recovery:
 
     def _warn_of_next_start(self) -> None:
         """The next start checks some of the last files again, and one of them may not have been checked now."""
-        known = max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
+        known = self._max_dispatched()
         for file in self.files[self.rules.next_start(self.files, known) :]:
             if self.start_file is None or file.base >= self.start_file.base:
                 break
