@@ -6,6 +6,8 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # NumPy's library for matrices would start threads, which wait for work by counting; nobody has any for them
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process

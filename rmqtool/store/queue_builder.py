@@ -217,12 +217,12 @@ class QueueBuilder:
     def put(self, puts: QueuePuts) -> None:
         """Append what is not there yet, in order (ConsumeQueue.putMessagePositionInfo)."""
         first, steady = 0, puts.steady
-        physical, size, offset, _timestamp = puts.message(0)
-        if steady and physical + size <= self.max_physical_offset:
+        message = puts.message(0)
+        if steady and message[0] + message[1] <= self.max_physical_offset:
             # where positions grow, what is already there is a prefix
             first = int(np.searchsorted(puts.ends, self.max_physical_offset, side="right"))
         for row in range(first, len(puts)):
-            physical, size, offset, _timestamp = puts.message(row)
+            physical, size, offset, _timestamp = puts.message(row) if row else message
             if steady and self.files and offset and offset * UNIT == self.end:
                 self._append(puts, row, len(puts))
                 return
@@ -259,7 +259,7 @@ class QueueBuilder:
         self.files[-1].write(np.zeros(0, CQ_ENTRY.dtype), self._stage)
 
     def _append(self, puts: QueuePuts, start: int, stop: int) -> None:
-        physical, size, _offset, _timestamp = puts.message(stop - 1)
+        physical, size, _offset, timestamp = puts.message(stop - 1)
         self.max_physical_offset = physical + size
         self.added += stop - start
         while start < stop:
@@ -268,7 +268,7 @@ class QueueBuilder:
             file = self.files[-1]
             end = min(stop, start + (self.file_size - file.wrote) // UNIT)
             file.write(puts.entries[start:end], self._stage)
-            file.last_store_timestamp = puts.message(end - 1)[3]
+            file.last_store_timestamp = timestamp if end == stop else puts.message(end - 1)[3]
             start = end
 
     def hand_over(self) -> None:
