@@ -292,7 +292,11 @@ def _time_name(moment: float) -> str:
 
 
 def _name_time(name: str) -> float:
+    if not name[:14].isdecimal() or len(name) < 14:
+        return 0.0
+    # strptime would do, but loading it takes as long as an index file
+    parts = [int(name[:4]), *(int(name[at : at + 2]) for at in range(4, 14, 2))]
     try:
-        return time.mktime(time.strptime(name[:14], "%Y%m%d%H%M%S")) + int(name[14:17] or 0) / 1000
-    except ValueError:
+        return time.mktime((*parts, 0, 0, -1)) + int(name[14:17] or 0) / 1000  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
         return 0.0
