@@ -101,6 +101,7 @@ class QueueBuilder:
         cut, added: entries that went and came.
         misplaced: messages whose queue offset was not the next one: passed over as seen before, or put where the queue
             ended, which moves all that follow.
+        begun_at: queue offset of the message with which a queue without files was begun, unless that is 0.
         foreign: what lies in the directory and is no queue file.
     """
 
@@ -114,7 +115,7 @@ class QueueBuilder:
         self.removed: list[Segment] = []
         self.max_physical_offset = NO_OFFSET
         self.min_logic_offset = 0
-        self.cut = self.added = self.misplaced = 0
+        self.cut = self.added = self.misplaced = self.begun_at = 0
 
     def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
         return QueueFile(base, size, source)
@@ -238,7 +239,7 @@ class QueueBuilder:
             file = self._file(expected - expected % self.file_size, self.file_size, None)
             self.files.append(file)
             if queue_offset:
-                self.min_logic_offset = expected
+                self.min_logic_offset, self.begun_at = expected, queue_offset
                 self._fill(file, expected)
         elif self.files[-1].wrote >= self.file_size:
             self._add_file()  # the broker does so before it looks whether it has seen this message

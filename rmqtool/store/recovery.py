@@ -38,6 +38,7 @@ from rmqtool.store.segments import Segment
 
 Stage = Callable[[], str]
 _LIGHT_PREFIX = "%LMQ%"
+_NAMED = 3  # queues that a warning names
 _MOST_HELD = 32 << 20  # bytes of entries that queues may have gathered before they write them, all together
 
 
@@ -94,6 +95,7 @@ class Recovery:
         self._early = 0
         self._known = -1  # end of the last message that any queue knew
         self._last_size = 0  # of the last record that was dispatched while it was checked
+        self._dispatched_from: int | None = None  # all records from there on went to queues that lacked them
         self._passed_over: str | None = None
         self._readable: dict[int, int] = {}  # bytes of each file that was opened, by its base
 
@@ -204,6 +206,8 @@ class Recovery:
         builder = BatchBuilder(levels, light_queues=self._light)
         crc = self.layout.conf.flag("checkCRCOnRecover", True)
         self.start_file = file = self.files[number]
+        if dispatched_from is not None:
+            self._dispatched_from = max(file.base, dispatched_from)
         # where there is no record a broker takes the place where the check begins, or the end of the files
         self.last_record = file.base if self.aborted else self.files[-1].end
         readahead = Readahead()
@@ -289,6 +293,8 @@ class Recovery:
         at = self._reput_from()
         if at == self._known:
             self._passed_over = None  # it is dispatched after all
+        if at < self.end and self._dispatched_from is None:
+            self._dispatched_from = at
         builder = BatchBuilder(self._levels, light_queues=self._light)
         while at < self.end:
             file = next((f for f in self.files if f.base <= at < f.base + self.file_size), None)
@@ -389,8 +395,22 @@ class Recovery:
             words = f"{self._passed_over} at {self._known} is the first message that no queue has: a 5.3 broker "
             words += "leaves it out, and those behind it in its queue move one offset down"
             self.warnings.append(f"{words}; so it is here" if self.rules.exactly else f"{words}; here it is kept")
+        self._warn_of_short_queues()
         self.warnings += self.rules.warnings()
         self._warn_of_next_start()
+
+    def _warn_of_short_queues(self) -> None:
+        """Queues that were begun anew, but not from the first message that the log may have for them."""
+        if self._dispatched_from is None or self._dispatched_from <= self.log.min_offset:
+            return
+        begun = [f"topic {t!r} queue {i} (from {q.begun_at} on)" for (t, i), q in self.queues.items() if q.begun_at]
+        if begun:
+            names = ", ".join(sorted(begun)[:_NAMED]) + (f" and {len(begun) - _NAMED} more" if begun[_NAMED:] else "")
+            self.warnings.append(
+                f"{names}: without files before, begun anew with messages from offset {self._dispatched_from} on only, "
+                "as by a broker; those that the log has before that are in no queue: see check, and rebuild "
+                "consumequeue"
+            )
 
     def _warn_of_next_start(self) -> None:
         """The next start checks some of the last files again, and one of them may not have been checked now."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,32 @@ def test_a_log_that_begins_with_a_v2_record_is_of_5(golden_copy: Unpacked) -> No
 
 
 # -- the check and what is dispatched ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_queues_that_are_begun_anew_too_late_are_warned_of(engine: str, golden_copy: Unpacked) -> None:
+    """Their messages further in front are dispatched by nobody; check then says so."""
+    store = golden_copy(CASE)
+    layout = layout_of(store)
+    counts: dict[tuple[str, int], list[int]] = {}
+    for item in CommitLog(layout).walk():
+        if isinstance(item, Found):
+            record = item.record
+            counts.setdefault((record.topic.decode(), record.queue_id), []).append(record.physical_offset)
+    (topic, queue_id), offsets = max(counts.items(), key=lambda item: len(item[1]))
+    shutil.rmtree(layout.queue_path(topic, queue_id))
+    assert not any("begun anew" in words for words in planned(store, engine).warnings)
+    cut_queues(layout, behind=offsets[-2])
+    known = planned(store, engine)
+    (words,) = (words for words in known.warnings if "begun anew" in words)
+    assert words.startswith(f"topic {topic!r} queue {queue_id} (from {len(offsets) - 2} on): without files before")
+    recover(layout, engine=engine)
+    assert {finding.code for finding in check_store(layout_of(store))} == {"cq-starts-late"}
+    (store / "abort").touch()
+    shutil.rmtree(store / "consumequeue")
+    whole = planned(store, engine)
+    assert whole.startFile == f"commitlog/{0:020d}"
+    assert not any("begun anew" in words for words in whole.warnings)
 
 
 def test_the_check_begins_where_queues_know_the_log(golden_copy: Unpacked) -> None:
