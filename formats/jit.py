@@ -265,9 +265,8 @@ store_byte = Primitive("store_byte")
 store_i16 = Primitive("store_i16")
 store_i32 = Primitive("store_i32")
 store_i64 = Primitive("store_i64")
-matches_at = Primitive(
-    "matches_at"
-)  # (address, byte): which of 64 bytes are that one, a bit each, the first one lowest
+# (address, byte): which of 64 bytes are that one; a bit each, the first one lowest
+matches_at = Primitive("matches_at")
 trailing_zeros = Primitive("trailing_zeros")  # below the lowest set bit of a word that is not zero
 # have the processor fetch what lies at an address; any address will do
 expect_read = Primitive("expect_read")

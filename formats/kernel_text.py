@@ -1,7 +1,7 @@
 """Texts inside records, compiled: where they end, whether two are the same, and Java's hash of them.
 
-No text is gone through byte by byte, and nothing depends on where its last whole word ends: what does not fill a word
-is read as the end of a word that begins before the text. A record has a head in front of any text, so that there
+No ASCII text is gone through byte by byte, and nothing depends on where its last whole word ends: what does not fill a
+word is read as the end of a word that begins before the text. A record has a head in front of any text, so that there
 always are bytes to read.
 """
 

@@ -146,6 +146,21 @@ def loaded_by(*words: str) -> set[str]:
     return set(done.stderr.split())
 
 
+def test_a_command_has_no_threads_that_wait_for_matrices() -> None:
+    script = (
+        "import os, sys; from rmqtool.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "import numpy; print(len(os.listdir('/proc/self/task')) if os.path.isdir('/proc/self/task') else 1)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--version"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment, check=True,
+    )  # fmt: skip
+    assert done.stdout.split()[-1] == "1"
+
+
 def tops(modules: set[str]) -> set[str]:
     return {name for module in modules for name in (module, module.split(".")[0])}
 
