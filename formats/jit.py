@@ -1,9 +1,9 @@
 """Kernels: functions that run as machine code, made by Numba once and loaded without it ever after.
 
-Loading Numba takes a quarter of a second and its first kernel as long again; machine code that lies ready takes LLVM's
-loader a few milliseconds. So a kernel is compiled at its first call on a machine (:mod:`formats.jit_compile`) and its
-object code kept (:mod:`formats.jit_cache`). Only the ``kernel`` modules import this one, and only bulk work imports
-those.
+Loading Numba takes a quarter of a second and its first kernel as long again; machine code that lies ready is mapped, or
+takes LLVM's linker, once that is loaded, a few milliseconds. So a kernel is compiled at its first call on a machine
+(:mod:`formats.jit_compile`), its object code kept (:mod:`formats.jit_cache`), and laid out by ourselves where that is
+all it takes (:mod:`formats.jit_link`). Only the ``kernel`` modules import this one, and only bulk work imports those.
 
 Kernels take integers, and NumPy arrays (or :class:`Held` ones); they give one integer, a tuple of them, or nothing.
 Bytes come as addresses: so one compiled form serves mappings, bytes and writable buffers, and fields that lie unaligned
@@ -15,6 +15,7 @@ import ctypes
 import functools
 import hashlib
 import importlib.util
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
@@ -22,6 +23,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from formats import jit_cache
+from formats.jit_link import laid_out
 
 F = TypeVar("F", bound=Callable[..., Any])
 ENTRY = "rmqtool_kernel"  # what machine code names its one function: void (int64_t *block)
@@ -188,14 +190,19 @@ def digest(function: Callable[..., Any], *more: str) -> str:
 @functools.cache
 def _machine() -> Sequence[str]:
     """What machine code is made for, and by what."""
-    llvm = _llvm()
     compiler = importlib.util.find_spec(_COMPILER)
     assert compiler is not None
     assert compiler.origin is not None
-    source = cast(Any, compiler.loader).get_data(compiler.origin)
+    source = hashlib.sha256(cast(Any, compiler.loader).get_data(compiler.origin)).hexdigest()
+    makers = [importlib.util.find_spec(name) for name in ("llvmlite", "numba")]
+    stamps = [jit_cache.stamp(None if maker is None else maker.origin) for maker in makers]
+    processor = jit_cache.processor()
+    if processor and all(stamps):
+        return sys.platform, processor, *stamps, source
+    llvm = _llvm()
     version = ".".join(map(str, llvm.llvm_version_info))
     features = llvm.get_host_cpu_features().flatten()
-    return llvm.get_process_triple(), llvm.get_host_cpu_name(), features, version, hashlib.sha256(source).hexdigest()
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), features, version, source
 
 
 @functools.cache
@@ -217,10 +224,15 @@ _libraries: list[Any] = []  # the code goes when these do
 
 def _linked(name: str, code: bytes) -> _Code:
     """The function in object code, callable; it does not hold Python's lock."""
+    kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int64))
+    laid = laid_out(code, ENTRY)
+    if laid is not None and (memory := jit_cache.executable(laid[0])) is not None:
+        _libraries.append(memory)
+        return cast(_Code, kind(address_of(memory)[0] + laid[1]))
     builder = _llvm().JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(ENTRY)
     library = builder.link(_linker(), f"{name}#{len(_libraries)}")
     _libraries.append(library)
-    return cast(_Code, ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int64))(library[ENTRY]))
+    return cast(_Code, kind(library[ENTRY]))
 
 
 _bytes_address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))

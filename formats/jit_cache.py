@@ -4,7 +4,9 @@ The one place in this package that touches files: what it keeps is about the mac
 gets executed, so of the user's cache only a directory is taken that nobody else may write to.
 """
 
+import ctypes
 import hashlib
+import mmap
 import os
 import stat
 import tempfile
@@ -15,6 +17,39 @@ from contextlib import suppress
 LOCK = threading.RLock()  # one thread makes code at a time
 _SUFFIX = ".rmqtool-code"
 _CHECK = hashlib.sha256().digest_size
+
+
+def processor() -> str:
+    """What machine code may use here, as Linux says it; empty where nobody says so in a file."""
+    words = (b"vendor_id", b"cpu family", b"model", b"stepping", b"flags")
+    with suppress(OSError), open("/proc/cpuinfo", "rb", buffering=0) as file:
+        first, end, _others = file.read(1 << 14).partition(b"\n\n")
+        lines = [line for line in first.splitlines() if line.split(b"\t")[0] in words]
+        if end and len(lines) == len(words):
+            return b"\n".join(lines).decode("ascii", "replace")
+    return ""
+
+
+def stamp(path: str | None) -> str:
+    """What tells a file from the one before it, which an update has replaced; empty where there is none."""
+    with suppress(OSError, TypeError):
+        status = os.stat(path)  # type: ignore[arg-type]
+        return f"{status.st_size} {status.st_mtime_ns}"
+    return ""
+
+
+def executable(code: bytes) -> mmap.mmap | None:
+    """Memory with code in it that can be run; None where the system lets nobody make such memory."""
+    try:
+        memory = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.write(code)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        refused = ctypes.CDLL(None).mprotect(
+            ctypes.c_void_p(address), ctypes.c_size_t(len(code)), mmap.PROT_READ | mmap.PROT_EXEC
+        )
+    except (OSError, AttributeError):
+        return None
+    return None if refused else memory
 
 
 def _places() -> Iterator[str]:

@@ -1,6 +1,8 @@
 """Machine code: what it computes, where it is kept, and that nothing hangs on its being kept."""
 
+import ctypes
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -12,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from formats import jit, jit_cache, jit_compile
+from formats import jit, jit_cache, jit_compile, kernel_crc
 from formats.jit import byte_at, kernel, part, store_i32, word_at
+from formats.jit_link import laid_out
 from formats.kernel_crc import crc32
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +54,51 @@ def archive(tmp_path: Path) -> Path:
 def test_once_compiled_it_is_loaded_without_the_compiler() -> None:
     assert crc32(b"123456789", tables=True) == 0xCBF43926
     assert run(ROOT, _USE, PYTHONPATH=str(ROOT))[:2] == [CRC, "False"]
+
+
+_LOADED = """
+import sys
+import formats.kernel_crc as k
+print(k.crc32(b'123456789', tables=True), any(name.startswith('llvmlite') for name in sys.modules))
+"""
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or sys.platform != "linux", reason="elsewhere LLVM links what it has compiled"
+)
+def test_what_is_kept_needs_no_llvm() -> None:
+    assert run(ROOT, _LOADED, PYTHONPATH=str(ROOT)) == [CRC, "False"]
+
+
+def test_code_that_cannot_be_laid_out_is_linked(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [None] * 3
+    code = jit_compile.compiled(kernel_crc._crc._function, kinds)  # type: ignore[attr-defined]
+    data = b"123456789"
+    for refuses in ("nothing", "layout", "memory"):
+        with monkeypatch.context() as patch:
+            if refuses == "layout":
+                patch.setattr(jit, "laid_out", lambda *_args: None)
+            elif refuses == "memory":
+                patch.setattr(jit_cache, "executable", lambda _code: None)
+            function = jit._linked(f"linked-{refuses}", code)
+        block = (ctypes.c_int64 * 5)(jit.address_of(data)[0], len(data), 0)
+        function(block)
+        assert block[1] == 0xCBF43926
+    assert laid_out(b"", jit.ENTRY) is laid_out(b"\x7fELF" + bytes(80), jit.ENTRY) is None
+    assert laid_out(code, "another") is None
+
+
+def test_the_processor_is_told_without_llvm_or_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = jit._machine()
+    monkeypatch.setattr(jit_cache, "processor", lambda: "")
+    jit._machine.cache_clear()
+    try:
+        others = jit._machine()
+    finally:
+        jit._machine.cache_clear()
+    assert others[0] == jit._llvm().get_process_triple()
+    assert own[-1] == others[-1]
+    assert jit_cache.stamp(None) == jit_cache.stamp("/no/such/file") == ""
 
 
 def test_where_the_package_cannot_be_written_the_users_cache_is_used(tmp_path: Path, archive: Path) -> None:
