@@ -14,7 +14,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QIIq")
 _RELOCATABLE, _X86_64 = 1, 62
 _PROGRAM, _SYMBOLS, _RELOCATIONS = 1, 2, 4
-_LOADED = 2
+_WRITTEN, _LOADED = 1, 2
 _DISTANCE = (2, 4)  # R_X86_64_PC32, R_X86_64_PLT32
 
 
@@ -44,8 +44,8 @@ def laid_out(code: bytes, function: str) -> tuple[bytes, int] | None:
     sections = [_Section(*_SECTION.unpack_from(code, at + number * _SECTION.size)) for number in range(count)]
     made, places = bytearray(), dict[int, int]()
     for number, section in enumerate(sections):
-        # what lies beside the code is for those who unwind it
-        if section.flags & _LOADED and section.kind == _PROGRAM:
+        # what lies beside the code is for those who unwind it; and nothing in this memory can be written to
+        if section.flags & (_WRITTEN | _LOADED) == _LOADED and section.kind == _PROGRAM:
             made += bytes(-len(made) % max(section.align, 1))
             places[number] = len(made)
             made += code[section.at : section.at + section.size]

@@ -86,6 +86,14 @@ def test_code_that_cannot_be_laid_out_is_linked(monkeypatch: pytest.MonkeyPatch)
         assert block[1] == 0xCBF43926
     assert laid_out(b"", jit.ENTRY) is laid_out(b"\x7fELF" + bytes(80), jit.ENTRY) is None
     assert laid_out(code, "another") is None
+    if laid_out(code, jit.ENTRY) is not None:
+        at = int.from_bytes(code[40:48], "little")  # the tables of this kernel, if they could be written to
+        flags = [at + 64 * number + 8 for number in range(int.from_bytes(code[60:62], "little"))]
+        spoilt = bytearray(code)
+        for place in flags:
+            spoilt[place] |= spoilt[place] == 2
+        assert spoilt != code
+        assert laid_out(bytes(spoilt), jit.ENTRY) is None
 
 
 def test_the_processor_is_told_without_llvm_or_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
