@@ -103,7 +103,8 @@ _BACK_BODY_LENGTH = _HEAD_SIZE - _IN_HEAD["body_length"]
 _SCHEDULE_TOPIC = np.frombuffer(SCHEDULE_TOPIC, np.uint8)
 _DELAY = np.frombuffer(DELAY.encode() + b"\x01", np.uint8)
 _LOWS, _HIGHS = 0x0101010101010101, 0x8080808080808080
-_AHEAD = 4096  # bytes by which what lies behind is fetched before its turn
+_AHEAD = 4096  # bytes by which what lies behind short records is fetched before its turn
+_SHORT = 1024  # bytes of a record; the processor itself fetches a long one's while its first ones are looked at
 _LINE = 64
 _PER_LINE = _LINE // np.dtype(np.int64).itemsize
 _UNWRITTEN = 1 << 16  # zeros
@@ -218,8 +219,9 @@ def walk_records(base: Any, at: Any, limit: Any, stop: Any, crc: Any, crc_functi
             break
         body_crc = i32_at(here + _AT_BODY_CRC)
         # a page of the file may lie anywhere in memory: the processor itself looks no further ahead than the page's end
-        for soon in range(_AHEAD, _AHEAD + min(size, _AHEAD), _LINE):
-            expect_read(here + soon)
+        if size < _SHORT:
+            for soon in range(_AHEAD, _AHEAD + size, _LINE):
+                expect_read(here + soon)
         if crc and body_length and crc_at(base + body_at, body_length, crc_function) & 0x7FFFFFFF != body_crc:
             break
         if is_schedule(base + topic_at, topic_length) and not _delay_is_number(base + properties_at, here + size):

@@ -313,11 +313,11 @@ def _edges(at: int, limit: int, size: int, written: int) -> Iterator[int]:
     The first ones are small: who puts what they hold has nothing to do until then. So are those at the end of what is
     written: all are to end at one time.
     """
-    least = min(size, _LEAST_BLOCK_BYTES)
+    least, workers = min(size, _LEAST_BLOCK_BYTES), _workers()
     step = least
     while at < limit:
         yield at
-        left = (written - at) // _workers()
+        left = (written - at) // workers
         at += max(min(step, left), least) if left > 0 else size
         step = min(2 * step, size)
 
