@@ -138,7 +138,7 @@ class Rebuild(Recovery):
         made = set()
         if self.layout.queue_dirs("consumequeue_ext"):
             self.warnings.append("entries hold plain tag hashes again; the extension files are not used any more")
-        for queue in self.queues.values():
+        for _key, queue in sorted(self.queues.items()):
             queue.drop_unwritten()
             for part in queue.files:
                 target = queue.target(part)

@@ -50,7 +50,7 @@ def prepare(recovery: Recovery, transaction: Transaction) -> list[str]:
     for file in reversed(recovery.removed):
         transaction.remove(file.path)
         say("remove", file.path)
-    for queue in recovery.queues.values():
+    for _key, queue in sorted(recovery.queues.items()):
         queue.drop_unwritten()
         for segment in queue.removed:
             if not any(queue.target(f) == segment.path for f in queue.files):

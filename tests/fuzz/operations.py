@@ -1,24 +1,38 @@
 """What is asked of a damaged store. Each operation reads all of its answer, in the form that a command prints."""
 
+import re
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
+from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
+from pprint import pformat
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+
 from formats.explain import KINDS, explain, hexdump
+from rmqtool.analytics.choice import Choice
+from rmqtool.analytics.columns import Columns
+from rmqtool.analytics.rows import Limits, Rows
+from rmqtool.analytics.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.splits import plan as split_plan
+from rmqtool.analytics.tally import Tally
 from rmqtool.cli import run_files, run_query
 from rmqtool.cli.message_rows import message_writer
 from rmqtool.cli.output import dump_json
 from rmqtool.cli.run_check import run_check
 from rmqtool.cli.run_salvage import write_ndjson
+from rmqtool.errors import RmqError
 from rmqtool.services.get_message import get_message
 from rmqtool.services.info import store_info
 from rmqtool.services.offsets import consumer_offsets
 from rmqtool.services.query import Search, query_id, query_key
 from rmqtool.services.selection import Selection
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.check.run import check_store
+from rmqtool.store.commit_log import CommitLog, next_record
 from rmqtool.store.config_store import list_configs, raw_config, read_config
 from rmqtool.store.consume_queue import open_queue
 from rmqtool.store.layout import StoreLayout
@@ -28,6 +42,8 @@ from rmqtool.store.salvage import Salvage
 from rmqtool.store.salvage_export import export
 from rmqtool.store.undo import undo
 from tests.fuzz.stores import Base
+from tests.store.compiled import compiled_way
+from tests.store.helpers import content
 
 Operation = Callable[[Random, Path, Base], Any]
 _FORMS = ("table", "json", "ndjson", "csv")
@@ -169,6 +185,59 @@ def _copy(source: str, target: str) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
+def _either_way(rng: Random, store: Path, base: Base) -> None:
+    """Compiled code and the plain way, which small stores go, must say the same of a store."""
+    layout = _layout(rng, store, base)
+    said = []
+    for way in (nullcontext(), compiled_way()):
+        with way:
+            said.append([_said(ask, layout) for ask in (_planned, _found, _rebuilt, _salvaged)])
+    for plain, compiled in zip(*said, strict=True):
+        assert compiled == plain, "\n".join(unified_diff(plain, compiled, "plain", "compiled", lineterm="", n=1))
+
+
+def _decode(rng: Random, store: Path, base: Base) -> None:
+    """What a dump reads, record by record and by compiled code."""
+    for split in split_plan(CommitLog(_layout(rng, store, base)), split_bytes=rng.choice((5_000, 1 << 20)))[0]:
+        file = split.segment()
+        view = file.mapped()
+        at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
+        told = []
+        for kind in (Rows, Columns):
+            tally = Tally()
+            reader = kind(MESSAGE_SCHEMA, Choice(), tally, Limits(3_000))
+            batches = list(reader.read(file, at, split.stop, last=split.last))
+            told.append((tally, pa.Table.from_batches(batches, MESSAGE_SCHEMA), [batch.num_rows for batch in batches]))
+        assert told[0] == told[1], f"{split}: {told[0][0]}, {told[1][0]}"
+
+
+def _said(ask: Callable[[StoreLayout], Any], layout: StoreLayout) -> list[str]:
+    """An answer in lines. New index files are named by the clock."""
+    try:
+        answer = ask(layout)
+    except RmqError as err:
+        answer = f"{type(err).__name__}: {err}"
+    return re.sub(r"index/\d{17}", "index/*", pformat(answer, width=120)).splitlines()
+
+
+def _planned(layout: StoreLayout) -> Any:
+    return plan(layout).to_dict()
+
+
+def _found(layout: StoreLayout) -> Any:
+    return sorted(check_store(layout), key=repr)  # those of some thousand records come queue by queue
+
+
+def _rebuilt(layout: StoreLayout) -> Any:
+    return rebuild(layout, ("consumequeue", "index", "checkpoint"), dry_run=True).to_dict()
+
+
+def _salvaged(layout: StoreLayout) -> Any:
+    new = Path(layout.root).with_name("new")
+    shutil.rmtree(new, ignore_errors=True)
+    return Salvage(layout, str(new)).run().to_dict(), content(new)
+
+
 def _content(store: Path) -> dict[str, bytes]:
     return {str(p.relative_to(store)): p.read_bytes() for p in store.rglob("*") if p.is_file()}
 
@@ -192,4 +261,6 @@ OPERATIONS: dict[str, tuple[Operation, int]] = {
     "salvage": (_salvage, 2),
     "salvage to ndjson": (_export, 1),
     "recover and undo": (_mend, 2),
+    "either way": (_either_way, 3),
+    "decode either way": (_decode, 3),
 }

@@ -10,8 +10,9 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -21,6 +22,7 @@ from tests.bench.measure import peak_rss
 from tests.fuzz.mutate import mutate
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.stores import Workshop, make_bases
+from tests.store.compiled import compiled_way
 
 MOST_SECONDS = 20.0  # of the processor, for one operation
 MOST_WAIT = 240.0  # seconds by the clock: a busy machine may let the process wait, a FIFO would for ever
@@ -109,16 +111,18 @@ class Fuzzer:
 
     def _warm_up(self) -> None:
         """Everything once on sound stores: what is compiled and imported then stays."""
-        for shop in self.shops:
+        for shop, way in product(self.shops, (nullcontext, compiled_way)):
             for name in OPERATIONS:
-                failed = self._ask(name, Random(0), shop)
+                with way():
+                    failed = self._ask(name, Random(0), shop)
                 if failed is not None:
                     self.totals.failures.append(Failure(-1, shop.base.name, [], name, failed))
         self._memory = peak_rss()
 
     def case(self, number: int) -> None:
-        """One case."""
+        """One case; every third goes the way of large stores, by compiled code."""
         rng = Random(f"{self.seed}/{number}")
+        way = compiled_way if Random(number).random() < 1 / 3 else nullcontext
         shop = self.shops[number % len(self.shops)]
         done = mutate(rng, shop.store)
         _forget_peak()
@@ -129,7 +133,8 @@ class Fuzzer:
         self.totals.mutations.update(what for what, words in done if words)
         for name in asked:
             start = time.process_time()
-            failed = self._ask(name, rng, shop)
+            with way():
+                failed = self._ask(name, rng, shop)
             seconds = time.process_time() - start
             self.totals.slowest = max(self.totals.slowest, (seconds, number, name))
             if failed is None and shop.stamps() != before:

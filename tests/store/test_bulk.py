@@ -1,7 +1,9 @@
 """Bulk work by compiled code against the plain way: same batches, same recovery."""
 
 import threading
+from collections import Counter
 from collections.abc import Generator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1
 from formats.message import SCHEDULE_TOPIC, End, Record
 from formats.message_build import build_blank, pack
-from rmqtool.store import bulk_dispatch, dispatch, index_builder, queue_builder, scan
+from rmqtool.store import bulk_dispatch, dispatch, scan
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan, recover
@@ -22,6 +24,7 @@ from rmqtool.store.segments import Segments
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records
+from tests.store.compiled import compiled_way
 from tests.store.helpers import conf_of, content
 
 LEVELS = [1000, 5000, 10000]
@@ -479,25 +482,20 @@ def test_rows_are_told_apart_by_queue() -> None:
 
 
 @pytest.mark.parametrize("case", goldens.cases())
-def test_recovery_is_the_same_by_compiled_code(
-    golden_copy: Unpacked, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recovery_is_the_same_by_compiled_code(golden_copy: Unpacked, case: str) -> None:
     results = []
-    for bulk in (False, True):
-        if bulk:
-            monkeypatch.setattr(dispatch, "BULK_BYTES", 1)
-            monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
-            monkeypatch.setattr(index_builder, "BULK_KEYS", 1)
-            monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 1500)
-            monkeypatch.setattr(queue_builder, "_LOOK", 2)
-        store = golden_copy(case)
-        report = recover(StoreLayout(str(store), conf_of(case))).to_dict()
-        for name in ("store", "backup", "actions"):
-            report.pop(name)
-        report["refusals"] = [text.replace(str(store), "") for text in report["refusals"]]
-        results.append((report, content(store)))
-        assert plan(StoreLayout(str(store), conf_of(case))).actions == []
+    for way in (nullcontext(Counter[str]()), compiled_way()):
+        with way as gone:
+            store = golden_copy(case)
+            report = recover(StoreLayout(str(store), conf_of(case))).to_dict()
+            for name in ("store", "backup", "actions"):
+                report.pop(name)
+            report["refusals"] = [text.replace(str(store), "") for text in report["refusals"]]
+            results.append((report, content(store)))
+            assert plan(StoreLayout(str(store), conf_of(case))).actions == []
     assert results[0] == results[1]
+    assert bool(gone["block"]) == bool(report["messagesRedispatched"])
+    assert bool(gone["keys"]) == bool(report["indexEntriesAdded"])
 
 
 # --- scanning ---

@@ -15,6 +15,7 @@ from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
 from rmqtool.store.recover import dispatch, plan, recover, truncate
 from tests.conftest import Unpacked
+from tests.store.compiled import compiled_way
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import conf_of, content, cut_queues, tree
 
@@ -64,6 +65,17 @@ LOSE: dict[str, Callable[[Path], None]] = {"rebuild": lose_some, "dispatch": los
     ],
 )
 def test_killed_anywhere_and_run_again(command: str, case: str, golden_copy: Unpacked, seam: Seam) -> None:
+    kill_anywhere_and_run_again(command, case, golden_copy, seam)
+
+
+@pytest.mark.parametrize(("command", "case"), [("recover", "index-deleted"), ("dispatch", "clean")])
+def test_killed_anywhere_in_what_threads_do(command: str, case: str, golden_copy: Unpacked, seam: Seam) -> None:
+    with compiled_way() as gone:
+        kill_anywhere_and_run_again(command, case, golden_copy, seam)
+    assert gone["keys"]
+
+
+def kill_anywhere_and_run_again(command: str, case: str, golden_copy: Unpacked, seam: Seam) -> None:
     conf, run = conf_of(case), COMMANDS[command]
     whole = golden_copy(case)
     LOSE.get(command, nothing)(whole)

@@ -1,0 +1,41 @@
+"""Small stores gone through as only large ones are: by compiled code, in blocks, by several threads."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from rmqtool.store import bulk_dispatch, dispatch, index_builder, queue_builder, recovery
+
+BLOCK = 1500  # bytes: some records
+
+
+@contextmanager
+def compiled_way() -> Iterator[Counter[str]]:
+    """Meanwhile nothing is too small for it; yields how often it was gone, by what was done."""
+    gone: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dispatch, "BULK_BYTES", 64)
+        patch.setattr(bulk_dispatch, "BLOCK_BYTES", BLOCK)
+        patch.setattr(bulk_dispatch, "BATCH_RECORDS", 16)
+        for name in ("BULK_KEYS", "_LOADED_BULK_KEYS"):
+            patch.setattr(index_builder, name, 1)
+        # what comes with many records: queues write more than once, and look at their entries piece by piece
+        patch.setattr(queue_builder, "_GATHERED", 100)
+        patch.setattr(queue_builder, "_LOOK", 2)
+        patch.setattr(recovery, "_MOST_HELD", 2000)
+        patch.setattr(bulk_dispatch._Reader, "_found", _counted(bulk_dispatch._Reader._found, gone, "block"))
+        patch.setattr(index_builder.IndexFile, "put_bulk", _counted(index_builder.IndexFile.put_bulk, gone, "keys"))
+        yield gone
+
+
+def _counted(function: Callable[..., Any], gone: Counter[str], what: str) -> Callable[..., Any]:
+    @wraps(function)
+    def counting(*args: Any) -> Any:
+        gone[what] += 1
+        return function(*args)
+
+    return counting
