@@ -312,14 +312,11 @@ def apply(
         if not plan.changes:
             return plan
         file = opener(layout, lambda _text: None)
-        transaction = Transaction(layout.root, command, backup)
-        try:
+        with Transaction(layout.root, command, backup) as transaction:
             if file.previous is not None:
                 _put(transaction, file.path + ".bak", file.previous)
             _put(transaction, file.path, file.build(plan.changes))
             transaction.commit()
-        finally:
-            transaction.discard()
         return replace(plan, applied=True, backup=transaction.path)
 
 

@@ -159,8 +159,7 @@ def clean(
         if (pending := unfinished(layout.root, backup)) is not None:
             pending.apply()
         sweep(layout.root, backup)
-        transaction = Transaction(layout.root, "clean", backup)
-        try:
+        with Transaction(layout.root, "clean", backup) as transaction:
             found = _plan(layout, reserved_ms, most_files)
             report = _report(layout, reserved_hours, *found)
             if not found[0]:
@@ -169,8 +168,6 @@ def clean(
                 transaction.remove(path)
             kept = transaction.path
             transaction.commit()
-        finally:
-            transaction.discard()
         if delete:
             shutil.rmtree(kept)
     return replace(report, applied=True, deleted=delete, backup=None if delete else kept)

@@ -36,6 +36,8 @@ class IndexFile:
         self.hash_slot_count, self.index_count = 0, 1
         self.staged: str | None = None
         self.map: mmap.mmap | None = None
+        self._sure = 0  # bytes from the beginning whose blocks the medium has
+        self._sure_pages: set[int] = set()  # and those of these pages
         self._table: np.ndarray[Any, np.dtype[np.uint8]] | None = None
         if path is not None:
             header = bytes(memoryview(map_file(path))[:_HEADER_SIZE]).ljust(_HEADER_SIZE, b"\0")
@@ -84,6 +86,9 @@ class IndexFile:
         """One entry; the caller has made sure that it fits and that the file is staged."""
         assert self.map is not None
         slot_at = _HEADER_SIZE + 4 * (key_hash % self.slots)
+        entry_at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
+        self._reserve(slot_at, slot_at + 4)
+        self._reserve(entry_at, entry_at + INDEX_ENTRY.size)
         previous = int.from_bytes(self.map[slot_at : slot_at + 4], "big", signed=True)
         if previous <= 0 or previous > self.index_count:
             previous = 0
@@ -92,7 +97,6 @@ class IndexFile:
         if self.begin_timestamp > 0:
             # Java divides toward zero; a negative difference counts as 0 anyway
             seconds = min(max(timestamp - self.begin_timestamp, 0) // 1000, INT_MAX)
-        entry_at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
         INDEX_ENTRY.struct.pack_into(self.map, entry_at, key_hash, physical_offset, seconds, previous)
         self.map[slot_at : slot_at + 4] = self.index_count.to_bytes(4, "big")
         if self.index_count <= 1:
@@ -135,17 +139,42 @@ class IndexFile:
         finally:
             os.close(fd)
 
+    def _reserve(self, start: int, stop: int) -> None:
+        """Have the medium's blocks for a range of the mapping: where there are none left, a write ends the process.
+
+        Raises:
+            OSError: there are none left.
+        """
+        pages = range(start // mmap.PAGESIZE, -(-stop // mmap.PAGESIZE))
+        if stop <= self._sure or self._sure_pages.issuperset(pages) or not hasattr(os, "posix_fallocate"):
+            return
+        assert self.map is not None
+        assert self.staged is not None
+        fd, first = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC), pages.start * mmap.PAGESIZE
+        try:
+            os.posix_fallocate(fd, first, min(pages.stop * mmap.PAGESIZE, len(self.map)) - first)
+        except OSError as err:
+            raise OSError(err.errno, err.strerror, self.staged) from err
+        finally:
+            os.close(fd)
+        if start == 0:
+            self._sure = stop
+        else:
+            self._sure_pages.update(pages)
+
     def _slots(self) -> Any:
         """The slots, in memory until the header is written; in the file when they are many."""
         assert self.map is not None
         stop = _HEADER_SIZE + 4 * self.slots
         if 4 * self.slots > _MOST_IN_MEMORY:
+            self._reserve(0, stop)
             return memoryview(self.map)[_HEADER_SIZE:stop]
         if self._table is None:
             if self.path is None and self.index_count <= 1:
                 self._table = np.zeros(4 * self.slots, np.uint8)
             else:
-                self._table = np.frombuffer(self.map, np.uint8, 4 * self.slots, _HEADER_SIZE).copy()
+                assert self.staged is not None
+                self._table = np.fromfile(self.staged, np.uint8, 4 * self.slots, offset=_HEADER_SIZE)
         return self._table
 
     def write_header(self) -> None:
@@ -154,6 +183,7 @@ class IndexFile:
             self._write(self._table.data, _HEADER_SIZE)
             self._table = None
         if self.map is not None:
+            self._reserve(0, _HEADER_SIZE)
             INDEX_HEADER.struct.pack_into(
                 self.map,
                 0,

@@ -153,7 +153,9 @@ class LiveIndexFile(IndexFile):
 
     def _slots(self) -> memoryview:
         assert self.map is not None  # readers see what is put
-        return memoryview(self.map)[INDEX_HEADER.size : INDEX_HEADER.size + INDEX_SLOT.size * self.slots]
+        stop = INDEX_HEADER.size + INDEX_SLOT.size * self.slots
+        self._reserve(0, stop)
+        return memoryview(self.map)[INDEX_HEADER.size : stop]
 
     def _announce(self) -> None:
         """Let the header end with what is to come: killed in the middle of it, the next start drops this file."""

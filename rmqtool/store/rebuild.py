@@ -23,7 +23,7 @@ from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import lost, prepare_index
 from rmqtool.store.segments import Segment, Segments
-from rmqtool.store.transaction import Transaction, sweep, unfinished
+from rmqtool.store.transaction import PLAN_HINT, Transaction, sweep, unfinished
 from rmqtool.store.version import unsupported
 
 CONFIG = "config"
@@ -192,17 +192,17 @@ def rebuild(
     if dry_run:
         import tempfile
 
-        with tempfile.TemporaryDirectory(prefix="rmqtool-") as directory:
-            return _run(layout, parts, Transaction(layout.root, "plan", directory), apply=False)
+        with (
+            tempfile.TemporaryDirectory(prefix="rmqtool-") as directory,
+            Transaction(layout.root, "plan", directory, PLAN_HINT) as transaction,
+        ):
+            return _run(layout, parts, transaction, apply=False)
     with StoreLock(layout.root):
         if (pending := unfinished(layout.root, backup)) is not None:
             pending.apply()
         sweep(layout.root, backup)
-        transaction = Transaction(layout.root, "rebuild", backup)
-        try:
+        with Transaction(layout.root, "rebuild", backup) as transaction:
             return _run(StoreLayout(layout.root, layout.conf), parts, transaction, apply=True)
-        finally:
-            transaction.discard()
 
 
 def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, *, apply: bool) -> RebuildReport:

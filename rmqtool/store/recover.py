@@ -11,7 +11,7 @@ from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import prepare
 from rmqtool.store.recovery_actions import report as report_of
 from rmqtool.store.recovery_report import RecoveryReport
-from rmqtool.store.transaction import Transaction, sweep, unfinished
+from rmqtool.store.transaction import PLAN_HINT, Transaction, sweep, unfinished
 from rmqtool.store.truncate import Truncate
 
 Make = Callable[[StoreLayout, Stage], Recovery]
@@ -19,8 +19,10 @@ Guard = Callable[[RecoveryReport], None]  # raises Refused
 
 
 def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport:
-    with tempfile.TemporaryDirectory(prefix="rmqtool-") as directory:
-        transaction = Transaction(layout.root, "plan", directory)
+    with (
+        tempfile.TemporaryDirectory(prefix="rmqtool-") as directory,
+        Transaction(layout.root, "plan", directory, PLAN_HINT) as transaction,
+    ):
         recovery = make(layout, transaction.staging)
         recovery.run()
         actions = [] if recovery.refusals else prepare(recovery, transaction)
@@ -43,8 +45,7 @@ def _do(
             pending.apply()
         sweep(layout.root, backup)
         layout = StoreLayout(layout.root, layout.conf)
-        transaction = Transaction(layout.root, command, backup)
-        try:
+        with Transaction(layout.root, command, backup) as transaction:
             recovery = make(layout, transaction.staging)
             recovery.run()
             actions = [] if recovery.refusals else prepare(recovery, transaction)
@@ -54,8 +55,6 @@ def _do(
                 guard(report)
             if actions:
                 transaction.commit()
-        finally:
-            transaction.discard()
     return report
 
 

@@ -18,7 +18,7 @@ from formats.message import Record
 from formats.message_build import append_crc, pack, verify_crc
 from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from formats.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
-from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.log_writer import LogWriter
@@ -28,7 +28,7 @@ from rmqtool.store.recover import recover
 from rmqtool.store.recovery_rules import rules_for
 from rmqtool.store.salvage_survey import Survey, moved_words, true_files
 from rmqtool.store.segments import list_dir, read_small
-from rmqtool.store.transaction import sync
+from rmqtool.store.transaction import NO_ROOM, sync
 
 _PART = ".salvaging"  # until the store is whole
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
@@ -105,7 +105,7 @@ class Salvage:
         """Do it all.
 
         Raises:
-            Refused: the target exists, or lies in the source.
+            Refused: the target exists, lies in the source, or cannot be written.
             UnreadableStore: the source has no commit log.
         """
         self._check_target()
@@ -117,10 +117,13 @@ class Salvage:
             if os.path.isdir(self.store):
                 os.rmdir(self.store)
             os.rename(self.target, self.store)
-        except BaseException:
+            sync(os.path.dirname(self.store))
+        except BaseException as err:
             shutil.rmtree(self.target, ignore_errors=True)
+            cause = err.__cause__ if isinstance(err, RmqError) else err
+            if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+                raise Refused(f"{self.store}: cannot be written: {os.strerror(cause.errno or 0)}") from err
             raise
-        sync(os.path.dirname(self.store))
         return report
 
     def _run(self) -> SalvageReport:

@@ -12,6 +12,7 @@ applied twice. So a kill before the mark leaves the store untouched, and one aft
 command.
 """
 
+import errno
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -27,7 +29,10 @@ from rmqtool.store.segments import list_dir, read_small
 from rmqtool.store.sparse import written
 
 SUFFIX = ".rmqtool"
+PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
+_HALF_DONE = "half done; when that is mended, the same command goes on with it"
 _SYNCS = 4  # files that are made durable at a time
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only who writes meets these
 _NAME = re.compile(r"\d{8}T\d{6}Z-[a-z-]+(-\d+)?")
 
 
@@ -38,10 +43,13 @@ class Transaction:
         root: the store directory.
         command: the command's name, for the directory and the manifest.
         home: where backups go instead of beside the store.
+        hint: how to have another place, for the message when there is no room.
+
+    As a context it is forgotten at the end, unless it was committed.
     """
 
-    def __init__(self, root: str, command: str, home: str | None = None) -> None:
-        self.root = root
+    def __init__(self, root: str, command: str, home: str | None = None, hint: str = "(see --backup)") -> None:
+        self.root, self._hint = root, hint
         self.home = home or root.rstrip("/") + SUFFIX
         self.actions: list[dict[str, Any]] = []
         self._command = command
@@ -124,7 +132,28 @@ class Transaction:
         self.apply()
 
     def apply(self) -> None:
-        """Carry out a committed transaction, also one that was interrupted."""
+        """Carry out a committed transaction, also one that was interrupted.
+
+        Raises:
+            UnreadableStore: a file cannot be moved or written, as when a disk is full; it can be gone on with.
+        """
+        with self.going_on():
+            self._apply()
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Where this fails something is left to do.
+
+        Raises:
+            UnreadableStore: instead of an OSError.
+        """
+        try:
+            yield
+        except OSError as err:
+            where = err.filename2 or err.filename or self.path
+            raise UnreadableStore(f"{where}: {os.strerror(err.errno or 0)}: {_HALF_DONE}") from err
+
+    def _apply(self) -> None:
         # of a run of like actions once for all, for each is a wait for the medium; but before the next kind begins: no
         # power cut may take back queues and leave the abort file removed
         for kind, actions in groupby(self.actions, key=lambda action: str(action["do"])):
@@ -135,11 +164,25 @@ class Transaction:
                 sync(directory)
         self.write_manifest("done")
 
-    def discard(self) -> None:
-        """Forget a transaction that was not committed."""
+    def __enter__(self) -> "Transaction":
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Forget it if it was not committed, and tell of a write that failed where it was prepared.
+
+        Raises:
+            Refused: instead of an OSError about the place for backups, which is all that is written to until then.
+        """
+        words = f"nothing was changed {self._hint}"
         if self._path is not None and not os.path.exists(self.inside("manifest.json")):
             shutil.rmtree(self._path, ignore_errors=True)
             _remove_if_empty(self.home)
+        elif self._path is not None:
+            words = _HALF_DONE
+        if isinstance(error, OSError):
+            named = error.filename
+            if str(named).startswith(self.home) if named is not None else error.errno in NO_ROOM:
+                raise Refused(f"{self.home}: {os.strerror(error.errno or 0)}: {words}") from error
 
     def _put(self, action: dict[str, Any], changed: set[str]) -> None:
         staged, path = self.inside(action["staged"]), action["path"]
@@ -236,6 +279,7 @@ def _fresh_dir(home: str, name: str) -> str:
         except FileExistsError:
             continue
         except OSError as err:
+            _remove_if_empty(home)
             raise Refused(f"{home}: {os.strerror(err.errno or 0)}: no place for a backup (see --backup)") from err
         return path
     raise Refused(f"{home}: too many backups of this second")
@@ -269,7 +313,7 @@ def move(source: str, target: str) -> None:
     try:
         os.replace(source, target)
     except OSError as err:
-        if err.errno != 18:  # EXDEV
+        if err.errno != errno.EXDEV:
             raise
         copy_aside(source, target)
         os.unlink(source)

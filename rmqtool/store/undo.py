@@ -68,10 +68,11 @@ def undo(root: str, home: str | None = None, *, force: bool = False) -> UndoRepo
         if conflicts and not force:
             more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
             raise Refused(f"{conflicts[0]}{more}: has changed since; --force puts the old one back all the same")
-        transaction.write_manifest("undoing")
-        for action in reversed(transaction.actions):
-            {"put": _unput, "remove": _unremove, "zero": _unzero}[action["do"]](transaction, action)
-        transaction.write_manifest("undone")
+        with transaction.going_on():
+            transaction.write_manifest("undoing")
+            for action in reversed(transaction.actions):
+                {"put": _unput, "remove": _unremove, "zero": _unzero}[action["do"]](transaction, action)
+            transaction.write_manifest("undone")
     return UndoReport(
         store=root, backup=transaction.path, actions=_words(transaction), conflicts=conflicts, applied=True
     )
