@@ -13,6 +13,10 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
         # topics and bodies are UTF-8 whatever the terminal's locale says, and may be malformed
         getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace")
+    if len(sys.argv) > 2:  # a command and something that it looks at
+        from rmqtool.cli.bus_error import arm
+
+        arm()
     try:
         code = _run(sys.argv[1:])
         sys.stdout.flush()

@@ -1,0 +1,57 @@
+"""A mapped file that cannot be read where it should be ends the process (SIGBUS): then a line says which, and where.
+
+So it is with a bad sector, and with a file that somebody else cuts short meanwhile. The kernel tells the address only;
+which file lies there is in the list of this process's mappings. Linux, 64 bits; elsewhere the process ends wordless.
+"""
+
+import os
+import signal
+import sys
+from typing import Any
+
+_EXIT_CODE = 3  # as rmqtool.errors.UnreadableStore
+_WITH_DETAILS, _ONCE = 0x4, 0x80000000  # SA_SIGINFO, SA_RESETHAND
+_AT_ADDRESS = 16  # in siginfo_t
+_MASK_BYTES = 128  # of sigset_t
+_keep: list[Any] = []
+
+
+def arm() -> None:
+    """From now on this process says what it dies of."""
+    if not sys.platform.startswith("linux") or sys.maxsize < 2**32 or _keep:
+        return
+    import ctypes
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+    class Action(ctypes.Structure):  # struct sigaction
+        _fields_ = (
+            ("handler", handler),
+            ("mask", ctypes.c_char * _MASK_BYTES),
+            ("flags", ctypes.c_int),
+            ("restorer", ctypes.c_void_p),
+        )
+
+    def die(_signal: int, details: int, _context: int) -> None:
+        try:
+            address = ctypes.c_uint64.from_address(details + _AT_ADDRESS).value
+            os.write(2, f"error: {_words(address)}\n".encode("utf-8", "backslashreplace"))
+        finally:
+            os._exit(_EXIT_CODE)
+
+    action = Action(handler(die), b"", ctypes.c_int(_WITH_DETAILS | _ONCE).value, None)
+    _keep.append(action)
+    ctypes.CDLL(None).sigaction(int(signal.SIGBUS), ctypes.byref(action), None)
+
+
+def _words(address: int) -> str:
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            span, mode, offset, _device, _inode, *path = line.rstrip("\n").split(maxsplit=5)
+            start, stop = (int(end, 16) for end in span.split("-"))
+            if start <= address < stop:
+                at = address - start + int(offset, 16)
+                why = "cannot be written" if "w" in mode and "s" in mode else "cannot be read"
+                words = f"{why}: a bad sector, or the file was cut short meanwhile"
+                return f"{path[0] if path else 'memory'}: byte {at}: {words}"
+    return f"address {address:#x} cannot be read"
