@@ -19,6 +19,7 @@ INT_MAX = 2**31 - 1
 BULK_KEYS = 1 << 14  # compiled code takes a tenth of a second to load, which plain code needs for as many
 _LOADED_BULK_KEYS = 1 << 11  # once most of it is there
 _HEADER_SIZE = INDEX_HEADER.size
+_ENTRIES_AHEAD = 64 << 10  # bytes
 _MOST_IN_MEMORY = 64 << 20  # bytes of slots; files of default size have 20 MB
 
 
@@ -36,8 +37,8 @@ class IndexFile:
         self.hash_slot_count, self.index_count = 0, 1
         self.staged: str | None = None
         self.map: mmap.mmap | None = None
-        self._sure = 0  # bytes from the beginning whose blocks the medium has
-        self._sure_pages: set[int] = set()  # and those of these pages
+        # what the medium has blocks for: so many bytes from the beginning, pages with slots, entries up to a byte
+        self._sure, self._slot_pages, self._sure_entries = 0, set[int](), 0
         self._table: np.ndarray[Any, np.dtype[np.uint8]] | None = None
         if path is not None:
             header = bytes(memoryview(map_file(path))[:_HEADER_SIZE]).ljust(_HEADER_SIZE, b"\0")
@@ -87,8 +88,7 @@ class IndexFile:
         assert self.map is not None
         slot_at = _HEADER_SIZE + 4 * (key_hash % self.slots)
         entry_at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
-        self._reserve(slot_at, slot_at + 4)
-        self._reserve(entry_at, entry_at + INDEX_ENTRY.size)
+        self._reserve_for(slot_at, entry_at)
         previous = int.from_bytes(self.map[slot_at : slot_at + 4], "big", signed=True)
         if previous <= 0 or previous > self.index_count:
             previous = 0
@@ -145,22 +145,32 @@ class IndexFile:
         Raises:
             OSError: there are none left.
         """
-        pages = range(start // mmap.PAGESIZE, -(-stop // mmap.PAGESIZE))
-        if stop <= self._sure or self._sure_pages.issuperset(pages) or not hasattr(os, "posix_fallocate"):
+        if stop <= self._sure or not hasattr(os, "posix_fallocate"):
             return
         assert self.map is not None
         assert self.staged is not None
-        fd, first = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC), pages.start * mmap.PAGESIZE
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        last = min(-(-stop // mmap.PAGESIZE) * mmap.PAGESIZE, len(self.map))
+        fd = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.posix_fallocate(fd, first, min(pages.stop * mmap.PAGESIZE, len(self.map)) - first)
+            os.posix_fallocate(fd, first, last - first)
         except OSError as err:
             raise OSError(err.errno, err.strerror, self.staged) from err
         finally:
             os.close(fd)
         if start == 0:
             self._sure = stop
-        else:
-            self._sure_pages.update(pages)
+
+    def _reserve_for(self, slot_at: int, entry_at: int) -> None:
+        """The same for one slot and one entry, with what lies around the slot and what comes behind the entry."""
+        page = slot_at // mmap.PAGESIZE
+        if page not in self._slot_pages:
+            self._reserve(slot_at, slot_at + 4)
+            self._slot_pages.add(page)
+        if entry_at + INDEX_ENTRY.size > self._sure_entries:
+            stop = min(entry_at + _ENTRIES_AHEAD, self.length)
+            self._reserve(entry_at, stop)
+            self._sure_entries = stop
 
     def _slots(self) -> Any:
         """The slots, in memory until the header is written; in the file when they are many."""
@@ -176,6 +186,10 @@ class IndexFile:
                 assert self.staged is not None
                 self._table = np.fromfile(self.staged, np.uint8, 4 * self.slots, offset=_HEADER_SIZE)
         return self._table
+
+    def let_go(self) -> None:
+        """Nothing is put into it any more."""
+        self.map, self._slot_pages = None, set()
 
     def write_header(self) -> None:
         """Store the header of a staged file, and the slots that were held in memory."""
@@ -237,7 +251,7 @@ class IndexBuilder:
             file.begin_physical_offset = file.end_physical_offset = max(last.end_physical_offset, 0)
             file.begin_timestamp = file.end_timestamp = max(last.end_timestamp, 0)
             last.write_header()
-            last.map = None
+            last.let_go()
         file.stage(self._stage())
         self.files.append(file)
         return file

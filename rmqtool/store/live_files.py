@@ -225,7 +225,7 @@ class LiveIndex(IndexBuilder):
     def close(self) -> None:
         """Let go of the mappings."""
         for file in self.files:
-            file.map = None
+            file.let_go()
 
 
 def sync_all(paths: set[str]) -> None:
