@@ -2,8 +2,9 @@
 
 Run as ``python -m tests.bench.recover``. Beside it the real engine loads and starts the same store; it needs Maven and
 a JDK. Each side has processes of its own, one after the other, in which it recovers the store several times: the first
-time it has to load or to compile its code, from the second on it is warm. Both are told. What a process needs before it
-is asked to recover is not counted: the start of the JVM, the start of Python.
+time it has to load or to compile its code, as a broker's start and a command do, which recover once; from the second on
+it is warm. Both are told. What a process needs before it is asked to recover is not counted: the start of the JVM, the
+start of Python.
 """
 
 import argparse
@@ -114,7 +115,7 @@ def main() -> None:
             ours = _apart([each["seconds"] for each in figures])
             theirs = _apart(beside(Path(folder) / "store", chosen.processes, chosen.rounds))
             first, warm = (min(mine) / min(other) for mine, other in zip(ours, theirs, strict=True))
-            print(f"  ours takes {warm:.2f} of the engine's time warm, {first:.2f} first; target {TARGETS[body]}")
+            print(f"  ours takes {first:.2f} of the engine's time first, {warm:.2f} warm; target {TARGETS[body]}")
 
 
 if __name__ == "__main__":
