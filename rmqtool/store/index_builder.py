@@ -145,10 +145,9 @@ class IndexFile:
         Raises:
             OSError: there are none left.
         """
-        if stop <= self._sure or not hasattr(os, "posix_fallocate"):
+        if stop <= self._sure or self.staged is None or not hasattr(os, "posix_fallocate"):
             return
         assert self.map is not None
-        assert self.staged is not None
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         last = min(-(-stop // mmap.PAGESIZE) * mmap.PAGESIZE, len(self.map))
         fd = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
