@@ -16,9 +16,9 @@ from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally, crc_of
 from rmqtool.analytics.views import VIEW_SCHEMA
 from rmqtool.store.commit_log import next_record
+from rmqtool.store.disk.remote import Partial, need
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch import BULK_BYTES, is_bulk
-from rmqtool.store.elsewhere import Partial, need
-from rmqtool.store.segments import Segment
 
 __all__ = ["BATCH_BYTES", "Choice", "Tally", "batches"]
 

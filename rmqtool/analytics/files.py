@@ -9,7 +9,7 @@ from typing import Any
 from pyarrow import fs
 
 from rmqtool.errors import BadValue
-from rmqtool.store import transaction
+from rmqtool.store.disk import durable
 
 _RETRY = "retry_limit_seconds"
 
@@ -17,7 +17,7 @@ _RETRY = "retry_limit_seconds"
 def sync(path: str) -> None:
     """Make a file, or the names in a directory, outlast a power cut, as far as its file system knows how to."""
     try:
-        transaction.sync(path)
+        durable.sync(path)
     except OSError as err:
         if err.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems, of directories
             raise

@@ -16,8 +16,8 @@ from threading import Lock
 from weakref import finalize
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.elsewhere import Partial
-from rmqtool.store.segments import write_all
+from rmqtool.store.disk.remote import Partial
+from rmqtool.store.disk.segments import write_all
 
 BLOCK = 4 << 10  # bytes that are there, or not, together
 MOST = 8 << 20  # bytes that are fetched at once

@@ -24,9 +24,9 @@ from rmqtool.analytics.files import open_uri
 from rmqtool.analytics.mirror import MOST, THREADS, Mirror
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, next_record
-from rmqtool.store.elsewhere import Known, attach, is_uri, need, place_of, record_at, shown
+from rmqtool.store.disk.remote import Known, attach, is_uri, need, place_of, record_at, shown
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import Segment, Segments
 
 _PATTERN = re.compile(r"[*\[]")  # a question mark begins a URI's options
 _LINE = re.compile(r"[\r\n].*", re.DOTALL)
@@ -55,7 +55,7 @@ METER = Meter()
 
 
 class Remote:
-    """A store elsewhere, as it was when it was first listed; see :class:`rmqtool.store.elsewhere.Place`.
+    """A store elsewhere, as it was when it was first listed; see :class:`rmqtool.store.disk.remote.Place`.
 
     Args:
         uri: of the store.

@@ -16,7 +16,7 @@ from rmqtool.analytics.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, 
 from rmqtool.analytics.splits import name_of
 from rmqtool.analytics.tally import Tally
 from rmqtool.store.commit_log import Damage, Found, walk_file
-from rmqtool.store.segments import Segment
+from rmqtool.store.disk.segments import Segment
 
 
 class _Row:

@@ -22,11 +22,11 @@ from rmqtool.errors import CorruptFile
 from rmqtool.store.commit_log import CommitLog, Found, next_record
 from rmqtool.store.config_store import read_config
 from rmqtool.store.consume_queue import ConsumeQueue
-from rmqtool.store.elsewhere import need, record_at
+from rmqtool.store.disk.lock import holder
+from rmqtool.store.disk.remote import need, record_at
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index_files import IndexView, open_index
 from rmqtool.store.layout import UNIT, StoreLayout
-from rmqtool.store.lock import holder
-from rmqtool.store.segments import Segment
 
 NEAR = 4096  # bytes between two messages that are read together with what lies between them
 _SHARE = 3  # a way that leads to more than one in so many bytes of the log is no shorter one

@@ -17,7 +17,7 @@ from rmqtool.analytics.source_tables import TABLES, Store, parts_of
 from rmqtool.analytics.splits import SPLIT_BYTES, Split, plan
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.elsewhere import shown, uri_of
+from rmqtool.store.disk.remote import shown, uri_of
 
 THROUGH = ("auto", "log")
 _TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId"})  # decoding these is a task's work

@@ -15,8 +15,8 @@ from rmqtool.analytics.source_plan import Piece, Request, pieces
 from rmqtool.analytics.source_start import exact
 from rmqtool.analytics.source_tables import BROKER, SCHEMAS, rows_of
 from rmqtool.analytics.splits import Split
-from rmqtool.store.elsewhere import need_all
-from rmqtool.store.segments import Segment
+from rmqtool.store.disk.remote import need_all
+from rmqtool.store.disk.segments import Segment
 
 _ROWS = 1 << 16
 

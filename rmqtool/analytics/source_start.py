@@ -14,9 +14,9 @@ from rmqtool.analytics.source_tables import Store
 from rmqtool.analytics.splits import Split
 from rmqtool.store.commit_log import next_record, says_position, walk_file
 from rmqtool.store.consume_queue import open_queue
-from rmqtool.store.elsewhere import reach, record_at
+from rmqtool.store.disk.remote import reach, record_at
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout import UNIT, StoreLayout
-from rmqtool.store.segments import Segment
 
 WINDOW = 8 << 20  # bytes after which pages are given back
 CHAIN = 16 << 20  # bytes; four times the longest message that a broker takes by default

@@ -16,7 +16,7 @@ from rmqtool.services.offsets import FILES, consumer_offsets
 from rmqtool.store.broker_conf import load
 from rmqtool.store.check import check_store
 from rmqtool.store.consume_queue import ConsumeQueue
-from rmqtool.store.elsewhere import exists, need
+from rmqtool.store.disk.remote import exists, need
 from rmqtool.store.index_files import IndexView, open_index
 from rmqtool.store.layout import StoreLayout
 

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from formats.endings import Ending
 from rmqtool.store.commit_log import CommitLog, Damage
-from rmqtool.store.elsewhere import file_size, uri_of
-from rmqtool.store.segments import Segment
-from rmqtool.store.sparse import extents_of
+from rmqtool.store.disk.remote import file_size, uri_of
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import extents_of
 
 SPLIT_BYTES = 128 << 20
 

@@ -6,8 +6,8 @@ from zlib import crc32
 
 from formats.endings import Ending
 from rmqtool.store.commit_log import Damage
-from rmqtool.store.elsewhere import need
-from rmqtool.store.segments import Segment
+from rmqtool.store.disk.remote import need
+from rmqtool.store.disk.segments import Segment
 
 MAX_DETAILS = 1000  # damaged ranges that are told one by one; the rest is only counted
 

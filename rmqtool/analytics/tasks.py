@@ -24,7 +24,7 @@ from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally
 from rmqtool.analytics.views import has_views, take
 from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
-from rmqtool.store.segments import Segment
+from rmqtool.store.disk.segments import Segment
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext

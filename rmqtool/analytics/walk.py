@@ -6,9 +6,9 @@ import numpy as np
 
 from formats.kernel import Rows, Walker
 from rmqtool.store.commit_log import Damage, says_position, walk_file
-from rmqtool.store.elsewhere import reach
+from rmqtool.store.disk.remote import reach
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.scan import ROWS
-from rmqtool.store.segments import Segment
 
 _WINDOW = 8 << 20  # bytes walked before their pages are given back
 

@@ -54,7 +54,7 @@ def recover(
     from rmqtool.cli.show_recovery import write_report
     from rmqtool.errors import Refused
     from rmqtool.store import recover as recovery
-    from rmqtool.store.lock import holder
+    from rmqtool.store.disk.lock import holder
 
     layout = need_log(store, broker_conf).layout
     pid = holder(layout.root)

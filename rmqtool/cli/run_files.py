@@ -14,9 +14,9 @@ from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.selection import ALL, Selection
 from rmqtool.store.commit_log import CommitLog, Damage, Found
 from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index_files import MAX_TIME, BadIndex, IndexView, open_index
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import Segment
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 HEADER_FIELDS = (

@@ -20,9 +20,9 @@ from rmqtool.services.offset_plan import OffsetMove, OffsetPlan, Opener, Planner
 from rmqtool.services.offsets import FILES
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.config_store import read_config
+from rmqtool.store.disk.lock import holder
+from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import holder
-from rmqtool.store.segments import read_small
 
 OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
 

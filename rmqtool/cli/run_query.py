@@ -11,7 +11,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.query import Search, query_id, query_key
 from rmqtool.store.broker_conf import load
 from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.elsewhere import is_dir
+from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.index_files import MAX_TIME
 from rmqtool.store.layout import StoreLayout
 

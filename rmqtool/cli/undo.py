@@ -28,7 +28,7 @@ def undo(
     """
     from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import Refused
-    from rmqtool.store import undo as engine
+    from rmqtool.store.transaction import undo as engine
 
     root = open_store(store, broker_conf).root
     asking = not yes and not dry_run

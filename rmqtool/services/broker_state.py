@@ -28,7 +28,7 @@ from rmqtool.services.configs import Warn, load_config
 from rmqtool.services.engine import Store
 from rmqtool.services.offset_files import BrokerFile, Key, placed
 from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.transaction import copy_aside, sync
+from rmqtool.store.disk.durable import copy_aside, sync
 
 T = TypeVar("T", bound=ConfigFile)
 TOPICS, GROUPS, DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"

@@ -13,11 +13,11 @@ from rmqtool.errors import CorruptFile
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.config_store import list_configs, read_config
 from rmqtool.store.consume_queue import queues_of
-from rmqtool.store.elsewhere import exists, place_of
+from rmqtool.store.disk.lock import holder
+from rmqtool.store.disk.remote import exists, place_of
+from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.index_files import BadIndex, geometry_of, open_index
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import holder
-from rmqtool.store.segments import list_dir, read_small
 from rmqtool.store.version import rocksdb_forms, version_of
 
 

@@ -18,10 +18,10 @@ from rmqtool.services.query_time import offset_by_time_v5
 from rmqtool.services.queue_messages import RETRY_PREFIX, TopicQueues
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import StoreLock
-from rmqtool.store.segments import read_small
-from rmqtool.store.transaction import Transaction, sweep, unfinished
+from rmqtool.store.transaction.change import Transaction, sweep, unfinished
 from rmqtool.store.version import unsupported
 
 

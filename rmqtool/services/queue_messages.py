@@ -9,8 +9,8 @@ from formats.properties import UNIQ_KEY, parse
 from rmqtool.services.configs import Warn
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.consume_queue import ConsumeQueue, Entry
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import Segment
 
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message import End, Record
-from rmqtool.store.elsewhere import is_partial, need, record_at
+from rmqtool.store.disk.remote import is_partial, need, record_at
+from rmqtool.store.disk.segments import Segment, forget
+from rmqtool.store.disk.sparse import extents_of, is_zero
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import Segment, forget
-from rmqtool.store.sparse import extents_of, is_zero
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 _FIRST_WINDOW = 16 << 10  # of a search in a file that is elsewhere; most find at once

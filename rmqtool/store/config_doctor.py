@@ -15,7 +15,7 @@ from formats.config_json import dumps, loads
 from rmqtool.store.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
 from rmqtool.store.config_sources import ABSENT, EMPTY, FILE, Source, choose
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.transaction import Transaction
+from rmqtool.store.transaction.change import Transaction
 
 _SYSTEM_TOPIC = "rmq_sys_"  # in any case: a broker needs no configuration for them, and makes it when it uses them
 _PERM = 6  # read and write, as automatic creation gives

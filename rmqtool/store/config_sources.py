@@ -13,8 +13,8 @@ from formats.config_json import loads, loads_prefix, loads_torn
 from formats.config_salvage import merge, salvage, tables_of
 from formats.errors import FormatError
 from rmqtool.errors import CorruptFile
+from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import read_small
 
 FILE, TMP, BAK, BEGINNING, SAVED, EMPTY, ABSENT = "file", "tmp", "bak", "beginning", "saved", "empty", "absent"
 

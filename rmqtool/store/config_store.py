@@ -7,8 +7,8 @@ from formats.config_files import ConfigFile, kind_of
 from formats.config_json import loads
 from formats.errors import FormatError
 from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import list_dir, read_small
 
 
 class ConfigEntry(NamedTuple):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.consume_queue import as_array, valid_prefix
 from formats.derived import CQ_ENTRY
-from rmqtool.store.elsewhere import need
+from rmqtool.store.disk.remote import need
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout import UNIT, StoreLayout, is_path_name
-from rmqtool.store.segments import Segment, Segments
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,10 +15,10 @@ from formats.consume_queue import as_array, is_ext_address, real_offset
 from formats.errors import FormatError
 from formats.index import read_header
 from rmqtool.errors import Refused
+from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.segments import Segment, Segments, map_file
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import StoreLock
-from rmqtool.store.segments import Segment, Segments, map_file
-from rmqtool.store.transaction import Transaction, sweep, unfinished
+from rmqtool.store.transaction.change import Transaction, sweep, unfinished
 from rmqtool.store.version import unsupported
 
 HOUR = 3_600_000

@@ -11,9 +11,9 @@ import numpy as np
 
 from formats.derived import INDEX_ENTRY, INDEX_HEADER
 from formats.index import Header
+from rmqtool.store.disk.segments import map_file, write_early
+from rmqtool.store.disk.sparse import copy_written
 from rmqtool.store.dispatch import Batch
-from rmqtool.store.segments import map_file, write_early
-from rmqtool.store.sparse import copy_written
 
 INT_MAX = 2**31 - 1
 BULK_KEYS = 1 << 14  # compiled code takes a tenth of a second to load, which plain code needs for as many

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from formats.errors import FormatError
 from formats.index import HEADER_SIZE, Header, chain, file_size, infer_geometry, key_hash, read_header, slot_at
-from rmqtool.store.elsewhere import is_partial, need
+from rmqtool.store.disk.remote import is_partial, need
+from rmqtool.store.disk.segments import map_file
 from rmqtool.store.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, StoreLayout
-from rmqtool.store.segments import map_file
 
 MAX_TIME = 2**63 - 1
 
@@ -36,7 +36,7 @@ def open_index(
 
     Args:
         paths: which of them; all when None.
-        whole: as for :func:`rmqtool.store.segments.map_file`.
+        whole: as for :func:`rmqtool.store.disk.segments.map_file`.
     """
     configured = layout.index_geometry()
     for path in reversed(layout.index_paths() if paths is None else paths):

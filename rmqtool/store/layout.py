@@ -8,8 +8,8 @@ import os
 
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.elsewhere import exists, is_dir, is_uri, place_of, shown
-from rmqtool.store.segments import Segments, common_size, list_dir, offset_name, read_small
+from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, shown
+from rmqtool.store.disk.segments import Segments, common_size, list_dir, offset_name, read_small
 
 DEFAULT_COMMIT_LOG = 1 << 30
 DEFAULT_CONSUME_QUEUE = 6_000_000

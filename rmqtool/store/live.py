@@ -18,19 +18,19 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.lock import StoreLock, holder
+from rmqtool.store.disk.new_files import drop_scratch
+from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batches
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, sync_all
-from rmqtool.store.lock import StoreLock, holder
 from rmqtool.store.log_writer import LogWriter
-from rmqtool.store.new_files import drop_scratch
 from rmqtool.store.outgoing import Message, PutResult, Rules
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recover import plan, recover
 from rmqtool.store.recovery_report import RecoveryReport
-from rmqtool.store.segments import Segments
-from rmqtool.store.transaction import sync
 from rmqtool.store.version import unsupported, version_of
 
 T = TypeVar("T")

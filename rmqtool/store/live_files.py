@@ -15,13 +15,13 @@ from formats.consume_queue_ext import END_MARK, build_unit, fits, read
 from formats.derived import INDEX_HEADER, INDEX_SLOT
 from formats.endings import End
 from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.new_files import open_at_length
+from rmqtool.store.disk.segments import Segment, Segments, map_file, name_of, write_all
 from rmqtool.store.dispatch import Batch, QueuePuts
 from rmqtool.store.index_builder import IndexBuilder, IndexFile
 from rmqtool.store.layout import UNIT
-from rmqtool.store.new_files import open_at_length
 from rmqtool.store.queue_builder import Column, QueueBuilder, QueueFile, Stage, Units
-from rmqtool.store.segments import Segment, Segments, map_file, name_of, write_all
-from rmqtool.store.transaction import sync
 
 DEFAULT_EXT = 48 << 20
 

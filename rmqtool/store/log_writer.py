@@ -8,8 +8,8 @@ import os
 
 from formats.errors import BadLength
 from formats.message_build import BLANK_SIZE, build_blank, fits
-from rmqtool.store.new_files import open_at_length
-from rmqtool.store.segments import name_of, write_all
+from rmqtool.store.disk.new_files import open_at_length
+from rmqtool.store.disk.segments import name_of, write_all
 
 _BUFFER = 4 << 20  # bytes gathered before they are written
 _DIRECT = 64 << 10  # so much at once is not gathered

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from rmqtool.store.commit_log import Damage
-from rmqtool.store.transaction import sync
+from rmqtool.store.disk.durable import sync
 
 NAME = "lost+found"
 MANIFEST = "manifest.json"

@@ -13,10 +13,10 @@ import numpy as np
 from formats.consume_queue import FILLER_SIZE, as_array, valid_prefix
 from formats.derived import CQ_ENTRY
 from rmqtool.store.consume_queue import NO_OFFSET, SCANNED_FILES
+from rmqtool.store.disk.segments import Segment, Segments, map_file, name_of, write_all, write_early
+from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch import QueuePuts
 from rmqtool.store.layout import UNIT
-from rmqtool.store.segments import Segment, Segments, map_file, name_of, write_all, write_early
-from rmqtool.store.sparse import has_bytes
 
 MAX_OFFSET = 2**63 - 2**32
 _LOOK = 1 << 10  # entries that are looked at together

@@ -14,16 +14,16 @@ from formats import checkpoint
 from formats.endings import Ending
 from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome
+from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.dispatch import Batch, BatchBuilder, recovery_batches
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import StoreLock
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import lost, prepare_index
-from rmqtool.store.segments import Segment, Segments
-from rmqtool.store.transaction import PLAN_HINT, Transaction, sweep, unfinished
+from rmqtool.store.transaction.change import PLAN_HINT, Transaction, sweep, unfinished
 from rmqtool.store.version import unsupported
 
 CONFIG = "config"

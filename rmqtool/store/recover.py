@@ -5,13 +5,13 @@ import tempfile
 from collections.abc import Callable
 
 from rmqtool.errors import Refused
+from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import StoreLock
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import prepare
 from rmqtool.store.recovery_actions import report as report_of
 from rmqtool.store.recovery_report import RecoveryReport
-from rmqtool.store.transaction import PLAN_HINT, Transaction, sweep, unfinished
+from rmqtool.store.transaction.change import PLAN_HINT, Transaction, sweep, unfinished
 from rmqtool.store.truncate import Truncate
 
 Make = Callable[[StoreLayout, Stage], Recovery]

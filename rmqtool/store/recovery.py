@@ -19,6 +19,7 @@ from formats.endings import Ending
 from formats.message import End
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch import (
     Batch,
     BatchBuilder,
@@ -34,7 +35,6 @@ from rmqtool.store.layout import UNIT, StoreLayout, is_path_name
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery_report import QueueRange, StoreState
 from rmqtool.store.recovery_rules import EVERYTHING, rules_for
-from rmqtool.store.segments import Segment
 
 Stage = Callable[[], str]
 _LIGHT_PREFIX = "%LMQ%"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from formats import checkpoint
 from formats.endings import Ending
 from rmqtool.store.commit_log import Found
+from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.recovery import Recovery
 from rmqtool.store.recovery_report import LogStop, Loss, QueueChange, RecoveryReport
-from rmqtool.store.sparse import has_bytes
-from rmqtool.store.transaction import Transaction
+from rmqtool.store.transaction.change import Transaction
 
 Say = Callable[[str, str], None]
 

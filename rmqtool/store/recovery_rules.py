@@ -18,10 +18,10 @@ from formats.layouts.codes import MAGIC_V2
 from formats.message import End, Record, is_java_int, read
 from formats.properties import INNER_BASE, INNER_NUM, parse_raw
 from rmqtool.errors import Refused
+from rmqtool.store.disk.segments import Segment, list_dir, offset_name, read_small
 from rmqtool.store.dispatch import is_bulk
 from rmqtool.store.layout import UNIT, StoreLayout
 from rmqtool.store.queue_builder import QueueBuilder
-from rmqtool.store.segments import Segment, list_dir, offset_name, read_small
 from rmqtool.store.start_file import SCANNED_FILES, known_number, start_number, start_number_v5
 from rmqtool.store.version import unsupported, version_of
 

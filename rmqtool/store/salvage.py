@@ -20,6 +20,8 @@ from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK
 from formats.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
 from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.disk.durable import NO_ROOM, sync
+from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.log_writer import LogWriter
 from rmqtool.store.lost_found import NAME as LOST
@@ -27,8 +29,6 @@ from rmqtool.store.lost_found import LostFound, LostRange
 from rmqtool.store.recover import recover
 from rmqtool.store.recovery_rules import rules_for
 from rmqtool.store.salvage_survey import Survey, moved_words, true_files
-from rmqtool.store.segments import list_dir, read_small
-from rmqtool.store.transaction import NO_ROOM, sync
 
 _PART = ".salvaging"  # until the store is whole
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"

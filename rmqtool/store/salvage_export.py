@@ -13,10 +13,10 @@ from typing import Any
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Damage
+from rmqtool.store.disk.durable import sync
 from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.lost_found import MANIFEST, NAME, LostFound, LostRange
 from rmqtool.store.salvage_survey import moved_words, true_files
-from rmqtool.store.transaction import sync
 
 Tell = Callable[[Damage], None]
 WriteAll = Callable[[CommitLog, str, Tell], int]

@@ -13,8 +13,8 @@ from rmqtool.store.check.context import Context
 from rmqtool.store.check.findings import Collector
 from rmqtool.store.check.log import LogCheck, Stretch
 from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import Segment, Segments
 
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
 _WITNESSES = 8  # records that tell where their file lies

@@ -8,7 +8,7 @@ from formats.checkpoint import Checkpoint
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message import HEADS
 from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.segments import Segment
+from rmqtool.store.disk.segments import Segment
 
 SCANNED_FILES = 3  # from the end, after a clean stop (4.9)
 _LARGEST_HEAD = max(head.size for head in HEADS.values())

@@ -3,11 +3,11 @@
 from formats.endings import Ending
 from formats.message import End
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.dispatch import BatchBuilder, checked, reput_batches
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recovery import Recovery, Stage
-from rmqtool.store.segments import Segment
-from rmqtool.store.sparse import is_zero
 
 
 class Truncate(Recovery):

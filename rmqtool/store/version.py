@@ -5,9 +5,9 @@ import os
 from formats import checkpoint
 from formats.rocksdb import Form, describe
 from rmqtool.errors import RmqError
-from rmqtool.store.elsewhere import exists, is_dir
+from rmqtool.store.disk.remote import exists, is_dir
+from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.segments import list_dir, read_small
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
 _ROCKSDB_PLACES = (

@@ -25,7 +25,7 @@ from rmqtool.analytics.source_read import Counters, planned, read_piece, saved
 from rmqtool.analytics.source_tables import SCHEMAS, TABLES
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.elsewhere import shown
+from rmqtool.store.disk.remote import shown
 from rmqtool.store.layout import StoreLayout
 from tests.analytics.helpers import TIME, log_of, rows_of, store_of
 from tests.analytics.reading import moment

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypedDict
 
-from rmqtool.store.segments import Segment
+from rmqtool.store.disk.segments import Segment
 from tests.bench.make_log import write_log
 from tests.bench.measure import in_own_process, peak_rss, told
 

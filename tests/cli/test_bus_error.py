@@ -15,7 +15,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="el
 # a log's file is cut short when it has been mapped so many times; a bad sector has the same effect
 CUT = """
 import os, sys
-from rmqtool.store import dispatch, segments
+from rmqtool.store import dispatch
+from rmqtool.store.disk import segments
 left, real = int(sys.argv.pop(1)), segments.map_file
 if sys.argv.pop(1) == "compiled":
     dispatch.BULK_BYTES = 64

@@ -40,7 +40,7 @@ from rmqtool.store.rebuild import rebuild
 from rmqtool.store.recover import plan, recover
 from rmqtool.store.salvage import Salvage
 from rmqtool.store.salvage_export import export
-from rmqtool.store.undo import undo
+from rmqtool.store.transaction.undo import undo
 from tests.fuzz.stores import Base
 from tests.store.compiled import compiled_way
 from tests.store.helpers import content

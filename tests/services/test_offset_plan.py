@@ -17,10 +17,10 @@ from rmqtool.services.groups import Groups
 from rmqtool.services.offset_files import BrokerFile, ClientFile, OffsetFile
 from rmqtool.services.offset_plan import OffsetPlan, Planner, Target, clone, from_rows, read_rows, reset
 from rmqtool.services.query_time import offset_by_time_v5
+from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import StoreLock
-from rmqtool.store.transaction import Transaction
-from rmqtool.store.undo import undo
+from rmqtool.store.transaction.change import Transaction
+from rmqtool.store.transaction.undo import undo
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
@@ -253,7 +253,7 @@ def test_a_store_in_use(golden_copy: Unpacked, tmp_path: Path) -> None:
     import sys
 
     store = golden_copy("broker")
-    script = "import sys; sys.path.insert(0, sys.argv[1]); from rmqtool.store.lock import StoreLock\n"
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from rmqtool.store.disk.lock import StoreLock\n"
     script += "with StoreLock(sys.argv[2]): print('held', flush=True); sys.stdin.read()"
     root = Path(offset_plan.__file__).parents[2]
     with subprocess.Popen(

@@ -17,10 +17,10 @@ from formats.layouts.codes import MAGIC_V1
 from formats.message import SCHEDULE_TOPIC, End, Record
 from formats.message_build import build_blank, pack
 from rmqtool.store import bulk_dispatch, dispatch, scan
+from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan, recover
-from rmqtool.store.segments import Segments
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records

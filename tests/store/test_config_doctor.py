@@ -13,10 +13,10 @@ from formats.config_json import dumps, loads
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome
+from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import StoreLock
 from rmqtool.store.rebuild import RebuildReport, rebuild
-from rmqtool.store.undo import undo
+from rmqtool.store.transaction.undo import undo
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree

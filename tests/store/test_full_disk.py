@@ -17,7 +17,7 @@ from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
 from rmqtool.store.recover import plan, recover
 from rmqtool.store.salvage import Salvage
-from rmqtool.store.undo import undo
+from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.helpers import conf_of, content

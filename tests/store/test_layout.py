@@ -8,10 +8,10 @@ import pytest
 from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.broker_conf import BrokerConf, load, parse_properties
 from rmqtool.store.commit_log import CommitLog, Damage, Found
+from rmqtool.store.disk.segments import Segment, common_size
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, is_path_name
 from rmqtool.store.recover import plan
-from rmqtool.store.segments import Segment, common_size
 from tests import goldens
 from tests.conftest import Unpacked
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
+from rmqtool.store.disk.lock import StoreLock, holder
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lock import StoreLock, holder
 from rmqtool.store.recover import recover
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
@@ -63,7 +63,7 @@ def test_a_held_store_is_not_written(held: tuple[Path, int]) -> None:
 def test_our_own_writers_exclude_each_other(golden_copy: Unpacked) -> None:
     store = golden_copy("clean")
     with StoreLock(str(store)):
-        code = f"from rmqtool.store.lock import StoreLock\nwith StoreLock({str(store)!r}): pass"
+        code = f"from rmqtool.store.disk.lock import StoreLock\nwith StoreLock({str(store)!r}): pass"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.returncode != 0
         assert "Refused" in done.stderr

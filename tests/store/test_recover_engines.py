@@ -17,7 +17,7 @@ from rmqtool.store.layout import UNIT, StoreLayout
 from rmqtool.store.recover import plan, recover
 from rmqtool.store.recovery_report import RecoveryReport
 from rmqtool.store.salvage import Salvage
-from rmqtool.store.undo import undo
+from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, cut_queues, entries_of, rewrite, tree
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from rmqtool.store.check import check_store
+from rmqtool.store.disk.segments import Segments, list_dir, offset_name
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import BadIndex, open_index
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan
-from rmqtool.store.segments import Segments, list_dir, offset_name
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
-from rmqtool.store import transaction
 from rmqtool.store.expiry import clean
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
 from rmqtool.store.recover import dispatch, plan, recover, truncate
+from rmqtool.store.transaction import change as transaction
 from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.crashes import Killed, Seam

@@ -13,7 +13,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan, truncate
-from rmqtool.store.undo import undo
+from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, entries_of, key_hits, tree
 

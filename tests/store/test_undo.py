@@ -7,7 +7,7 @@ import pytest
 from rmqtool.errors import Refused
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import recover
-from rmqtool.store.undo import plan_undo, undo
+from rmqtool.store.transaction.undo import plan_undo, undo
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree

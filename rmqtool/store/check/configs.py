@@ -16,8 +16,8 @@ from formats.errors import FormatError
 from formats.message import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
 from rmqtool.store.check.context import LIGHT_PREFIX, Context
-from rmqtool.store.elsewhere import exists
-from rmqtool.store.segments import list_dir, read_small
+from rmqtool.store.disk.remote import exists
+from rmqtool.store.disk.segments import list_dir, read_small
 
 _LATE = 60_000  # ms: a message that was due so long ago was delivered, and its offset written
 _SYSTEM_TOPIC, _SYSTEM_GROUP = "rmq_sys_", "CID_RMQ_SYS_"  # a broker needs no configuration for them

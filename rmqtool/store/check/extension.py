@@ -7,7 +7,7 @@ from formats.endings import Ending
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.files import check_files
-from rmqtool.store.segments import Segments, common_size
+from rmqtool.store.disk.segments import Segments, common_size
 
 
 def check_extension(ctx: Context) -> None:

@@ -4,7 +4,7 @@ import os
 from itertools import pairwise
 
 from rmqtool.store.check.context import Context
-from rmqtool.store.segments import Segments
+from rmqtool.store.disk.segments import Segments
 
 
 def check_files(

@@ -15,8 +15,8 @@ from rmqtool.store.check.chains import check_chains, used_entries
 from rmqtool.store.check.code import RECOVER
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.log import Stretch
+from rmqtool.store.disk.segments import forget, list_dir, map_file
 from rmqtool.store.index_files import BadIndex, IndexView, geometry_of, open_index
-from rmqtool.store.segments import forget, list_dir, map_file
 
 Column = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 4096

@@ -12,9 +12,9 @@ from rmqtool.store.check.context import Context
 from rmqtool.store.check.files import check_files
 from rmqtool.store.check.records import Columns, RecordCheck, columns_of
 from rmqtool.store.commit_log import next_record
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk
-from rmqtool.store.segments import Segment
-from rmqtool.store.sparse import has_bytes
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 Column = np.ndarray[Any, np.dtype[Any]]

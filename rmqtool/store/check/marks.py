@@ -7,9 +7,9 @@ from formats.rocksdb import describe
 from rmqtool.errors import RmqError
 from rmqtool.store.check.codes import INFO
 from rmqtool.store.check.context import Context
-from rmqtool.store.lock import holder
-from rmqtool.store.segments import list_dir
-from rmqtool.store.transaction import unfinished
+from rmqtool.store.disk.lock import holder
+from rmqtool.store.disk.segments import list_dir
+from rmqtool.store.transaction.change import unfinished
 
 _KNOWN = {
     "commitlog",

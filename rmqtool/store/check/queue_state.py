@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from formats.consume_queue import FILLER_SIZE, as_array, read
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout import UNIT
-from rmqtool.store.segments import Segment, Segments
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]

@@ -34,8 +34,8 @@ from rmqtool.store.check.queue_state import (
 )
 from rmqtool.store.check.tags import TagCheck
 from rmqtool.store.consume_queue import SCANNED_FILES
+from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout import UNIT, is_path_name
-from rmqtool.store.segments import Segment, Segments
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 Column = np.ndarray[Any, np.dtype[Any]]

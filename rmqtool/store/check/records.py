@@ -11,7 +11,7 @@ from formats.message import HEADS, Record
 from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
 from formats.properties import UNIQ_KEY, parse
 from rmqtool.store.check.context import Context
-from rmqtool.store.segments import Segment
+from rmqtool.store.disk.segments import Segment
 
 Column = np.ndarray[Any, np.dtype[Any]]
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"

@@ -11,10 +11,10 @@ from formats.consume_queue import is_valid
 from formats.message import Record
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.consume_queue import SCANNED_FILES, ConsumeQueue, Entry
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index_files import BadIndex, open_index, physical_offsets
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recovery_report import RecoveryReport, StoreState
-from rmqtool.store.segments import Segment
 from tests import damage
 from tests.interop.differential.case import Case
 

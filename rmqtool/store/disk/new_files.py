@@ -3,7 +3,7 @@
 import os
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.transaction import sync
+from rmqtool.store.disk.durable import sync
 
 SCRATCH = ".rmqtool-new"
 

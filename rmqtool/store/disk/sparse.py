@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from rmqtool.store.elsewhere import Partial, place_of
+from rmqtool.store.disk.remote import Partial, place_of
 
 _CHUNK = 1 << 20
 

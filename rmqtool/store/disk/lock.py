@@ -9,7 +9,7 @@ import os
 import struct
 
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.elsewhere import place_of
+from rmqtool.store.disk.remote import place_of
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")

@@ -12,7 +12,6 @@ applied twice. So a kill before the mark leaves the store untouched, and one aft
 command.
 """
 
-import errno
 import json
 import os
 import re
@@ -25,14 +24,14 @@ from itertools import groupby
 from typing import Any
 
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
-from rmqtool.store.segments import list_dir, read_small
-from rmqtool.store.sparse import written
+from rmqtool.store.disk.durable import NO_ROOM, copy_aside, move, sync
+from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.sparse import written
 
 SUFFIX = ".rmqtool"
 PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
 _HALF_DONE = "half done; when that is mended, the same command goes on with it"
 _SYNCS = 4  # files that are made durable at a time
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only who writes meets these
 _NAME = re.compile(r"\d{8}T\d{6}Z-[a-z-]+(-\d+)?")
 
 
@@ -297,43 +296,6 @@ def _kept_name(root: str, path: str) -> str:
     """Path of a kept file below ``before/``; files outside the root (other commit-log paths) keep their whole path."""
     relative = os.path.relpath(path, root)
     return os.path.join("outside", path.lstrip("/")) if relative.startswith("..") else relative
-
-
-def sync(path: str) -> None:
-    """Make a file, or the names in a directory, durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def move(source: str, target: str) -> None:
-    """Rename, or copy, sync and unlink across file systems; never a half file under the target's name."""
-    try:
-        os.replace(source, target)
-    except OSError as err:
-        if err.errno != errno.EXDEV:
-            raise
-        copy_aside(source, target)
-        os.unlink(source)
-
-
-def copy_aside(source: str, target: str) -> None:
-    """A durable second copy (or link) of a file, complete as soon as it has its name."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    temporary = target + ".part"
-    if os.path.lexists(temporary):
-        os.unlink(temporary)  # of a run that was killed; it may be a second name of the source itself
-    try:
-        os.link(source, temporary)  # the kept file is the old inode itself: no copy, no chance of a torn one
-    except OSError:
-        shutil.copy2(source, temporary)
-        sync(temporary)
-    os.replace(temporary, target)
-    if os.path.lexists(temporary):
-        os.unlink(temporary)  # rename does nothing when both names are one file already
-    sync(os.path.dirname(target))
 
 
 def _save_range(path: str, start: int, stop: int, target: str) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
-from rmqtool.store.elsewhere import Known, Partial, place_of
+from rmqtool.store.disk.remote import Known, Partial, place_of
 
 EMPTY = memoryview(b"")
 _TOO_FAR = 2**63 - 2**40
@@ -43,7 +43,7 @@ class Segment:
         return view
 
     def mapped(self) -> memoryview:
-        """As :meth:`view`, for those who say by :func:`rmqtool.store.elsewhere.need` what they look at."""
+        """As :meth:`view`, for those who say by :func:`rmqtool.store.disk.remote.need` what they look at."""
         if self._view is None:
             place = place_of(self.path)
             # of a file elsewhere no more is looked at than was known of it
@@ -76,7 +76,7 @@ def map_file(path: str, *, whole: bool = True) -> mmap.mmap | bytes:
     """The whole file, mapped read-only; ``b""`` for an empty one.
 
     Args:
-        whole: False for those who say by :func:`rmqtool.store.elsewhere.need` what they look at.
+        whole: False for those who say by :func:`rmqtool.store.disk.remote.need` what they look at.
 
     Raises:
         UnreadableStore: missing, no permission, or not a regular file.

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqtool.errors import Refused
-from rmqtool.store.lock import StoreLock
-from rmqtool.store.sparse import has_bytes, written
-from rmqtool.store.transaction import Transaction, copy_aside, move, sync, transactions
+from rmqtool.store.disk.durable import copy_aside, move, sync
+from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.sparse import has_bytes, written
+from rmqtool.store.transaction.change import Transaction, transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
