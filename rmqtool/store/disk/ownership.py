@@ -1,0 +1,86 @@
+"""Owner, mode, ACL and extended attributes of what is put into a store: the broker's own user must be able to open it.
+
+A command is often run by root on the store of another user, and under any umask. So a file takes after the one that it
+replaces, and a new one after its folder.
+"""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+_ACL, _DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
+_NOT_THERE = {errno.ENOTSUP, errno.ENODATA, errno.EPERM, errno.EACCES, errno.EINVAL}
+
+
+def take_after(fd: int, path: str) -> None:
+    """Give an open file owner, mode, ACL and extended attributes of the file at a path, or what its folder suggests.
+
+    What this process may not give is left out: only root gives files away.
+
+    Args:
+        fd: of a new file, which nobody else uses yet.
+        path: where it will be; a file that is there now is its model, else the nearest folder above it.
+    """
+    try:
+        model = os.stat(path)
+    except FileNotFoundError:
+        _take_after_folder(fd, _existing(os.path.dirname(path)))
+        return
+    _give(fd, model.st_uid, model.st_gid, stat.S_IMODE(model.st_mode))
+    for name in _attributes(path):
+        with suppress(OSError):
+            os.setxattr(fd, name, os.getxattr(path, name))
+
+
+def make_folders(path: str) -> list[str]:
+    """Make a directory and what is missing above it, each after the one that it lies in.
+
+    Returns:
+        Those that were made, outermost first. Their names are not durable yet.
+    """
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        above = os.stat(os.path.dirname(folder))
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                _give(fd, above.st_uid, above.st_gid, stat.S_IMODE(above.st_mode))
+            finally:
+                os.close(fd)
+    return missing[::-1]
+
+
+def _existing(folder: str) -> str:
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _take_after_folder(fd: int, folder: str) -> None:
+    above = os.stat(folder)
+    _give(fd, above.st_uid, above.st_gid, stat.S_IMODE(above.st_mode) & 0o666)
+    with suppress(OSError):  # most folders have none
+        os.setxattr(fd, _ACL, os.getxattr(folder, _DEFAULT_ACL))
+
+
+def _give(fd: int, uid: int, gid: int, mode: int) -> None:
+    now = os.fstat(fd)
+    if (now.st_uid, now.st_gid) != (uid, gid):
+        with suppress(PermissionError):
+            os.fchown(fd, uid, gid)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+        os.fchmod(fd, mode)
+
+
+def _attributes(path: str) -> list[str]:
+    try:
+        return os.listxattr(path)
+    except OSError as err:
+        if err.errno in _NOT_THERE:
+            return []
+        raise
