@@ -54,6 +54,8 @@ _PATH = re.compile(r"\$(?:\.(?:\\.|[^.\[\]\\])*+|\[-?[0-9]{1,20}\])*+", re.DOTAL
 _STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])*+)|\[(-?[0-9]{1,20})\]", re.DOTALL)
 
 _Container = list[Value] | dict[Key, Value]
+_MOST_REPEATED = 1 << 20  # characters and values that references may stand for in a file, however short it is
+
 # (id of a container, key or index) → character where that value begins; and the container, so that its id stays its own
 _Marks = dict[tuple[int, Key], tuple[int, _Container]]
 
@@ -68,7 +70,8 @@ def loads(data: bytes, *, cycles: bool = True) -> Value:
 
     Args:
         data: the file.
-        cycles: False to refuse a value that contains itself; no configuration class does.
+        cycles: False to refuse a value that contains itself, as no configuration class does, or whose references stand
+            for far more than the file is long: whoever carries them out would need all of that in memory.
 
     Raises:
         BadText: anything else. ``at`` is the byte that cannot be read on: for an unclosed string its quote, for bytes
@@ -160,6 +163,8 @@ class _Reader:
         self.marks = marks
         self.top: list[Value] = []  # the top value is its only item
         self.outer: list[tuple[_Container, Key]] = []  # what is open around the innermost, and under which key
+        self._repeated = 0  # values and characters that references stand for so far
+        self._weights: dict[int, int] = {}  # id of a container that references name, or lies in one → its weight
 
     def byte(self, at: int) -> int:
         return self.base + len(self.text[:at].encode("utf-8", "surrogateescape"))
@@ -301,7 +306,33 @@ class _Reader:
             raise self.error(at - 1, "a reference to something that is no object before it")
         if not self.cycles and (target is inside or any(target is container for container, _ in outer)):
             raise self.error(at - 1, "a reference to an object that contains it")
+        self._repeated += 0 if self.cycles else self._weight(target)
+        # a few nested references can stand for more than any memory holds; brokers' own files double in length at most
+        if self._repeated > _MOST_REPEATED + 4 * len(self.text):
+            raise self.error(at - 1, f"references that stand for more than {self._repeated} values and characters")
         inside[key] = target  # type: ignore[index]  # its key, or the index of its last item
+
+    def _weight(self, target: _Container) -> int:
+        """Values and characters that an object holds, all references in it carried out.
+
+        What has been closed never changes, so each container is counted once.
+        """
+        known, waiting = self._weights, [target]
+        while waiting:
+            container = waiting[-1]
+            if id(container) in known:
+                waiting.pop()
+                continue
+            items = list(container.values()) if isinstance(container, dict) else container
+            inner = [item for item in items if isinstance(item, dict | list)]
+            missing = [item for item in inner if id(item) not in known]
+            if missing:
+                waiting += missing
+                continue
+            plain = sum(1 + len(item) if isinstance(item, str) else 1 for item in items)
+            keys = sum(len(name) for name in container if isinstance(name, str)) if isinstance(container, dict) else 0
+            known[id(container)] = plain + keys + sum(known[id(item)] for item in inner)
+        return known[id(target)]
 
     def _unexpected(self, at: int, wanted: str) -> BadText:
         if at >= len(self.text):

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from formats.config_files import ConsumerFilters, Topics
 from formats.config_json import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, dumps, loads, loads_prefix, locate
-from formats.errors import BadText
+from formats.errors import BadText, FormatError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "config"
 PRETTY = sorted(path for path in GOLDEN.glob("*/*.json*") if "compact" not in path.name)
@@ -317,6 +318,27 @@ def test_a_reference_to_references_does_not_multiply() -> None:
     steps = b"".join(b',"k%d":{"l":{"$ref":"$.k%d"},"r":{"$ref":"$.k%d"}}' % (n, n - 1, n - 1) for n in range(1, 60))
     raw = b'{"k0":{"l":0}' + steps + b"}"
     assert dumps(loads(raw), compact=True) == raw  # unfolded it has 2**60 objects
+
+
+def test_what_carries_references_out_takes_no_more_than_a_few_times_the_file() -> None:
+    """1,185 bytes took gigabytes and minutes."""
+    steps = b"".join(b',"k%d":{"l":{"$ref":"$.k%d"},"r":{"$ref":"$.k%d"}}' % (n, n - 1, n - 1) for n in range(1, 24))
+    hostile = b'{"k0":{"l":0}' + steps + b"}"
+    with pytest.raises(BadText, match="stand for more than"):
+        loads(hostile, cycles=False)
+    for model in (Topics, ConsumerFilters):
+        with pytest.raises(FormatError, match="stand for more than"):
+            model.parse(hostile)
+    long = b'{"a":{"text":"' + b"x" * 100_000 + b'"}' + b',"b":{"$ref":"$.a"}' * 20 + b"}"
+    with pytest.raises(BadText, match="stand for more than"):
+        loads(long, cycles=False)
+
+
+def test_references_as_brokers_write_them_are_carried_out() -> None:
+    shared = b'{"a":{"+message.type":"NORMAL"}' + b"".join(
+        b',"t%d":{"$ref":"$.a"}' % n for n in range(20_000)
+    ) + b"}"
+    assert len(loads(shared, cycles=False)) == 20_001  # type: ignore[arg-type]
 
 
 # --- refusals, each at its byte ---------------------------------------------------------------------------------------
