@@ -51,6 +51,9 @@ PUT_FIELDS = (
 )
 
 
+_LEVELS_AROUND = 64  # of objects around a body, and of calls around what writes them
+
+
 def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -> dict[str, Any]:
     """One message as machine output has it.
 
@@ -107,11 +110,25 @@ def _utf8(body: bytes) -> tuple[Any, str]:
 
 def _json(body: bytes) -> tuple[Any, str]:
     import json
+    from functools import reduce
 
     try:
-        return json.loads(body), "json"
+        value = json.loads(body, parse_constant=_no_number, parse_float=_finite)
+        # what only just could be read may be nested too deeply to be written, inside a row and by a deeper call
+        json.dumps(reduce(lambda inner, _level: [inner], range(_LEVELS_AROUND), value))
     except (ValueError, RecursionError):
         return _auto(body)
+    return value, "json"
+
+
+def _no_number(word: str) -> Any:
+    """Python reads NaN and Infinity, and would write them; no other reader of JSON takes them."""
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if abs(value) < float("inf") else _no_number(text)
 
 
 def _hex(body: bytes) -> tuple[Any, str]:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from json import JSONEncoder
 
 _SAMPLE = 100  # rows that decide the widths of a table's columns
+_SAMPLE_TEXT = 1 << 20  # characters of rows that wait for that: one body may inflate to hundreds of megabytes
 _MAX_WIDTH = 60
+_LONGEST_CELL = 1 << 16  # characters; a table is for people, and other forms have all of it
 _C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # JSON may carry them as they are, but terminals obey them
 _CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))} | {
     # line ends of Unicode, and what turns the direction of text around
@@ -75,12 +77,16 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps are JSON."""
+    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps are JSON.
+
+    On a terminal control characters are spelled out.
+    """
 
     def __init__(self, out: TextIO, fields: Sequence[str]) -> None:
         import csv
 
         self._out, self._fields = out, fields
+        self._terminal = out.isatty()
         # a lone CR or LF in a cell gets its quotes only where the line end has it (Python before 3.13)
         self._writer = csv.writer(self, lineterminator="\r\n")
         self._writer.writerow(fields)
@@ -90,7 +96,10 @@ class CsvWriter:
         self._out.write(line[:-2] + "\n")
 
     def row(self, row: Row) -> None:
-        self._writer.writerow([_csv_cell(row.get(field)) for field in self._fields])
+        cells = [_csv_cell(row.get(field)) for field in self._fields]
+        if self._terminal:  # a file gets what is there, but a terminal would obey it
+            cells = [plain(cell) if isinstance(cell, str) else cell for cell in cells]
+        self._writer.writerow(cells)
 
     def close(self) -> None:
         self._out.flush()
@@ -103,13 +112,15 @@ class TableWriter:
         self._out, self._columns = out, columns
         self._terminal = out.isatty()
         self._waiting: list[list[str]] = []
+        self._waiting_text = 0
         self._widths: list[int] | None = None
 
     def row(self, row: Row) -> None:
         cells = [_cell(column.cell(row)) for column in self._columns]
         if self._widths is None:
             self._waiting.append(cells)
-            if len(self._waiting) >= _SAMPLE:
+            self._waiting_text += sum(map(len, cells))
+            if len(self._waiting) >= _SAMPLE or self._waiting_text >= _SAMPLE_TEXT:
                 self._begin()
         else:
             self._line(cells)
@@ -199,7 +210,10 @@ def dump_json(value: Any) -> str:
 
 
 def _encode(value: Any, indent: int | None) -> str:
-    text = _encoder(indent).encode(value)
+    try:
+        text = _encoder(indent).encode(value)
+    except ValueError:
+        text = _encoder(indent).encode(_without_nan(value))
     return text if text.isascii() and "\x7f" not in text else text.translate(_C1)
 
 
@@ -207,7 +221,18 @@ def _encode(value: Any, indent: int | None) -> str:
 def _encoder(indent: int | None) -> "JSONEncoder":
     from json import JSONEncoder  # a table does without
 
-    return JSONEncoder(ensure_ascii=False, indent=indent, separators=(",", ": " if indent else ":"))
+    return JSONEncoder(ensure_ascii=False, allow_nan=False, indent=indent, separators=(",", ": " if indent else ":"))
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN and no infinity, which SQL's numbers may be: they become null."""
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_without_nan, value))
+    return value
 
 
 def use_color(stream: TextIO | None = None) -> bool:
@@ -252,7 +277,8 @@ def _cell(value: Any) -> str:
         value = " ".join(map(str, value))
     elif isinstance(value, dict):
         value = dump_json(value)
-    return plain(str(value))
+    text = str(value)
+    return plain(text if len(text) <= _LONGEST_CELL else text[:_LONGEST_CELL] + "…")
 
 
 def _width(text: str) -> int:

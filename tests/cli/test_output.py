@@ -1,0 +1,85 @@
+"""What may be in a body or a name, and what a table, JSON or a terminal is given of it."""
+
+import io
+import json
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.cli.output import Column, TableWriter, dump_json, writer
+from rmqtool.contract import render_body
+from rmqtool.store.live import create
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("body", [b"NaN", b'{"a":Infinity}', b"[-Infinity]", b"1e999", b'{"a":[-1e400]}'])
+def test_a_body_that_only_python_takes_for_json_is_text(body: bytes) -> None:
+    assert render_body(body, "json") == (body.decode(), "utf8")
+
+
+def test_a_body_that_could_be_read_but_not_written_is_text() -> None:
+    for depth in (900, 960, 990, 1000, 5000):
+        body = b"[" * depth + b"]" * depth
+        value, _encoding = render_body(body, "json")
+        row = {"a": {"b": [value]}}
+        assert json.loads(json.dumps(row)) == json.loads(dump_json(row)) == row
+
+
+def test_numbers_that_json_does_not_have_are_null() -> None:
+    row = {"a": float("nan"), "b": [float("inf"), 1.5], "c": {"d": float("-inf")}, "e": "NaN"}
+    assert json.loads(dump_json(row)) == {"a": None, "b": [None, 1.5], "c": {"d": None}, "e": "NaN"}
+
+
+def test_csv_on_a_terminal_spells_control_characters_out() -> None:
+    row = {"topic": "\x1b]0;owned\x07", "keys": ["a\x9b2J", "b"], "queueId": 1}
+    for out, expected in (
+        (Terminal(), "topic,keys,queueId\n\\x1b]0;owned\\x07,a\\x9b2J b,1\n"),
+        (io.StringIO(), "topic,keys,queueId\n\x1b]0;owned\x07,a\x9b2J b,1\n"),
+    ):
+        to = writer("csv", ("topic", "keys", "queueId"), [], out)
+        to.row(row)
+        to.close()
+        assert out.getvalue() == expected
+
+
+def test_a_table_does_not_wait_for_a_hundred_long_rows() -> None:
+    out = io.StringIO()
+    table = TableWriter(out, [Column("body")])
+    written = []
+    for _ in range(40):
+        table.row({"body": "x" * 60_000})
+        written.append(out.tell())
+    assert written[0] == 0
+    assert written[20] > 0
+    table.row({"body": "y" * 10_000_000})
+    assert len(out.getvalue().splitlines()[-1]) < 70_000
+    table.close()
+
+
+@pytest.mark.slow
+def test_bodies_that_inflate_to_gigabytes_are_shown_one_at_a_time(tmp_path: Path) -> None:
+    store = str(tmp_path / "s")
+    create(store)
+    bomb = zlib.compress(b"A" * (128 << 20), 9)
+    with Store(store, write=True) as live:
+        for _ in range(8):
+            live.append(Message(topic="T", body=bomb, sys_flag=1))
+    script = (
+        "import resource, sys\n"
+        "from rmqtool.main import _run\n"
+        "code = _run(sys.argv[1:])\n"
+        "sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10))\n"
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-c", script, "commitlog", "dump", store, "--limit", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 9
+    assert int(done.stderr.splitlines()[-1]) < 600  # MB; two bodies, and Python
