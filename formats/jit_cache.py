@@ -67,11 +67,22 @@ def _is_pythons(place: str) -> bool:
 
 
 def _is_ours(place: str) -> bool:
-    """Whether nobody can have put code there who could not change this program, or this user's files, anyway."""
+    """Whether nobody can have put code there who could not change this program, or this user's files, anyway.
+
+    Who may write to a directory above could put another one in its place, so all of them count, as they truly lie.
+    """
     status = os.stat(place)
     if _is_pythons(place):
         return stat.S_ISDIR(status.st_mode)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    place = os.path.realpath(place)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        return False
+    while (above := os.path.dirname(place)) != place:
+        place, status = above, os.stat(above)
+        others_write = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX  # /tmp: each may rename his own
+        if others_write or status.st_uid not in (0, os.geteuid()):
+            return False
+    return True
 
 
 def stored(name: str) -> bytes | None:
@@ -93,7 +104,9 @@ def store(name: str, code: bytes) -> None:
     for place in _places():
         temporary = None
         try:
-            os.makedirs(place, 0o777 if _is_pythons(place) else 0o700, exist_ok=True)
+            mode = 0o777 if _is_pythons(place) else 0o700
+            for folder in (os.path.dirname(place), place):  # both: those above the last would be made by the umask
+                os.makedirs(folder, mode, exist_ok=True)
             if not _is_ours(place):
                 continue
             descriptor, temporary = tempfile.mkstemp(dir=place)

@@ -165,6 +165,35 @@ def test_a_full_disk_costs_the_cache_only(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_code_is_not_run_from_a_place_that_others_may_exchange(
+    level: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = tmp_path / "cache"
+    place = root / "rmqtool" / "code"
+    monkeypatch.setattr(jit_cache, "_places", lambda: iter([str(place)]))
+    root.mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        jit_cache.store("kernel", b"code")
+        folder = (root, root / "rmqtool", place)[level]
+        if level:
+            assert folder.stat().st_mode & 0o077 == 0  # whatever the umask is
+        folder.chmod(0o777)
+        assert jit_cache.stored("kernel") is None
+        jit_cache.store("other", b"code")
+        assert [path.name for path in place.iterdir()] == ["kernel.rmqtool-code"]
+        folder.chmod(0o1777)
+        assert jit_cache.stored("kernel") == (None if level == 2 else b"code")
+        folder.chmod(0o755)
+        os.chown(folder, 12345, -1)
+        assert jit_cache.stored("kernel") is None
+    except PermissionError:
+        pytest.skip("only root gives directories away")
+    finally:
+        os.umask(before)
+
+
 @pytest.mark.parametrize(("name", "mode"), [("__pycache__", 0o755), ("code", 0o700)])
 def test_pythons_own_cache_stays_readable_for_all(
     name: str, mode: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
