@@ -22,6 +22,7 @@ from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.disk.durable import NO_ROOM, sync
 from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.log_writer import LogWriter
 from rmqtool.store.lost_found import NAME as LOST
@@ -31,6 +32,7 @@ from rmqtool.store.recovery_rules import rules_for
 from rmqtool.store.salvage_survey import Survey, moved_words, true_files
 
 _PART = ".salvaging"  # until the store is whole
+_PARTS = ("commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", LOST)
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
@@ -111,15 +113,14 @@ class Salvage:
         self._check_target()
         if not self.log.segments.files:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
-        shutil.rmtree(self.target, ignore_errors=True)  # of a run that was killed
         try:
-            report = self._run()
-            if os.path.isdir(self.store):
-                os.rmdir(self.store)
-            os.rename(self.target, self.store)
-            sync(os.path.dirname(self.store))
+            with WorkFolder(self.target, holds=_PARTS):
+                report = self._run()
+                if os.path.isdir(self.store):
+                    os.rmdir(self.store)
+                os.rename(self.target, self.store)
+                sync(os.path.dirname(self.store))
         except BaseException as err:
-            shutil.rmtree(self.target, ignore_errors=True)
             cause = err.__cause__ if isinstance(err, RmqError) else err
             if isinstance(cause, OSError) and cause.errno in NO_ROOM:
                 raise Refused(f"{self.store}: cannot be written: {os.strerror(cause.errno or 0)}") from err

@@ -1,21 +1,19 @@
 """Every intact message of a damaged store into one file of another form, and beside it what could not be read.
 
-The file and ``<file>.lost+found`` have names of their own until both are whole and durable.
+The file and ``<file>.lost+found`` lie in a directory of their own until both are whole and durable.
 """
 
-import json
 import os
-import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout import StoreLayout, checked_path
-from rmqtool.store.lost_found import MANIFEST, NAME, LostFound, LostRange
+from rmqtool.store.lost_found import NAME, LostFound, LostRange
 from rmqtool.store.salvage_survey import moved_words, true_files
 
 Tell = Callable[[Damage], None]
@@ -71,24 +69,23 @@ def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportR
     """
     out = checked_path(out)
     beside = f"{out}.{NAME}"
-    _check(layout, out, beside)
+    _check(layout, out)
     log, warnings = salvaged_log(layout)
-    unfinished, ranges = out + _UNFINISHED, beside + _UNFINISHED
-    _clear(unfinished, ranges)  # of a run that was killed
-    lost = LostFound(layout.root, ranges, os.path.basename(beside))
     try:
-        messages = write(log, unfinished, lost.damage)
-        lost.close()
-        sync(unfinished)
-        if lost.count:
-            shutil.rmtree(beside, ignore_errors=True)
-            os.rename(ranges, beside)
-        os.rename(unfinished, out)
-        sync(os.path.dirname(out))
+        with WorkFolder(out + _UNFINISHED, holds=("messages", NAME), takes_back=beside) as work:
+            if os.path.lexists(beside):
+                raise Refused(f"{beside}: exists already")
+            unfinished, ranges = os.path.join(work.path, "messages"), os.path.join(work.path, NAME)
+            lost = LostFound(layout.root, ranges, os.path.basename(beside))
+            messages = write(log, unfinished, lost.damage)
+            lost.close()
+            sync(unfinished)
+            if lost.count:
+                work.move_out(ranges, beside)
+            os.rename(unfinished, out)
+            sync(os.path.dirname(out))
     except OSError as err:
         raise Refused(f"{out}: cannot be written: {os.strerror(err.errno or 0)}") from err
-    finally:
-        _clear(unfinished, ranges)
     return ExportReport(
         source=layout.root,
         out=out,
@@ -103,7 +100,7 @@ def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportR
     )
 
 
-def _check(layout: StoreLayout, out: str, beside: str) -> None:
+def _check(layout: StoreLayout, out: str) -> None:
     source, target = os.path.realpath(layout.root), os.path.realpath(out)
     if target.startswith(source + os.sep) or target == source:
         raise Refused(f"{out}: lies in the store that is salvaged")
@@ -111,20 +108,3 @@ def _check(layout: StoreLayout, out: str, beside: str) -> None:
         raise Refused(f"{out}: exists already")
     if not os.path.isdir(os.path.dirname(out)):
         raise Refused(f"{os.path.dirname(out)}: no such directory")
-    # a run that was killed between both renames has left it
-    if os.path.lexists(beside) and not _is_of(beside, layout.root):
-        raise Refused(f"{beside}: exists already")
-
-
-def _is_of(folder: str, source: str) -> bool:
-    try:
-        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
-            return f'"source": {json.dumps(source)},' in file.read(1 << 16)
-    except (OSError, ValueError):
-        return False
-
-
-def _clear(unfinished: str, ranges: str) -> None:
-    with suppress(OSError):
-        os.unlink(unfinished)
-    shutil.rmtree(ranges, ignore_errors=True)

@@ -335,9 +335,7 @@ def test_what_carries_references_out_takes_no_more_than_a_few_times_the_file() -
 
 
 def test_references_as_brokers_write_them_are_carried_out() -> None:
-    shared = b'{"a":{"+message.type":"NORMAL"}' + b"".join(
-        b',"t%d":{"$ref":"$.a"}' % n for n in range(20_000)
-    ) + b"}"
+    shared = b'{"a":{"+message.type":"NORMAL"}' + b"".join(b',"t%d":{"$ref":"$.a"}' % n for n in range(20_000)) + b"}"
     assert len(loads(shared, cycles=False)) == 20_001  # type: ignore[arg-type]
 
 

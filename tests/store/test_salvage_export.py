@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -99,26 +100,61 @@ def test_a_failure_leaves_nothing_and_a_killed_run_is_begun_anew(golden: Unpacke
         export(layout, str(out), "ndjson", full)
     assert os.listdir(tmp_path) == []
 
-    class Killed(BaseException):
-        pass
-
-    def killed(log: CommitLog, path: str, tell: Tell) -> int:
-        write_ndjson(log, path, tell)
-        (tmp_path / "copy").write_bytes(Path(path).read_bytes())
-        raise Killed
-
-    with pytest.raises(Killed):
-        export(layout, str(out), "ndjson", killed)
-    # what SIGKILL leaves: both unfinished, or the ranges already under their name
-    (tmp_path / "copy").rename(tmp_path / "out.rmqtool-part")
-    (tmp_path / "out.lost+found.rmqtool-part").mkdir()
-    lost = LostFound(layout.root, str(tmp_path / "out.lost+found"))
-    lost.keep(str(golden(DAMAGED) / "commitlog" / f"{0:020d}"), 0, 0, 10, "of the killed run")
-    lost.close()
+    for step in ("writing", "moving"):
+        kill_export(layout, out, step)
+        left = {"out.rmqtool-part", "out.rmqtool-part.mark"} | ({"out.lost+found"} if step == "moving" else set())
+        assert set(os.listdir(tmp_path)) == left
     report = export(layout, str(out), "ndjson", write_ndjson)
     assert sorted(os.listdir(tmp_path)) == ["out", "out.lost+found"]
     assert report.messages == len(out.read_text().splitlines()) == 499
     assert len(os.listdir(tmp_path / "out.lost+found")) == 2
+
+
+def kill_export(layout: StoreLayout, out: Path, step: str) -> None:
+    """Have a process write the file, and die before it is whole, or when the ranges have their name already."""
+    child = os.fork()
+    if not child:
+        rename = os.rename
+
+        def killed(log: CommitLog, path: str, tell: Tell) -> int:
+            done = write_ndjson(log, path, tell)
+            if step == "writing":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return done
+
+        def moved(source: str, target: str) -> None:
+            rename(source, target)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        os.rename = moved
+        export(layout, str(out), "ndjson", killed)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("step", ["writing", "moving"])
+def test_what_others_put_in_the_way_is_not_removed(golden: Unpacked, tmp_path: Path, step: str) -> None:
+    layout, out = StoreLayout(str(golden(DAMAGED))), tmp_path / "out"
+    kill_export(layout, out, step)
+    folder = tmp_path / ("out.rmqtool-part" if step == "writing" else "out.lost+found")
+    folder.rename(tmp_path / "elsewhere")
+    folder.mkdir()
+    (folder / "diary").write_text("mine")
+    with pytest.raises(Refused, match="exists"):
+        export(layout, str(out), "ndjson", write_ndjson)
+    assert (folder / "diary").read_text() == "mine"
+    assert not out.exists()
+
+
+def test_two_exports_at_once_do_not_remove_each_other(golden: Unpacked, tmp_path: Path) -> None:
+    layout, out = StoreLayout(str(golden(DAMAGED))), tmp_path / "out"
+
+    def meanwhile(log: CommitLog, path: str, tell: Tell) -> int:
+        with pytest.raises(Refused, match="another run is at work"):
+            export(layout, str(out), "ndjson", write_ndjson)
+        return write_ndjson(log, path, tell)
+
+    assert export(layout, str(out), "ndjson", meanwhile).messages == 499
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.lost+found"]
 
 
 def test_ranges_that_meet_become_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
+from rmqtool.errors import Refused
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.salvage import Salvage
@@ -50,3 +51,22 @@ def test_killed_anywhere_and_run_again(tmp_path: Path, monkeypatch: pytest.Monke
         assert found == expected, f"killed at step {stop} of {steps}"
         assert not Path(f"{new}.salvaging").exists()
     assert 0 < there < 5  # its name is the last thing that it gets
+
+
+def test_what_lies_where_the_new_store_is_made_is_not_removed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with Store.create(store, broker_conf=SIZES) as made:
+        made.append(Message(topic="a", body=b"x"))
+    folder = tmp_path / "new.salvaging"
+    folder.mkdir()
+    (folder / "diary").write_text("mine")
+    with pytest.raises(Refused, match="no interrupted run has left it"):
+        salvage(store, tmp_path / "new")
+    assert (folder / "diary").read_text() == "mine"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "diary").write_text("mine")
+    (tmp_path / "link.salvaging").symlink_to(tmp_path / "other")
+    with pytest.raises(Refused, match="no interrupted run has left it"):
+        salvage(store, tmp_path / "link")
+    assert (tmp_path / "other" / "diary").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.salvaging", "new.salvaging", "other", "store"]
