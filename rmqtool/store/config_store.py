@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from formats.config_files import ConfigFile, kind_of
 from formats.config_json import loads
 from formats.errors import FormatError
-from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.errors import CorruptFile, RmqError, UnreadableStore
 from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.layout import StoreLayout
 
@@ -47,12 +47,14 @@ def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigF
 def _advice(layout: StoreLayout, name: str) -> str:
     """What the generation before is worth, for the one who sees a broken file."""
     model = kind_of(name)
-    data = None if name.endswith(".bak") or model is None else read_small(layout.path("config", name + ".bak"))
-    if data is None or model is None:
+    if name.endswith(".bak") or model is None:
         return ""
     try:
+        data = read_small(layout.path("config", name + ".bak"))
+        if data is None:
+            return ""
         model.parse(data)
-    except FormatError:
+    except (FormatError, RmqError):
         return f" ({name}.bak is broken too)"
     return f" ({name}.bak is good: --bak reads it)"
 
@@ -82,11 +84,10 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigEntry]:
         if not entry.is_file():
             continue
         model = kind_of(entry.name)
-        data = read_small(entry.path) or b""
         error = None
-        if model is not None:
+        if model is not None:  # others are not read: a file of any length may lie there
             try:
-                model.parse(data)
-            except FormatError as err:
+                model.parse(read_small(entry.path) or b"")
+            except (FormatError, RmqError) as err:
                 error = str(err)
-        yield ConfigEntry(entry.name, len(data), model.__name__ if model else None, error)
+        yield ConfigEntry(entry.name, entry.size, model.__name__ if model else None, error)

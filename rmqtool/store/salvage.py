@@ -235,8 +235,18 @@ class Salvage:
 
     def _copy_configs(self) -> list[str]:
         """Config files, each from the generation that can be read; consumer offsets follow their moved queues."""
-        copied = []
-        names = {entry.name.removesuffix(".bak") for entry in list_dir(self.layout.path("config")) if entry.is_file()}
+        copied: list[str] = []
+        try:
+            entries = list_dir(self.layout.path("config"))
+        except UnreadableStore as err:
+            self.warnings.append(f"{err}: no config file is copied")
+            return []
+        names = {
+            # only of the files that brokers know is a .bak the generation before
+            entry.name.removesuffix(".bak") if kind_of(entry.name.removesuffix(".bak")) is not None else entry.name
+            for entry in entries
+            if entry.is_file()
+        }
         for name in sorted(names):
             data = self._readable(name)
             if data is None:
@@ -253,18 +263,23 @@ class Salvage:
         return copied
 
     def _readable(self, name: str) -> bytes | None:
+        """A file's bytes; None for one that is left out, which is said."""
         model = kind_of(name)
         if model is None:
-            return read_small(self.layout.path("config", name))
-        for candidate in (name, name + ".bak"):
-            data = read_small(self.layout.path("config", candidate))
             try:
+                return read_small(self.layout.path("config", name))
+            except RmqError as err:
+                self.warnings.append(f"{err}: left out")
+                return None
+        for candidate in (name, name + ".bak"):
+            try:
+                data = read_small(self.layout.path("config", candidate))
                 if data is not None:
                     model.parse(data)
                     if candidate != name:
                         self.warnings.append(f"config/{name} cannot be read: {candidate} is taken")
                     return data
-            except FormatError:
+            except (FormatError, RmqError):
                 continue
         self.warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
         return None

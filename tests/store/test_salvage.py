@@ -1,5 +1,6 @@
 """Salvage keeps every intact message of a damaged store, in a store that is in order."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan
 from rmqtool.store.salvage import Salvage
 from tests import goldens
+from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
 
@@ -122,3 +124,28 @@ def test_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -
         if size == 7:
             first.write_bytes(golden_copy("clean").joinpath("commitlog", first.name).read_bytes())
     assert Salvage(StoreLayout(str(store), conf_of("clean")), str(tmp_path / "new")).run().messages == 1
+
+
+def test_a_config_file_that_cannot_be_read_costs_itself_only(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    config = store / "config"
+    (config / ".bak").write_bytes(b"what is this")
+    for name in ("topics.json", "notes.txt"):
+        with open(config / name, "wb") as file:
+            file.truncate(65 << 20)
+    (config / "topics.json.bak").unlink(missing_ok=True)
+    (config / "delayOffset.json").unlink(missing_ok=True)
+    (config / "delayOffset.json").mkdir()
+    report = Salvage(StoreLayout(str(store)), str(tmp_path / "new")).run()
+    assert report.messages > 0
+    assert ".bak" in report.configs
+    assert {"topics.json", "notes.txt"}.isdisjoint(report.configs)
+    assert any("topics.json cannot be read" in words for words in report.warnings)
+    assert any("notes.txt" in words and "larger than" in words for words in report.warnings)
+    info = rmqtool("info", store, "--output", "json")
+    assert info.code == 1  # there are problems to tell
+    assert "larger than" in json.dumps(json.loads(info.out)["problems"])
+    listed = {row["name"]: row for row in json.loads(rmqtool("config", store, "--output", "json").out)}
+    assert listed["topics.json"]["readable"] is False
+    assert listed["topics.json"]["bytes"] == 65 << 20
+    assert listed["notes.txt"]["readable"] is True
