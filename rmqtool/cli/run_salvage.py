@@ -66,13 +66,13 @@ def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> i
 
 
 def _to_stdout(layout: StoreLayout) -> int:
-    log, warnings = salvaged_log(layout)
+    log, warnings, disk = salvaged_log(layout)
     for warning in warnings:
         note(f"warning: {warning}")
     to, messages, lost = NdjsonWriter(sys.stdout), 0, 0
     for item in log.walk():
         if isinstance(item, Damage):
-            say_damage(item)
+            say_damage(item._replace(path=disk.name(item.path)))
             lost += item.length
         else:
             to.row(message_row(item.record, item.physical_offset))

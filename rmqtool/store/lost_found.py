@@ -3,7 +3,8 @@
 import json
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO
 
 from rmqtool.store.commit_log import Damage
@@ -35,6 +36,7 @@ class LostFound:
         source: the store that is read, for the manifest.
         path: of the directory, which is made with the first range.
         shown: the directory's name in ``copy``.
+        name: the file that a path stands for, which may be a copy of what can be read of it.
 
     Attributes:
         ranges: the first of them.
@@ -42,8 +44,8 @@ class LostFound:
         bytes: their length.
     """
 
-    def __init__(self, source: str, path: str, shown: str = NAME) -> None:
-        self._source, self.path, self._shown = source, path, shown
+    def __init__(self, source: str, path: str, shown: str = NAME, name: Callable[[str], str] = str) -> None:
+        self._source, self.path, self._shown, self._name = source, path, shown, name
         self.ranges: list[LostRange] = []
         self.count = self.bytes = 0
         self._reasons: Counter[str] = Counter()
@@ -70,13 +72,15 @@ class LostFound:
         one, self._waiting = self._waiting, None
         if one is None:
             return
+        read_from = one.file
+        one = replace(one, file=self._name(read_from))
         if self._manifest is None:
             os.makedirs(self.path, exist_ok=True)
             path = os.path.join(self.path, MANIFEST)
             self._manifest = open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until close
             self._manifest.write(f'{{\n "source": {json.dumps(self._source)},\n "ranges": [')
         self._manifest.write(("," if self.count else "") + f"\n  {json.dumps(asdict(one))}")
-        _copy(one.file, one.at, one.length, os.path.join(self.path, os.path.basename(one.copy)))
+        _copy(read_from, one.at, one.length, os.path.join(self.path, os.path.basename(one.copy)))
         self.count += 1
         self.bytes += one.length
         known = one.reason in self._reasons or len(self._reasons) < _MAX_REASONS

@@ -326,7 +326,5 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
 def _first_version(layout: StoreLayout) -> int:
     """1 or 2: of the log's first record, by its magic alone."""
     for file in layout.commit_log():
-        magic = bytes(file.view()[4:8])
-        file.release()
-        return 2 if magic == _MAGIC_V2 else 1
+        return 2 if file.read(4, 8) == _MAGIC_V2 else 1
     return 1

@@ -21,6 +21,7 @@ from formats.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
 from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.disk.durable import NO_ROOM, sync
+from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout import StoreLayout, checked_path
@@ -92,6 +93,8 @@ class Salvage:
         self.target = self.store + _PART
         self.log = CommitLog(layout)
         self._rules = rules_for(layout).rules
+        disk = Readable()
+        self.log.segments = disk.take(self.log.segments)
         self.log.segments, moved, passed = true_files(self.log)
         self._survey = Survey()
         self._first = max(self.log.min_offset, 0)
@@ -99,8 +102,8 @@ class Salvage:
             self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
         self.queues: dict[tuple[bytes, int], _Queue] = {}
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
-        self.lost = LostFound(layout.root, os.path.join(self.target, LOST))
-        self.warnings = moved_words(moved, passed)
+        self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
+        self.warnings = disk.words() + moved_words(moved, passed, disk.name)
         self.messages = self.duplicates = self.renumbered = 0
 
     def run(self) -> SalvageReport:

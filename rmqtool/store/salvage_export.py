@@ -6,11 +6,12 @@ The file and ``<file>.lost+found`` lie in a directory of their own until both ar
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout import StoreLayout, checked_path
 from rmqtool.store.lost_found import NAME, LostFound, LostRange
@@ -43,8 +44,22 @@ class ExportReport:
         return asdict(self)
 
 
-def salvaged_log(layout: StoreLayout) -> tuple[CommitLog, list[str]]:
-    """The log with its files where their records say that they lie, and what is to be said of that.
+class SalvagedLog(NamedTuple):
+    """A log as it can be read.
+
+    Attributes:
+        log: its files lie where their records say that they do.
+        warnings: what is to be said of that.
+        disk: what became of files that cannot be read as a whole; it keeps the copies of them.
+    """
+
+    log: CommitLog
+    warnings: list[str]
+    disk: Readable
+
+
+def salvaged_log(layout: StoreLayout) -> SalvagedLog:
+    """Find out what can be read, and where it belongs.
 
     Raises:
         UnreadableStore: there is no commit log.
@@ -52,8 +67,10 @@ def salvaged_log(layout: StoreLayout) -> tuple[CommitLog, list[str]]:
     log = CommitLog(layout)
     if not log.segments.files:
         raise UnreadableStore(f"{layout.root}: no commit log in it")
+    disk = Readable()
+    log.segments = disk.take(log.segments)
     log.segments, moved, passed = true_files(log)
-    return log, moved_words(moved, passed)
+    return SalvagedLog(log, disk.words() + moved_words(moved, passed, disk.name), disk)
 
 
 def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportReport:
@@ -70,13 +87,13 @@ def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportR
     out = checked_path(out)
     beside = f"{out}.{NAME}"
     _check(layout, out)
-    log, warnings = salvaged_log(layout)
+    log, warnings, disk = salvaged_log(layout)
     try:
         with WorkFolder(out + _UNFINISHED, holds=("messages", NAME), takes_back=beside) as work:
             if os.path.lexists(beside):
                 raise Refused(f"{beside}: exists already")
             unfinished, ranges = os.path.join(work.path, "messages"), os.path.join(work.path, NAME)
-            lost = LostFound(layout.root, ranges, os.path.basename(beside))
+            lost = LostFound(layout.root, ranges, os.path.basename(beside), disk.name)
             messages = write(log, unfinished, lost.damage)
             lost.close()
             sync(unfinished)

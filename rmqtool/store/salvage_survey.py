@@ -1,6 +1,7 @@
 """What salvage must know of a log before it writes: where its files truly lie, and which queue offsets are wrong."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from mmap import mmap
 from typing import NamedTuple
@@ -54,10 +55,14 @@ def true_files(log: CommitLog) -> tuple[Segments, list[Place], list[Place]]:
     return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, passed
 
 
-def moved_words(moved: list[Place], passed: list[Place]) -> list[str]:
-    """What :func:`true_files` has found, for people."""
-    words = [f"{one.path}: its records say that it begins at {one.told}: read there" for one in moved]
-    return words + [f"{one.path}: another file holds what is at {one.told}: passed over" for one in passed]
+def moved_words(moved: list[Place], passed: list[Place], name: Callable[[str], str] = str) -> list[str]:
+    """What :func:`true_files` has found, for people.
+
+    Args:
+        name: the file that a path stands for.
+    """
+    words = [f"{name(one.path)}: its records say that it begins at {one.told}: read there" for one in moved]
+    return words + [f"{name(one.path)}: another file holds what is at {one.told}: passed over" for one in passed]
 
 
 def _base_told(file: Segment, file_size: int) -> int | None:

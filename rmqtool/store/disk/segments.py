@@ -13,7 +13,7 @@ from itertools import pairwise
 from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
-from rmqtool.store.disk.remote import Known, Partial, place_of
+from rmqtool.store.disk.remote import Known, Partial, need, place_of
 
 EMPTY = memoryview(b"")
 _TOO_FAR = 2**63 - 2**40
@@ -50,6 +50,23 @@ class Segment:
             self._view = memoryview(map_file(self.path) if place is None else place.map(self.path, self.size))
             self.size = len(self._view)
         return self._view
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop), as far as the file goes, without a mapping; none where they cannot be read."""
+        if place_of(self.path) is not None:
+            view = self.mapped()
+            need(view, start, stop)
+            return bytes(view[start:stop])
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.pread(fd, stop - start, start)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
 
     def forget(self, start: int, stop: int) -> None:
         """Let the kernel take back the pages of [start, stop): a long scan must not count as this process's memory."""

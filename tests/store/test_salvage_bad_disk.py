@@ -1,0 +1,136 @@
+"""Salvage from a disk with bad sectors: real ones, as far as a process can tell."""
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from formats.message import Record
+from rmqtool import Message, Store
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.disk.readable import copy_readable, reads_as_a_whole
+from rmqtool.store.layout import StoreLayout
+from tests.bad_disk import bad_disk
+from tests.cli.running import Result, process
+from tests.store.helpers import tree
+
+SIZES = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeConsumeQueue": "200000"}
+PAGE = 4096
+FILES = [f"{n << 22:020d}" for n in range(3)]
+# a record's middle, two files' beginnings, a run that is no multiple of anything, and a place where nothing is written
+BAD = {
+    FILES[0]: [(0, PAGE), (1 << 20, (1 << 20) + 37 * PAGE), (3_000_000, 3_000_001)],
+    FILES[1]: [(0, 3 * PAGE)],
+    FILES[2]: [((4 << 20) - 2 * PAGE, (4 << 20) - PAGE)],
+}
+
+
+def pages(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(start // PAGE * PAGE, -(-stop // PAGE) * PAGE) for start, stop in ranges]
+
+
+def bodies(layout: StoreLayout) -> dict[int, Record]:
+    """By born timestamp, which counts the messages."""
+    found = (item.record for item in CommitLog(layout).walk() if isinstance(item, Found))
+    return {record.born_timestamp: record for record in found}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("whole") / "store"
+    with Store.create(store, broker_conf=SIZES) as made:
+        made.append_many(
+            [Message(topic="ab"[n % 2], body=bytes([n % 251]) * 1000, born_timestamp=n) for n in range(1, 9001)]
+        )
+    return store
+
+
+@pytest.fixture
+def broken(whole: Path, tmp_path: Path) -> Path:
+    try:
+        with bad_disk(whole, tmp_path / "disk", BAD) as path:
+            yield path  # type: ignore[misc]
+    except PermissionError as err:
+        pytest.skip(f"cannot mount a file system: {err}")
+
+
+def survivors(whole: Path) -> set[int]:
+    """Messages none of whose bytes lies in a bad page."""
+    kept = set()
+    for item in CommitLog(StoreLayout(str(whole))).walk():
+        assert isinstance(item, Found)
+        stop = item.at + item.record.total_size
+        if not any(item.at < end and start < stop for start, end in pages(BAD[Path(item.file.path).name])):
+            kept.add(item.record.born_timestamp)
+    return kept
+
+
+def warnings(done: Result) -> list[str]:
+    return [line for line in done.err.splitlines() if "cannot be read: Input/output error" in line]
+
+
+def test_all_that_can_be_read_is_kept(whole: Path, broken: Path, tmp_path: Path) -> None:
+    kept, before = survivors(whole), tree(whole)
+    assert 8800 < len(kept) < 9000
+    done = process("salvage", broken, tmp_path / "new", "--output", "json")
+    assert done.code == 1, done.err
+    assert set(bodies(StoreLayout(str(tmp_path / "new")))) == kept
+    report = json.loads(done.out)
+    assert report["messages"] == len(kept)
+    ranges = [(Path(one["file"]).parent, one["at"], one["length"]) for one in report["lostRanges"]]
+    assert {folder for folder, _at, _length in ranges} == {broken / "commitlog"}
+    said = [line for line in report["warnings"] if "cannot be read" in line]
+    assert [line.partition(": ")[0] for line in said] == [
+        str(broken / "commitlog" / name) for name in FILES for _ in BAD[name]
+    ]
+    for line, (start, stop) in zip(said, [one for name in FILES for one in pages(BAD[name])], strict=True):
+        assert f"bytes {start} to {stop} cannot be read: Input/output error" in line
+    assert tree(whole) == before
+
+
+def test_as_lines_and_on_stdout(whole: Path, broken: Path, tmp_path: Path) -> None:
+    kept = survivors(whole)
+    for out in ("-", tmp_path / "lines"):
+        done = process("salvage", broken, out, "--to", "ndjson")
+        assert done.code == 1, done.err
+        assert len(warnings(done)) == sum(map(len, BAD.values()))
+        text = done.out if out == "-" else Path(out).read_text()
+        assert {json.loads(line)["bornTimestamp"] for line in text.splitlines()} == kept
+        assert "/proc/self" not in done.out + done.err
+
+
+def test_as_parquet(whole: Path, broken: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    done = process("salvage", broken, tmp_path / "all.parquet", "--to", "parquet")
+    assert done.code == 1, done.err
+    table = pq.read_table(tmp_path / "all.parquet")
+    assert {time // 1000 for time in table["bornTimestamp"].cast("int64").to_pylist()} == survivors(whole)
+    assert not [name for name in table.column_names if "/proc/self" in str(table[name][0])]
+
+
+def test_a_file_is_read_to_the_last_byte_that_can_be(whole: Path, broken: Path, tmp_path: Path) -> None:
+    for name in FILES:
+        path, size = broken / "commitlog" / name, 4 << 20
+        assert not reads_as_a_whole(str(path), size)
+        assert reads_as_a_whole(str(whole / "commitlog" / name), size)
+        with open(tmp_path / name, "w+b") as copy:
+            copy.truncate(size)
+            found = copy_readable(str(path), size, copy)
+        assert [(one.start, one.stop) for one in found] == pages(BAD[name])
+        expected = bytearray((whole / "commitlog" / name).read_bytes())
+        for start, stop in pages(BAD[name]):
+            expected[start:stop] = bytes(stop - start)
+        assert (tmp_path / name).read_bytes() == expected
+
+
+def test_no_room_for_a_copy_is_told(broken: Path, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    done = process("salvage", broken, tmp_path / "new", preexec_fn=limit)
+    assert done.code == 3
+    assert "no room for a copy of what can be read of" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
