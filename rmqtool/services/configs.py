@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from formats.config_files import ConfigFile, ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
-from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.errors import CorruptFile
 from rmqtool.services.offsets import FILES
 from rmqtool.store.config_store import read_config
 from rmqtool.store.layout import StoreLayout
@@ -37,7 +37,7 @@ def look_at_config(layout: StoreLayout, name: str, warn: Warn) -> ConfigFile | N
     """As :func:`load_config`, for what an answer can do without: a file that cannot be read is only a warning."""
     try:
         return load_config(layout, name, warn)
-    except (CorruptFile, UnreadableStore) as err:
+    except CorruptFile as err:
         warn(str(err))
         return None
 

@@ -9,7 +9,7 @@ from formats.config_files import ConsumerOffsets, SubscriptionGroups, Topics
 from formats.errors import FormatError
 from formats.marks import parse_abort
 from formats.rocksdb import Form
-from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.errors import CorruptFile
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.config_store import list_configs, read_config
 from rmqtool.store.consume_queue import queues_of
@@ -145,7 +145,7 @@ def _names(layout: StoreLayout) -> tuple[set[str], set[str]]:
     for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
         try:
             table = read_config(layout, name)
-        except (CorruptFile, UnreadableStore):
+        except CorruptFile:
             continue
         if isinstance(table, Topics):
             topics.update(table.topics)

@@ -88,6 +88,6 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigEntry]:
         if model is not None:  # others are not read: a file of any length may lie there
             try:
                 model.parse(read_small(entry.path) or b"")
-            except (FormatError, RmqError) as err:
+            except (FormatError, CorruptFile) as err:
                 error = str(err)
         yield ConfigEntry(entry.name, entry.size, model.__name__ if model else None, error)
