@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.lock import StoreLock
@@ -16,6 +17,28 @@ from rmqtool.store.truncate import Truncate
 
 Make = Callable[[StoreLayout, Stage], Recovery]
 Guard = Callable[[RecoveryReport], None]  # raises Refused
+
+
+class Opened(NamedTuple):
+    """What is known of a store that is about to be written."""
+
+    report: RecoveryReport  # of a plan
+    ends: dict[tuple[str, int], int]  # queue offset at which each queue ends
+    queue_size: int  # bytes of each of its files
+
+
+def look(layout: StoreLayout) -> Opened:
+    """Plan, and tell what was learnt of the queues: whoever goes on from there need not read them once more."""
+    made: list[Recovery] = []
+
+    def make(layout: StoreLayout, stage: Stage) -> Recovery:
+        made.append(Recovery(layout, stage))
+        return made[0]
+
+    report = _plan(layout, make, None)
+    queues = made[0].queues
+    size = next(iter(queues.values())).file_size if queues else layout.queue_size()
+    return Opened(report, made[0].found_ends, size)
 
 
 def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport:

@@ -71,6 +71,7 @@ class Recovery:
         self.aborted = layout.aborted
         self.checkpoint = checkpoint.parse(layout.checkpoint() or b"")
         self.queues: dict[tuple[str, int], QueueBuilder] = {}
+        self.found_ends: dict[tuple[str, int], int] = {}  # queue offset at which each queue ends on disk
         self.index = IndexBuilder([], geometry_of(layout), stage)
         self.refusals: list[str] = []
         self.warnings: list[str] = [] if warning is None else [warning]
@@ -125,6 +126,7 @@ class Recovery:
             self.index.prune(self.checkpoint.index_msg_timestamp)
         for queue in self.queues.values():
             queue.recover()
+        self.found_ends = {key: queue.max_offset for key, queue in self.queues.items()}
         max_dispatched = self._max_dispatched()
         self._check_single_file(max_dispatched)
         if self.files:
