@@ -17,6 +17,7 @@ from rmqtool.store.outgoing import Message, PutResult
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _PART = ".importing"  # until the store is whole
+_HOLDS = ("abort", "checkpoint", "commitlog", "config", "consumequeue", "consumequeue_ext", "index", "lock")
 _HALVES = 1 << 20  # of which the new place is remembered; a commit follows its half message soon
 
 Row = Mapping[str, Any]
@@ -108,7 +109,7 @@ def new_store(
     if os.path.ismount(path):
         raise Refused(f"{path}: is a mount point, which nothing can be renamed to: give a directory below it")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with WorkFolder(path + _PART) as work:
+    with WorkFolder(path + _PART, holds=_HOLDS) as work:
         give_away(work.path)
         with Store.create(work.path, broker_conf=broker_conf, engine=engine) as store:
             try:

@@ -7,9 +7,8 @@ finds what a killed process left goes the same way as after its own death.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Self, TypeVar
 
 from formats import checkpoint
@@ -247,22 +246,25 @@ class LiveStore:
             if self.sync_flush:
                 self.appender.writer.sync()
         except BaseException as err:
-            raise self._failed(err, before) from None
+            self._fail(err, before)
+            raise
         return results
 
-    def _failed(self, error: BaseException, before: int = -1) -> BaseException:
-        """What to raise of an error. One that came in the middle leaves nothing to go on from, whatever it is: the
-        abort marker stays, and the next start looks at all of the store.
+    def _fail(self, error: BaseException, before: int = -1) -> None:
+        """An error that came in the middle leaves nothing to go on from, whatever it is: the abort marker stays, and
+        the next start looks at all of the store.
 
         Args:
             before: where the log ended then; what only was a wrong argument has added nothing to it.
+
+        Raises:
+            OSError: instead of one that does not say what it is about.
         """
         torn = not isinstance(error, Exception) or isinstance(error, (OSError, UnreadableStore, MemoryError))
         if not isinstance(error, (Illegal, Refused)) and (torn or self.end != before):
             self._broken = True
         if isinstance(error, OSError) and error.filename is None:
-            return OSError(error.errno, os.strerror(error.errno or 0), self.layout.root)
-        return error
+            raise OSError(error.errno, os.strerror(error.errno or 0), self.layout.root) from error
 
     # -- dispatch -----------------------------------------------------------------------------------------------------
 
@@ -273,7 +275,8 @@ class LiveStore:
             self._asked = self.end
             return count + self._dispatch_to(self.end)
         except BaseException as err:
-            raise self._failed(err) from None
+            self._fail(err)
+            raise
 
     def _dispatch_beside(self) -> None:
         """Have another thread do it, as a broker does, while more is appended: by one part at a time."""
@@ -286,7 +289,11 @@ class LiveStore:
     def _wait(self) -> int:
         """Until nobody dispatches; raises what it has raised."""
         running, self._running = self._running, None
-        return 0 if running is None else running.result()
+        try:
+            return 0 if running is None else running.result()
+        except BaseException:
+            self._broken = True
+            raise
 
     def _dispatch_to(self, end: int) -> int:
         if self._dispatched >= end:
@@ -346,7 +353,8 @@ class LiveStore:
                     )
                 )
         except BaseException as err:
-            raise self._failed(err) from None
+            self._fail(err)
+            raise
         self._flushed_at = time.monotonic()
 
     def _write_checkpoint(self, point: Checkpoint) -> None:
