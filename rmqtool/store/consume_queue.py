@@ -3,7 +3,7 @@
 Source: store.ConsumeQueue; store-engine 4.3, 4.7, 5.2.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,7 +41,7 @@ class QueueEnd(NamedTuple):
     max_physical_offset: int  # end of the message of the last entry; -1 without entries
 
 
-def runs_of(path: str, start: int, stop: int) -> Iterator[tuple[int, "Units"]]:
+def runs_of(path: str, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
     """(number of the first, units) of units [start, stop) of a queue file, without those that lie in holes.
 
     What is left out is zero, and so no entry: queue files have their full length from the beginning, and most of many
@@ -51,7 +51,7 @@ def runs_of(path: str, start: int, stop: int) -> Iterator[tuple[int, "Units"]]:
         yield first, as_array(data)
 
 
-def runs_in(file: Segment, start: int, stop: int) -> Iterator[tuple[int, "Units"]]:
+def runs_in(file: Segment, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
     """:func:`runs_of`, wherever the file is; one that is elsewhere stays mapped."""
     if place_of(file.path) is None:
         yield from runs_of(file.path, start, stop)
@@ -190,7 +190,7 @@ class ConsumeQueue:
         data = file.read(at, UNIT)
         return Entry(queue_offset, *CQ_ENTRY.unpack_from(data, 0)) if len(data) == UNIT else None
 
-    def runs(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, "Units"]]:
+    def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
         """(queue offset of the first, entries) for each file's part of [start, stop), up to the queue's end."""
         end = self.max_offset if stop is None else min(stop, self.max_offset)
         for file in self.segments:

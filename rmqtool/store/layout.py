@@ -93,12 +93,14 @@ class StoreLayout:
     def _queue_dirs(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
         """:meth:`queue_dirs` of topics that begin so; directories are listed as far as somebody asks."""
         for topic in list_dir(self.path(kind)):
-            if not topic.name.startswith(prefix) or not topic.is_dir():
-                continue
-            # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
-            ids = {_queue_id(queue.name) for queue in list_dir(topic.path) if queue.is_dir()}
-            for queue_id in sorted(number for number in ids if number is not None):
-                yield topic.name, queue_id, os.path.join(topic.path, str(queue_id))
+            if topic.name.startswith(prefix) and topic.is_dir():
+                for queue_id, path in _queues_in(topic.path).items():
+                    yield topic.name, queue_id, path
+
+    def queues_of(self, topic: str) -> dict[int, str]:
+        """Queue id to path of every queue directory of one topic, ascending; the others are not listed."""
+        path = self.path("consumequeue", topic) if is_path_name(topic) else ""
+        return _queues_in(path) if path and is_dir(path) else {}
 
     def has_queues(self, prefix: str) -> bool:
         """Whether there is a queue of a topic whose name begins so."""
@@ -166,6 +168,13 @@ def checked_path(path: str) -> str:
             "for anything else it must be on a path"
         )
     return os.path.abspath(path)
+
+
+def _queues_in(topic: str) -> dict[int, str]:
+    """Queue id to path of every queue in a topic's directory, ascending."""
+    # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
+    ids = {_queue_id(queue.name) for queue in list_dir(topic) if queue.is_dir()}
+    return {number: os.path.join(topic, str(number)) for number in sorted(i for i in ids if i is not None)}
 
 
 def _queue_id(name: str) -> int | None:

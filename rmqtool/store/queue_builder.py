@@ -5,7 +5,7 @@ difference on disk: what is cut is zero afterwards, so that no later start can t
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -50,7 +50,7 @@ class QueueFile:
         """All entries the file has room for, mapped as long as somebody has them."""
         return as_array(memoryview(map_file(self.where())))
 
-    def runs(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Units]]:
+    def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, Units], None, None]:
         """(number of the first, entries) of entries [start, stop), by default all, without those in holes."""
         return runs_of(self.where(), start, self.size // UNIT if stop is None else stop)
 

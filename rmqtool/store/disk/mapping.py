@@ -7,10 +7,10 @@ queues has more files than there are of either.
 import errno
 import mmap
 import os
+from _thread import RLock  # threading itself takes time to load
+from _weakref import ref  # as weakref has it, which takes time to load
 from collections.abc import Callable
-from threading import RLock
 from typing import Protocol, TypeVar
-from weakref import ref
 
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.remote import Partial, need, place_of

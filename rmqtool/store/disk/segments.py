@@ -5,12 +5,12 @@ Nothing is opened until it is read, and everything is opened read-only: looking 
 
 import errno
 import os
+from _weakref import ref  # as weakref has it, which takes time to load
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from stat import S_ISREG
-from weakref import ref
 
 from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.disk.mapping import MAPPED, forget, freeing, map_file, read_at
@@ -91,7 +91,7 @@ class Segment:
         if (kept := alive()) is None:
             return True
         if self._view is None:
-            self._view = memoryview(kept)  # type: ignore[arg-type]
+            self._view = memoryview(kept)
         return False
 
 
