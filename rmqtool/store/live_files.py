@@ -10,14 +10,14 @@ import os
 
 import numpy as np
 
-from formats.consume_queue import as_array, ext_address
+from formats.consume_queue import ext_address
 from formats.consume_queue_ext import END_MARK, build_unit, fits, read
 from formats.derived import INDEX_HEADER, INDEX_SLOT
 from formats.endings import End
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.new_files import open_at_length
-from rmqtool.store.disk.segments import Segment, Segments, map_file, name_of, write_all
+from rmqtool.store.disk.segments import Segment, Segments, name_of, write_all
 from rmqtool.store.dispatch import Batch, QueuePuts
 from rmqtool.store.index_builder import IndexBuilder, IndexFile
 from rmqtool.store.layout import UNIT
@@ -71,8 +71,8 @@ class LiveQueueFile(QueueFile):
         self.path = path
         self._touched = touched
 
-    def units(self) -> Units:
-        return as_array(memoryview(map_file(self.path)))
+    def where(self) -> str:
+        return self.path
 
     def write(self, units: Units, stage: Stage) -> None:
         self._touched.write(self.path, self.size, self.wrote, units.tobytes())

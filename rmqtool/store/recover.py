@@ -1,12 +1,12 @@
 """Recovery, and what else goes its way: plan it, or do it under the broker's lock as one transaction."""
 
 import os
-import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.scratch import temporary_folder
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import prepare
@@ -43,7 +43,7 @@ def look(layout: StoreLayout) -> Opened:
 
 def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport:
     with (
-        tempfile.TemporaryDirectory(prefix="rmqtool-") as directory,
+        temporary_folder() as directory,
         Transaction(layout.root, "plan", directory, PLAN_HINT) as transaction,
     ):
         recovery = make(layout, transaction.staging)

@@ -91,6 +91,7 @@ class Recovery:
         self._levels = DelayLevels(layout.conf.delay_levels)
         conf = layout.conf
         self._light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", self._has_light_queues()))
+        self._queue_size = layout.queue_size()  # asked for once: it may take a look at every queue
         self._held = 0  # bytes of entries, at most, that queues have gathered
         self._unnamed_topics: Counter[str] = Counter()
         self._early = 0
@@ -101,7 +102,7 @@ class Recovery:
         self._readable: dict[int, int] = {}  # bytes of each file that was opened, by its base
 
     def _has_light_queues(self) -> bool:
-        return any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id, _path in self.layout.queue_dirs())
+        return self.layout.has_queues(_LIGHT_PREFIX)
 
     # -- load ---------------------------------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class Recovery:
         self.refusals += [f"{path}: {why}" for path, why in refused]
         if refused:
             return
-        size = self.layout.queue_size()
+        size = self._queue_size
         for topic, queue_id, path in self.layout.queue_dirs():
             queue = QueueBuilder(topic, queue_id, path, size, self._stage)
             refused, queue.removed = self.rules.admit(queue.sources, queue.foreign, size, "queue")
@@ -357,7 +358,7 @@ class Recovery:
             if topic in self.rules.batch_topics:
                 raise Refused(f"{self.layout.root}: topic {topic!r} has batch consume queues, which cannot be written")
             path = self.layout.queue_path(topic, queue_id)
-            queue = QueueBuilder(topic, queue_id, path, self.layout.queue_size(), self._stage)
+            queue = QueueBuilder(topic, queue_id, path, self._queue_size, self._stage)
             self.queues[topic, queue_id] = queue
         return queue
 
