@@ -47,15 +47,16 @@ def _unwritten(err: OSError) -> int:
     changes = writes(sys.argv[1:])
     if isinstance(err, BrokenPipeError) and not changes:
         return _stop_writing(0)  # `| head` has seen enough
-    try:
-        sys.stdout.flush()
-        words = ""  # nobody knows what it is about
-    except OSError:
-        words = "stdout: "
-        _stop_writing(3)
-    words += os.strerror(err.errno or 0)
-    if changes and words.startswith("stdout"):
-        words += ": the command has done its work, but not all that it says of that could be written"
+    frames = err.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    words = os.strerror(err.errno or 0)
+    where = str(frames.tb_frame.f_globals.get("__name__")) if frames is not None else ""
+    if not where.startswith(("formats.", "rmqtool.store.", "rmqtool.services.", "rmqtool.analytics.")):
+        words = f"stdout: {words}"
+        if changes:
+            words += ": the command has done its work, but not all that it says of that could be written"
+    _stop_writing(3)
     return _say(words, 3)
 
 

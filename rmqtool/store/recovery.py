@@ -149,8 +149,10 @@ class Recovery:
         if self.refusals:
             return
         if starts:
+            before = self.dispatched
             self._reput()
-            self._correct_min()
+            if self.dispatched > before:
+                self._correct_min()
         self.after_start = self._state()
         (finished or beside.submit(self.index.finish)).result()
         self._warn()
