@@ -2,7 +2,6 @@
 
 import os
 import sys
-from contextlib import suppress
 
 
 def main() -> None:
@@ -98,8 +97,10 @@ def _say(error: str, code: int) -> int:
         sys.stdout.flush()
     except OSError:
         _stop_writing(code)
-    with suppress(OSError):  # stderr may be gone too
+    try:
         note(f"error: {error}")
+    except OSError:
+        return code  # stderr is gone too
     return code
 
 

@@ -110,7 +110,8 @@ def test_nobody_reads_what_append_says(form: str, store: Path) -> None:
         assert said == f"error: stdout: Broken pipe: {kept} messages appended, up to line {kept}; all was read\n"
     else:  # a header may be the first that fails
         assert kept < given
-        words = f"{kept} messages appended, up to line {kept}; what follows was not read" if kept else "nothing was read"
+        words = f"{kept} messages appended, up to line {kept}; what follows was not read"
+        words = words if kept else "nothing was read"
         assert said == f"error: stdout: Broken pipe: {words}\n"
 
 

@@ -146,12 +146,13 @@ def _nameless(path: str, fill: Fill) -> int | None:
         _complete(fd, path, fill)
         # with a directory's descriptor this is linkat, which follows the link in /proc; alone it would not
         os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
-    except BaseException as err:
-        os.close(fd)
-        if isinstance(err, OSError) and err.filename2 is not None and err.errno in _NO_LINK:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # the first one goes on saying that it has no name
+    except OSError as err:
+        if err.filename2 is not None and err.errno in _NO_LINK:
             return None
         raise
-    return fd
+    finally:
+        os.close(fd)
 
 
 def _beside(path: str, fill: Fill, temporary: str) -> int | None:
