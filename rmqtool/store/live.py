@@ -164,13 +164,12 @@ class LiveStore:
     def _begin(self) -> None:
         """Before the first change: the marker that tells a broker that this store was not closed."""
         self._check_space()
-        layout = self.layout
         for place in self._places:
-            if place in layout.commit_log_paths:
+            if place in self.layout.commit_log_paths:
                 sweep(os.path.dirname(place), place)
             else:
-                sweep(place, layout.root if place == layout.root else None)
-        make_file(layout.path("abort"), b"")
+                sweep(place, place if place == self.layout.root else None)
+        make_file(self.layout.path("abort"), b"")
         self._open_for_writing = True
 
     def _check_space(self) -> None:
@@ -261,8 +260,7 @@ class LiveStore:
             OSError: instead of one that does not say what it is about.
         """
         torn = not isinstance(error, Exception) or isinstance(error, (OSError, UnreadableStore, MemoryError))
-        if not isinstance(error, (Illegal, Refused)) and (torn or self.end != before):
-            self._broken = True
+        self._broken |= not isinstance(error, (Illegal, Refused)) and (torn or self.end != before)
         if isinstance(error, OSError) and error.filename is None:
             raise OSError(error.errno, os.strerror(error.errno or 0), self.layout.root) from error
 
