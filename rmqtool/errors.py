@@ -15,6 +15,15 @@ class UnreadableStore(RmqError):
     exit_code = 3
 
 
+class OutputLost(RmqError):
+    """Stdout takes no more of what a command that writes has to say: whoever reads it must not take that for success.
+
+    The words say what was done.
+    """
+
+    exit_code = 3
+
+
 class Refused(RmqError):
     """The command could run but must not: store in use, output exists, no confirmation."""
 

@@ -8,6 +8,9 @@ def main() -> None:
     """Run the command line and exit with its code."""
     # NumPy's library for matrices would start threads, which wait for work by counting; nobody has any for them
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _fill_descriptors()
+    if sys.stdin is None:  # closed by whoever started this process; sys.__stdin__ goes on telling that
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the process
@@ -20,14 +23,40 @@ def main() -> None:
     try:
         code = _run(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:
-        code = _stop_writing(0)  # `| head` has seen enough
     except OSError as err:
-        sys.stderr.write(f"error: stdout: {os.strerror(err.errno or 0)}\n")
-        code = _stop_writing(3)
+        code = _unwritten(err)
     except KeyboardInterrupt:
         code = _stop_writing(130)
     sys.exit(code)
+
+
+def _fill_descriptors() -> None:
+    """No file of a store may get the number of a closed stdin, stdout or stderr, which others write to."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+
+
+def _unwritten(err: OSError) -> int:
+    """The exit code of an error without a name: mostly of stdout, which takes no more."""
+    from rmqtool.cli.writing import writes
+
+    changes = writes(sys.argv[1:])
+    if isinstance(err, BrokenPipeError) and not changes:
+        return _stop_writing(0)  # `| head` has seen enough
+    frames = err.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    words = os.strerror(err.errno or 0)
+    where = str(frames.tb_frame.f_globals.get("__name__")) if frames is not None else ""
+    if not where.startswith(("formats.", "rmqtool.store.", "rmqtool.services.", "rmqtool.analytics.")):
+        words = f"stdout: {words}"
+        if changes:
+            words += ": the command has done its work, but not all that it says of that could be written"
+    _stop_writing(3)
+    return _say(words, 3)
 
 
 def _stop_writing(code: int) -> int:
@@ -64,8 +93,14 @@ def _run(argv: list[str]) -> int:
 def _say(error: str, code: int) -> int:
     from rmqtool.cli.output import note
 
-    sys.stdout.flush()
-    note(f"error: {error}")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _stop_writing(code)
+    try:
+        note(f"error: {error}")
+    except OSError:
+        return code  # stderr is gone too
     return code
 
 

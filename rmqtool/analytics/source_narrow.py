@@ -25,6 +25,7 @@ from rmqtool.store.consume_queue import ConsumeQueue
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import need, record_at
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index_files import IndexView, open_index
 from rmqtool.store.layout import UNIT, StoreLayout
 
@@ -220,7 +221,7 @@ def _last_end(files: list[Segment]) -> tuple[int, int]:
     probes = 0
     for file in reversed(files):
         units = as_array(file.mapped())
-        low, high = 0, len(units)
+        low, high = 0, min(len(units), -(-_data_end(file) // UNIT))
         while low < high:
             middle = (low + high) // 2
             need(file.mapped(), middle * UNIT, (middle + 1) * UNIT)
@@ -238,6 +239,11 @@ def _last_end(files: list[Segment]) -> tuple[int, int]:
     return 0, probes
 
 
+def _data_end(file: Segment) -> int:
+    """Where the hole begins that a file ends with: behind it no entry can be."""
+    return data_end(file.path, 0, file.size)
+
+
 def _entries(queue: ConsumeQueue, choice: Choice) -> Any:
     """The entries of a queue that are asked for; None when the queue has a hole."""
     files = queue.segments.files
@@ -250,10 +256,10 @@ def _entries(queue: ConsumeQueue, choice: Choice) -> Any:
         low = min(max((choice.queue_start or 0) - base, 0), len(units))
         high = len(units) if choice.queue_stop is None else min(max(choice.queue_stop - base, 0), len(units))
         need(file.mapped(), low * UNIT, high * UNIT)
-        some = np.array(units[low:high])
+        some = np.array(units[low : min(high, -(-_data_end(file) // UNIT))])
         valid = some["size"] > 0
         count = int(valid.sum())
-        if not valid[:count].all() or (number < len(files) - 1 and count < len(some)):
+        if not valid[:count].all() or (number < len(files) - 1 and count < high - low):
             return None
         some = some[:count]
         found.append(some[some["size"] != FILLER_SIZE])

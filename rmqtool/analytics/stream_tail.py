@@ -12,8 +12,9 @@ from rmqtool.analytics.arrow import is_large
 from rmqtool.analytics.source_start import WINDOW, is_queued
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.commit_log import CommitLog, next_record
+from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.remote import need, reach, record_at
-from rmqtool.store.disk.segments import Segment, forget
+from rmqtool.store.disk.segments import Segment
 
 _WORD = 8  # bytes that a record or a blank begins with, never all zero
 

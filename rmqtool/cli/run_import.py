@@ -4,18 +4,21 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from rmqtool.cli.run_append import Tally, numbered_lines
-from rmqtool.errors import BadValue
-from rmqtool.services.importer import new_store
+from rmqtool.cli.ending import Ending, Stopped
+from rmqtool.cli.output import note
+from rmqtool.cli.run_append import Lines, Tally
+from rmqtool.errors import BadValue, OutputLost, Refused
+from rmqtool.services.importer import Importer, new_store
 
 _ROWS = 4096
 _NDJSON = (".ndjson", ".jsonl", ".json")
 
 
-def _batches(path: str) -> Iterator[tuple[list[int], list[Any]]]:
+def _batches(path: str, ending: Ending) -> Iterator[tuple[list[int], list[Any]]]:
     """(row numbers, rows) of one input."""
     if path == "-" or path.endswith(_NDJSON):
-        yield from numbered_lines(path)
+        with Lines(path) as lines:
+            yield from lines.rows(ending)
         return
     from rmqtool.analytics.import_rows import parquet_files, rows
 
@@ -33,9 +36,25 @@ def run(path: str, sources: list[str], broker_conf: str | None, *, engine: str, 
     """
     if engine not in ("4.9", "5.3"):
         raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
-    tally = Tally(output, "row")
-    with new_store(path, broker_conf, engine=engine, keep_times=keep_times) as importer:
-        for source in sources:
-            for numbers, rows in _batches(source):
+    ending = Ending()
+    try:
+        with ending.watched():
+            tally = Tally(output, "row")
+            with new_store(path, broker_conf, engine=engine, keep_times=keep_times) as importer, ending.at_once():
+                _import(importer, sources, tally, ending)
+            return tally.close()
+    except Stopped:
+        assert ending.signal is not None
+        note(f"{ending.signal.name}: no store was made")
+        return ending.exit_code
+
+
+def _import(importer: Importer, sources: list[str], tally: Tally, ending: Ending) -> None:
+    for source in sources:
+        for numbers, rows in _batches(source, ending):
+            try:
                 tally.take(numbers, importer.take(rows))
-    return tally.close()
+            except OutputLost as err:
+                raise OutputLost(f"{err}; no store was made") from err
+    if tally.refused and not tally.counts:
+        raise Refused(f"none of {tally.refused} rows is taken; no store was made")

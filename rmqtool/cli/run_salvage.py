@@ -8,7 +8,7 @@ from typing import Any
 from rmqtool.cli.output import Column, NdjsonWriter, dump_json, note, write_all, write_object, writer
 from rmqtool.cli.run_files import say_damage
 from rmqtool.contract import message_row
-from rmqtool.errors import BadValue
+from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.salvage import Salvage
@@ -74,12 +74,23 @@ def _to_stdout(layout: StoreLayout) -> int:
         if isinstance(item, Damage):
             say_damage(item._replace(path=disk.name(item.path)))
             lost += item.length
-        else:
-            to.row(message_row(item.record, item.physical_offset))
-            messages += 1
-    to.close()
+            continue
+        row = message_row(item.record, item.physical_offset)
+        try:
+            to.row(row)
+        except OSError as err:
+            raise _cut_off(err) from err
+        messages += 1
+    try:
+        to.close()
+    except OSError as err:
+        raise _cut_off(err) from err
     note(f"{messages} messages; {lost} bytes not readable")
     return 1 if lost else 0
+
+
+def _cut_off(err: OSError) -> OutputLost:
+    return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: not all messages are written")
 
 
 def _say(report: dict[str, Any], output: str) -> None:

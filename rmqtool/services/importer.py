@@ -1,7 +1,6 @@
 """Messages given as rows of machine output, into a store: what ``append`` and ``import`` have in common."""
 
 import os
-import shutil
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,11 +9,15 @@ from typing import Any
 from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
 from rmqtool.services.engine import Store
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.new_files import give_away
+from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout import checked_path
 from rmqtool.store.outgoing import Message, PutResult
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _PART = ".importing"  # until the store is whole
+_HOLDS = ("abort", "checkpoint", "commitlog", "config", "consumequeue", "consumequeue_ext", "index", "lock")
 _HALVES = 1 << 20  # of which the new place is remembered; a commit follows its half message soon
 
 Row = Mapping[str, Any]
@@ -101,16 +104,21 @@ def new_store(
     Raises:
         Refused: something is there already.
     """
-    path = checked_path(path)
+    path = os.path.realpath(checked_path(path))  # a link stays, what it leads to becomes the store
     refuse_existing(path)
-    part = path + _PART
-    shutil.rmtree(part, ignore_errors=True)  # of a run that was killed
-    try:
-        with Store.create(part, broker_conf=broker_conf, engine=engine) as store:
-            yield Importer(store, keep_times=keep_times)
-        if os.path.isdir(path):
-            os.rmdir(path)
-        os.rename(part, path)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+    if os.path.ismount(path):
+        raise Refused(f"{path}: is a mount point, which nothing can be renamed to: give a directory below it")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with WorkFolder(path + _PART, holds=_HOLDS) as work:
+        give_away(work.path)
+        with Store.create(work.path, broker_conf=broker_conf, engine=engine) as store:
+            try:
+                yield Importer(store, keep_times=keep_times)
+            except BaseException:
+                store.live.abandon()  # nobody will look at it
+                raise
+        try:
+            os.rename(work.path, path)
+        except OSError as err:
+            raise Refused(f"{path}: {os.strerror(err.errno or 0)}") from err
+        sync(os.path.dirname(path))

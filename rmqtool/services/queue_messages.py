@@ -1,6 +1,7 @@
 """The messages of one queue in order. Only what its entries point at is read, so a small queue costs little."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from formats.ids import offset_id
@@ -56,30 +57,43 @@ def raw(topic: str) -> bytes:
 
 
 class TopicQueues:
-    """The queues that each topic has on disk. Directories are listed once, and each queue is opened once."""
+    """The queues that each topic has on disk. Directories are listed when they are asked for, and each once; each queue
+    is opened once.
+    """
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
         self._dirs: dict[str, dict[int, str]] = {}
         self._opened: dict[str, ConsumeQueue] = {}  # by path
-        for topic, queue_id, path in layout.queue_dirs():
-            self._dirs.setdefault(topic, {})[queue_id] = path
+
+    @cached_property
+    def _topics(self) -> list[str]:
+        found: dict[str, dict[int, str]] = {}
+        for topic, queue_id, path in self._layout.queue_dirs():
+            found.setdefault(topic, {})[queue_id] = path
+        self._dirs = found | self._dirs  # what was seen before stays as it was seen
+        return list(found)
+
+    def _ids(self, topic: str) -> dict[int, str]:
+        if topic not in self._dirs:
+            self._dirs[topic] = self._layout.queues_of(topic)
+        return self._dirs[topic]
 
     def topics(self, prefix: str = "") -> list[str]:
         """Topics whose names begin so, sorted."""
-        return [topic for topic in self._dirs if topic.startswith(prefix)]
+        return [topic for topic in self._topics if topic.startswith(prefix)]
 
     def of(self, topic: str) -> list[ConsumeQueue]:
         """A topic's queues, sorted by id; none for a topic that is not there."""
-        return [self._open(topic, queue_id) for queue_id in self._dirs.get(topic, ())]
+        return [self._open(topic, queue_id) for queue_id in self._ids(topic)]
 
     def one(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """One queue that has files, or None."""
-        queue = self._open(topic, queue_id) if queue_id in self._dirs.get(topic, ()) else None
+        queue = self._open(topic, queue_id) if queue_id in self._ids(topic) else None
         return queue if queue is not None and queue.segments.files else None
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        path = self._dirs[topic][queue_id]
+        path = self._ids(topic)[queue_id]
         if path not in self._opened:
             self._opened[path] = ConsumeQueue(self._layout, topic, queue_id, path)
         return self._opened[path]

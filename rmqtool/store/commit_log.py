@@ -11,8 +11,9 @@ from typing import NamedTuple
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message import End, Record
+from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.remote import is_partial, need, record_at
-from rmqtool.store.disk.segments import Segment, forget
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of, is_zero
 from rmqtool.store.layout import StoreLayout
 

@@ -3,13 +3,16 @@
 Source: store.ConsumeQueue; store-engine 4.3, 4.7, 5.2.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.consume_queue import as_array, valid_prefix
 from formats.derived import CQ_ENTRY
-from rmqtool.store.disk.remote import need
+from rmqtool.store.disk.remote import need, place_of
 from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.sparse import written_units
 from rmqtool.store.layout import UNIT, StoreLayout, is_path_name
 
 if TYPE_CHECKING:
@@ -38,6 +41,64 @@ class QueueEnd(NamedTuple):
     max_physical_offset: int  # end of the message of the last entry; -1 without entries
 
 
+def runs_of(path: str, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
+    """(number of the first, units) of units [start, stop) of a queue file, without those that lie in holes.
+
+    What is left out is zero, and so no entry: queue files have their full length from the beginning, and most of many
+    was never written. Args and errors are those of :func:`rmqtool.store.disk.sparse.written_units`.
+    """
+    for first, data in written_units(path, UNIT, start, stop):
+        yield first, as_array(data)
+
+
+def runs_in(file: Segment, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
+    """:func:`runs_of`, wherever the file is; one that is elsewhere stays mapped."""
+    if place_of(file.path) is None:
+        yield from runs_of(file.path, start, stop)
+        return
+    view = file.mapped()
+    for low in range(start, min(stop, len(view) // UNIT), _STEP):
+        high = min(low + _STEP, stop)
+        need(view, low * UNIT, high * UNIT)
+        yield low, as_array(view)[low:high]
+
+
+def valid_units(runs: Iterator[tuple[int, "Units"]]) -> tuple[int, int]:
+    """(entries before the first unit that is none, end of the message of the last one; -1 without any).
+
+    Args:
+        runs: of a file from its first unit on; no more of them is read than is needed.
+    """
+    count, end = 0, NO_OFFSET
+    for first, units in runs:
+        if first > count:
+            break  # a hole
+        valid = valid_prefix(units)
+        if valid:
+            last = units[valid - 1]
+            count, end = count + valid, int(last["physical_offset"]) + int(last["size"])
+        if valid < len(units):
+            break
+    return count, end
+
+
+def first_from(runs: Iterator[tuple[int, "Units"]], stop: int, physical_offset: int) -> int | None:
+    """Number of the first unit that points to a physical offset or behind it; None without any.
+
+    Args:
+        runs: of a file from its first unit on, up to ``stop``.
+    """
+    behind = 0
+    for first, units in runs:
+        if first > behind and physical_offset <= 0:
+            return behind  # the zeros of a hole
+        fits = (units["physical_offset"] >= physical_offset).nonzero()[0]
+        if len(fits):
+            return first + int(fits[0])
+        behind = first + len(units)
+    return behind if behind < stop and physical_offset <= 0 else None
+
+
 class ConsumeQueue:
     """One queue, read-only. A queue without files is empty, not an error."""
 
@@ -45,11 +106,16 @@ class ConsumeQueue:
         self.topic, self.queue_id = topic, queue_id
         self.path = path or layout.queue_path(topic, queue_id)
         self.segments = Segments.of([self.path])
-        self.file_size = layout.queue_size(self.segments)
+        self._layout = layout
         self._end: QueueEnd | None = None
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id})"
+
+    @cached_property
+    def file_size(self) -> int:
+        """Bytes of each file. Found when it is asked for: a queue without files has to look at those of others."""
+        return self._layout.queue_size(self.segments)
 
     @property
     def recovered(self) -> QueueEnd:
@@ -62,13 +128,10 @@ class ConsumeQueue:
         files = self.segments.files
         end, max_physical = 0, NO_OFFSET
         for file in files[max(0, len(files) - SCANNED_FILES) :]:
-            units = as_array(file.mapped())
-            count = _valid_entries(file, units)
-            if count:
-                last = units[count - 1]
-                max_physical = int(last["physical_offset"]) + int(last["size"])
+            with closing(runs_in(file, 0, file.size // UNIT)) as runs:
+                count, last_end = valid_units(runs)
+            max_physical = last_end if count else max_physical
             end = file.base + count * UNIT
-            del units
             file.release()
             if count * UNIT < self.file_size:
                 break
@@ -88,14 +151,18 @@ class ConsumeQueue:
         if not self.segments.files or not self.recovered.end:
             return 0
         first = self.segments.files[0]
-        end = max(self.recovered.end - first.base, 0)
-        view = first.mapped()
-        need(view, 0, end)
-        units = as_array(view)[: end // UNIT]
+        end = min(max(self.recovered.end - first.base, 0), first.size)
         if engine != "4.9":
-            return self._min_offset_v5(units, first, min_physical_offset)
-        fits = (units["physical_offset"] >= min_physical_offset).nonzero()[0]
-        return first.base // UNIT + int(fits[0]) if len(fits) else 0
+            view = first.mapped()
+            need(view, 0, end)
+            try:
+                return self._min_offset_v5(as_array(view)[: end // UNIT], first, min_physical_offset)
+            finally:
+                first.release()
+        with closing(runs_in(first, 0, end // UNIT)) as runs:
+            fits = first_from(runs, end // UNIT, min_physical_offset)
+        first.release()
+        return first.base // UNIT + fits if fits is not None else 0
 
     def _min_offset_v5(self, units: "Units", first: Segment, min_physical_offset: int) -> int:
         last = self.entry(self.max_offset - 1)
@@ -120,11 +187,10 @@ class ConsumeQueue:
         at = queue_offset * UNIT - (file.base if file else 0)
         if file is None or queue_offset < 0 or at + UNIT > file.size:
             return None
-        view = file.mapped()
-        need(view, at, at + UNIT)
-        return Entry(queue_offset, *CQ_ENTRY.unpack_from(view, at))
+        data = file.read(at, UNIT)
+        return Entry(queue_offset, *CQ_ENTRY.unpack_from(data, 0)) if len(data) == UNIT else None
 
-    def runs(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, "Units"]]:
+    def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
         """(queue offset of the first, entries) for each file's part of [start, stop), up to the queue's end."""
         end = self.max_offset if stop is None else min(stop, self.max_offset)
         for file in self.segments:
@@ -133,8 +199,10 @@ class ConsumeQueue:
             if low < high:
                 view = file.mapped()
                 need(view, (low - base) * UNIT, (high - base) * UNIT)
-                yield low, as_array(view)[low - base : high - base]
-                file.release()
+                try:
+                    yield low, as_array(view)[low - base : high - base]
+                finally:
+                    file.release()
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
         """Entries of [start, stop) one by one."""
@@ -144,16 +212,6 @@ class ConsumeQueue:
                 columns = (part["physical_offset"].tolist(), part["size"].tolist(), part["tags_code"].tolist())
                 for i, values in enumerate(zip(*columns, strict=True)):
                     yield Entry(first + number + i, *values)
-
-
-def _valid_entries(file: Segment, units: "Units") -> int:
-    """Number of entries before the first invalid one; what is behind that is not looked at."""
-    for start in range(0, len(units), _STEP):
-        need(file.mapped(), start * UNIT, (start + _STEP) * UNIT)
-        part = units[start : start + _STEP]
-        if (count := valid_prefix(part)) < len(part):
-            return start + count
-    return len(units)
 
 
 def queues_of(layout: StoreLayout) -> list[ConsumeQueue]:

@@ -11,13 +11,15 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from formats.consume_queue import as_array, is_ext_address, real_offset
+from formats.consume_queue import is_ext_address, read, real_offset
 from formats.errors import FormatError
-from formats.index import read_header
+from formats.index import HEADER_SIZE, read_header
 from rmqtool.errors import Refused
+from rmqtool.store.consume_queue import runs_of
 from rmqtool.store.disk.lock import StoreLock
-from rmqtool.store.disk.segments import Segment, Segments, map_file
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.disk.mapping import read_at
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.layout import UNIT, StoreLayout
 from rmqtool.store.transaction.change import Transaction, sweep, unfinished
 from rmqtool.store.version import unsupported
 
@@ -68,10 +70,8 @@ def _expired_queue(segments: Segments, low: int) -> list[Segment]:
     """Files whose last entry points below the log's beginning."""
     found: list[Segment] = []
     for file in segments.files[:-1]:
-        units = as_array(file.view())
-        last = int(units[-1]["physical_offset"]) if len(units) else -1
-        del units
-        file.release()
+        units = file.size // UNIT
+        last = read(file.read((units - 1) * UNIT, UNIT)).physical_offset if units else -1
         if last >= low:
             break
         found.append(file)
@@ -81,12 +81,14 @@ def _expired_queue(segments: Segments, low: int) -> list[Segment]:
 def _expired_extension(queue: Segments, extension: Segments, low: int) -> list[Segment]:
     """Files of a queue's extension that lie wholly below what its first living entry points to."""
     for file in queue.files:
-        units = as_array(file.view())
-        living = units["tags_code"][units["physical_offset"] >= low]
-        first = next((int(code) for code in living[:1] if is_ext_address(int(code))), None)
-        del units, living
-        file.release()
-        if first is not None:
+        living = (
+            int(code)
+            for _first, units in runs_of(file.path, 0, file.size // UNIT)
+            for code in units["tags_code"][units["physical_offset"] >= low][:1]
+        )
+        first = next(living, 0)
+        living.close()
+        if is_ext_address(first):
             return [one for one in extension.files[:-1] if one.end <= real_offset(first)]
     return []
 
@@ -95,7 +97,7 @@ def _expired_index(paths: list[str], low: int) -> list[str]:
     found = []
     for path in paths[:-1]:
         try:
-            header = read_header(memoryview(map_file(path)))
+            header = read_header(read_at(path, 0, HEADER_SIZE))
         except FormatError:
             break
         if header.end_physical_offset >= low:

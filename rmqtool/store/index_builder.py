@@ -11,7 +11,8 @@ import numpy as np
 
 from formats.derived import INDEX_ENTRY, INDEX_HEADER
 from formats.index import Header
-from rmqtool.store.disk.segments import map_file, write_early
+from rmqtool.store.disk.mapping import read_at
+from rmqtool.store.disk.segments import write_early
 from rmqtool.store.disk.sparse import copy_written
 from rmqtool.store.dispatch import Batch
 
@@ -41,7 +42,7 @@ class IndexFile:
         self._sure, self._slot_pages, self._sure_entries = 0, set[int](), 0
         self._table: np.ndarray[Any, np.dtype[np.uint8]] | None = None
         if path is not None:
-            header = bytes(memoryview(map_file(path))[:_HEADER_SIZE]).ljust(_HEADER_SIZE, b"\0")
+            header = read_at(path, 0, _HEADER_SIZE).ljust(_HEADER_SIZE, b"\0")
             (
                 self.begin_timestamp,
                 self.end_timestamp,

@@ -5,21 +5,35 @@ from typing import NamedTuple
 
 from formats.errors import FormatError
 from formats.index import HEADER_SIZE, Header, chain, file_size, infer_geometry, key_hash, read_header, slot_at
-from rmqtool.store.disk.remote import is_partial, need
-from rmqtool.store.disk.segments import map_file
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.mapping import map_file
+from rmqtool.store.disk.remote import file_size as size_of
+from rmqtool.store.disk.remote import is_partial, need, place_of
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, StoreLayout
 
 MAX_TIME = 2**63 - 1
 
 
-class IndexView(NamedTuple):
-    """One index file that could be made sense of."""
+class IndexView:
+    """One index file that could be made sense of. It is mapped when it is looked at, and so few of many are at a time.
 
-    path: str
-    view: memoryview
-    header: Header
-    slots: int
-    entries: int
+    Attributes:
+        path: of the file.
+        header: as it was when the file was opened.
+        slots, entries: how many there is room for.
+    """
+
+    __slots__ = ("_file", "_whole", "entries", "header", "path", "slots")
+
+    def __init__(self, file: Segment, header: Header, slots: int, entries: int, *, whole: bool = True) -> None:
+        self._file, self._whole = file, whole
+        self.path, self.header, self.slots, self.entries = file.path, header, slots, entries
+
+    @property
+    def view(self) -> memoryview:
+        """The file's bytes; who looks at them more than once holds this meanwhile."""
+        return self._file.view() if self._whole else self._file.mapped()
 
 
 class BadIndex(NamedTuple):
@@ -40,7 +54,8 @@ def open_index(
     """
     configured = layout.index_geometry()
     for path in reversed(layout.index_paths() if paths is None else paths):
-        view = memoryview(map_file(path, whole=whole))
+        file = segment_of(path)
+        view = file.view() if whole else file.mapped()
         need(view, 0, HEADER_SIZE)
         try:
             header = read_header(view)
@@ -53,7 +68,16 @@ def open_index(
         elif slot_at(geometry[0]) > len(view):
             yield BadIndex(path, f"{len(view)} bytes long: too short for {geometry[0]} hash slots")
         else:
-            yield IndexView(path, view, header, *geometry)
+            del view
+            yield IndexView(file, header, *geometry, whole=whole)
+
+
+def segment_of(path: str) -> Segment:
+    """An index file, which is opened when it is looked at."""
+    size = 0 if place_of(path) is None else size_of(path)
+    if size is None:
+        raise UnreadableStore(f"{path}: no such file")
+    return Segment(path, 0, size, 0)
 
 
 def _geometry(view: memoryview) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ defaults.
 """
 
 import os
+from collections.abc import Iterator
 
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.broker_conf import BrokerConf
@@ -87,15 +88,23 @@ class StoreLayout:
 
     def queue_dirs(self, kind: str = "consumequeue") -> list[tuple[str, int, str]]:
         """(topic, queue id, path) of every queue directory; what the broker passes over is passed over."""
-        found = []
+        return list(self._queue_dirs(kind))
+
+    def _queue_dirs(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
+        """:meth:`queue_dirs` of topics that begin so; directories are listed as far as somebody asks."""
         for topic in list_dir(self.path(kind)):
-            if not topic.is_dir():
-                continue
-            # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
-            ids = {_queue_id(queue.name) for queue in list_dir(topic.path) if queue.is_dir()}
-            found += [(topic.name, i, os.path.join(topic.path, str(i))) for i in ids if i is not None]
-        found.sort(key=lambda queue: queue[:2])
-        return found
+            if topic.name.startswith(prefix) and topic.is_dir():
+                for queue_id, path in _queues_in(topic.path).items():
+                    yield topic.name, queue_id, path
+
+    def queues_of(self, topic: str) -> dict[int, str]:
+        """Queue id to path of every queue directory of one topic, ascending; the others are not listed."""
+        path = self.path("consumequeue", topic) if is_path_name(topic) else ""
+        return _queues_in(path) if path and is_dir(path) else {}
+
+    def has_queues(self, prefix: str) -> bool:
+        """Whether there is a queue of a topic whose name begins so."""
+        return any(True for _queue in self._queue_dirs(prefix=prefix))
 
     def queue_path(self, topic: str, queue_id: int, kind: str = "consumequeue") -> str:
         """Directory of one queue.
@@ -108,12 +117,17 @@ class StoreLayout:
         return self.path(kind, topic, str(queue_id))
 
     def queue_size(self, sample: Segments | None = None) -> int:
-        """File size of consume queues in bytes: rounded up to whole entries, as the broker does."""
+        """File size of consume queues in bytes: rounded up to whole entries, as the broker does.
+
+        Args:
+            sample: files of one of them. Without any, queues are looked through for the first that has files: who needs
+                the size of many should ask once.
+        """
         size = self.conf.sizes.get("mappedFileSizeConsumeQueue")
         if size is None and sample is not None:
             size = common_size(sample)
         if size is None:
-            for _topic, _queue_id, path in self.queue_dirs():
+            for _topic, _queue_id, path in self._queue_dirs():
                 size = common_size(Segments.of([path]))
                 if size:
                     break
@@ -154,6 +168,13 @@ def checked_path(path: str) -> str:
             "for anything else it must be on a path"
         )
     return os.path.abspath(path)
+
+
+def _queues_in(topic: str) -> dict[int, str]:
+    """Queue id to path of every queue in a topic's directory, ascending."""
+    # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
+    ids = {_queue_id(queue.name) for queue in list_dir(topic) if queue.is_dir()}
+    return {number: os.path.join(topic, str(number)) for number in sorted(i for i in ids if i is not None)}
 
 
 def _queue_id(name: str) -> int | None:

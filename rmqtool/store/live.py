@@ -20,16 +20,17 @@ from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.lock import StoreLock, holder
-from rmqtool.store.disk.new_files import drop_scratch
+from rmqtool.store.disk.new_files import give_away, make_file, sweep
+from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batches
 from rmqtool.store.index_files import geometry_of
 from rmqtool.store.layout import StoreLayout, checked_path
-from rmqtool.store.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, sync_all
+from rmqtool.store.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, Touched
 from rmqtool.store.log_writer import LogWriter
-from rmqtool.store.outgoing import Message, PutResult, Rules
+from rmqtool.store.outgoing import Illegal, Message, PutResult, Rules
 from rmqtool.store.queue_builder import QueueBuilder
-from rmqtool.store.recover import plan, recover
+from rmqtool.store.recover import Opened, look, plan, recover
 from rmqtool.store.recovery_report import RecoveryReport
 from rmqtool.store.version import unsupported, version_of
 
@@ -37,7 +38,8 @@ T = TypeVar("T")
 _LIGHT_PREFIX = "%LMQ%"
 _DISPATCH_BYTES = 32 << 20  # appended before it is dispatched without being asked for
 _FLUSH_SECONDS = 10.0  # as often as a broker makes everything durable
-_SPARE = 64 << 20  # bytes that the file system must have left: a full one ends a process that writes to a mapping
+_SPARE = 64 << 20  # bytes that each file system must have left, so that a full one is no matter of half a message,
+_SHARE = 8  # or this part of a small one
 
 
 class LiveStore:
@@ -78,7 +80,7 @@ class LiveStore:
         self._lock = StoreLock(self.layout.root)
         self._lock.__enter__()
         try:
-            self._open(self._healthy_end(), engine, sync_flush)
+            self._open(self._healthy(), engine, sync_flush)
         except BaseException:
             self._lock.__exit__()
             raise
@@ -89,35 +91,35 @@ class LiveStore:
             self.mended = recover(self.layout)
         self.layout = StoreLayout(self.layout.root, self.layout.conf)
 
-    def _healthy_end(self) -> int:
-        """Where the log ends.
+    def _healthy(self) -> Opened:
+        """What a look at the store tells; nothing of it is read once more.
 
         Raises:
             Refused: a broker would not take the store as it is.
         """
-        report = plan(self.layout)
+        found = look(self.layout)
+        report = found.report
         if not report.clean or report.afterStart is None:
             first = (*report.refusals, *report.actions)[0]
             raise Refused(f"{self.layout.root}: not healthy ({first}): see rmqtool recover --dry-run")
-        return report.afterStart.maxPhyOffset
+        return found
 
-    def _open(self, end: int, engine: str | None, sync_flush: bool | None) -> None:
+    def _open(self, found: Opened, engine: str | None, sync_flush: bool | None) -> None:
         layout, conf = self.layout, self.layout.conf
         log = CommitLog(layout)
+        assert found.report.afterStart is not None  # it is healthy
+        end = found.report.afterStart.maxPhyOffset
         self.engine = engine or ("4.9" if version_of(layout)[0] == "4.x" else "5.3")
         self.sync_flush = (conf.text("flushDiskType") == "SYNC_FLUSH") if sync_flush is None else sync_flush
-        self._light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", self._has_light_queues()))
+        lights = any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id in found.ends)
+        self._light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", lights))
         self._indexed = conf.flag("messageIndexEnable", True)
         self._extended = conf.flag("enableConsumeQueueExt", os.path.isdir(layout.path("consumequeue_ext")))
         self._levels = DelayLevels(conf.delay_levels)
-        self._touched: set[str] = set()
-        self._queue_size = layout.queue_size()
-        self.queues: dict[tuple[str, int], QueueBuilder] = {}
-        for topic, queue_id, path in layout.queue_dirs():
-            queue = self._new_queue(topic, queue_id, path)
-            queue.recover()
-            queue.correct_min(log.min_offset)
-            self.queues[topic, queue_id] = queue
+        self._touched = Touched()
+        self._queue_size = found.queue_size
+        self._ends = found.ends
+        self.queues: dict[tuple[str, int], QueueBuilder] = {}  # those that were dispatched to
         self.index = LiveIndex(layout.path("index"), layout.index_paths(), geometry_of(layout))
         self._file_size = log.file_size
         self._dispatched = self._asked = end  # up to where that was done, or begun
@@ -130,15 +132,13 @@ class LiveStore:
             room=self._file_size - BLANK_SIZE,
             light_queues=self._light,
         )
-        offsets = {key: queue.max_offset for key, queue in self.queues.items()}
-        self.appender = Appender(LogWriter(writable, self._file_size, end), rules, offsets, self.clock)
+        self.appender = Appender(LogWriter(writable, self._file_size, end), rules, dict(found.ends), self.clock)
+        parts = [layout.path(name) for name in ("consumequeue", "index", "consumequeue_ext")]
+        self._places = [layout.root, *writable, *parts]  # each may be a file system of its own
         self._checkpoint = checkpoint.parse(layout.checkpoint() or b"")
         self._open_for_writing = False
         self._broken = False
         self._flushed_at = time.monotonic()
-
-    def _has_light_queues(self) -> bool:
-        return any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id, _path in self.layout.queue_dirs())
 
     def _new_queue(self, topic: str, queue_id: int, path: str) -> LiveQueue:
         queue = LiveQueue(topic, queue_id, path, self._queue_size, self._touched)
@@ -164,19 +164,28 @@ class LiveStore:
     def _begin(self) -> None:
         """Before the first change: the marker that tells a broker that this store was not closed."""
         self._check_space()
-        if not self._open_for_writing:
-            path = self.layout.path("abort")
-            with open(path, "wb"):
-                pass
-            sync(path)
-            sync(self.layout.root)
-            drop_scratch(self.layout.root)
-            self._open_for_writing = True
+        for place in self._places:
+            if place in self.layout.commit_log_paths:
+                sweep(os.path.dirname(place), place)
+            else:
+                sweep(place, place if place == self.layout.root else None)
+        make_file(self.layout.path("abort"), b"")
+        self._open_for_writing = True
 
     def _check_space(self) -> None:
-        free = os.statvfs(self.layout.root)
-        if free.f_bavail * free.f_frsize < _SPARE:
-            raise Refused(f"{self.layout.root}: less than {_SPARE >> 20} MiB left on its file system")
+        for place in self._places:
+            try:
+                free = os.statvfs(place)
+            except FileNotFoundError:
+                continue  # it is made where the others are
+            left, spare = free.f_bavail * free.f_frsize, min(_SPARE, free.f_blocks * free.f_frsize // _SHARE)
+            if left < spare:
+                raise Refused(f"{place}: {left >> 10} KiB left on its file system, {spare >> 10} KiB are needed")
+
+    def abandon(self) -> None:
+        """Close without dispatch and sync, for one that is thrown away, or looked at by the next start."""
+        self._broken = True
+        self.close()
 
     def close(self) -> None:
         """Dispatch, make durable, and leave the store as a broker that stopped cleanly does."""
@@ -189,6 +198,7 @@ class LiveStore:
             finally:
                 if self._pool is not None:
                     self._pool.shutdown()
+                self.appender.writer.let_go()
                 self.index.close()
                 self._lock.__exit__()
 
@@ -224,27 +234,47 @@ class LiveStore:
             raise Refused(f"{self.layout.root}: this store is closed")
         if not self._open_for_writing:
             self._begin()
+        before = self.end
         try:
-            results = put()
-            if self.sync_flush:
-                self.appender.writer.sync()
-            if self.end - self._asked >= _DISPATCH_BYTES:
+            if before - self._asked >= _DISPATCH_BYTES:
                 self._check_space()
                 self._dispatch_beside()
                 if time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
                     self.flush()
-        except (OSError, UnreadableStore):
-            self._broken = True  # the abort marker stays: the next start looks at all of it
+            results = put()
+            if self.sync_flush:
+                self.appender.writer.sync()
+        except BaseException as err:
+            self._fail(err, before)
             raise
         return results
+
+    def _fail(self, error: BaseException, before: int = -1) -> None:
+        """An error that came in the middle leaves nothing to go on from, whatever it is: the abort marker stays, and
+        the next start looks at all of the store.
+
+        Args:
+            before: where the log ended then; what only was a wrong argument has added nothing to it.
+
+        Raises:
+            OSError: instead of one that does not say what it is about.
+        """
+        torn = not isinstance(error, Exception) or isinstance(error, (OSError, UnreadableStore, MemoryError))
+        self._broken |= not isinstance(error, (Illegal, Refused)) and (torn or self.end != before)
+        if isinstance(error, OSError) and error.filename is None:
+            raise OSError(error.errno, os.strerror(error.errno or 0), self.layout.root) from error
 
     # -- dispatch -----------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
         """Put what was appended into queues and index; returns the number of messages (ReputMessageService)."""
-        count = self._wait()
-        self._asked = self.end
-        return count + self._dispatch_to(self.end)
+        try:
+            count = self._wait()
+            self._asked = self.end
+            return count + self._dispatch_to(self.end)
+        except BaseException as err:
+            self._fail(err)
+            raise
 
     def _dispatch_beside(self) -> None:
         """Have another thread do it, as a broker does, while more is appended: by one part at a time."""
@@ -257,7 +287,11 @@ class LiveStore:
     def _wait(self) -> int:
         """Until nobody dispatches; raises what it has raised."""
         running, self._running = self._running, None
-        return 0 if running is None else running.result()
+        try:
+            return 0 if running is None else running.result()
+        except BaseException:
+            self._broken = True
+            raise
 
     def _dispatch_to(self, end: int) -> int:
         if self._dispatched >= end:
@@ -291,6 +325,9 @@ class LiveStore:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             queue = self._new_queue(topic, queue_id, self.layout.queue_path(topic, queue_id))
+            queue.recover()
+            if queue.max_offset != self._ends.get((topic, queue_id), 0):
+                raise UnreadableStore(f"{queue.path}: has changed meanwhile: another process writes to this store")
             self.queues[topic, queue_id] = queue
         return queue
 
@@ -303,7 +340,7 @@ class LiveStore:
         try:
             self.dispatch()
             self.appender.writer.sync()
-            sync_all(self._touched)
+            self._touched.sync()
             full = self.index.sync()
             if last := self.appender.last_store_timestamp:
                 self._write_checkpoint(
@@ -313,19 +350,20 @@ class LiveStore:
                         index_msg_timestamp=max(full, self._checkpoint.index_msg_timestamp),
                     )
                 )
-        except (OSError, UnreadableStore):
-            self._broken = True
+        except BaseException as err:
+            self._fail(err)
             raise
         self._flushed_at = time.monotonic()
 
     def _write_checkpoint(self, point: Checkpoint) -> None:
-        path = self.layout.path("checkpoint")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.pwrite(fd, checkpoint.build(point), 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        path, data = self.layout.path("checkpoint"), checkpoint.build(point)
+        if not make_file(path, data):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.pwrite(fd, data, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
         self._checkpoint = point
 
 
@@ -340,14 +378,18 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
     try:
         if os.path.lexists(root) and os.listdir(root):
             raise Refused(f"{root}: is not empty")
+        if not os.path.isdir(root):
+            os.makedirs(root)
+            give_away(root)
         for folder in ("commitlog", "consumequeue", "index", "config"):
-            os.makedirs(os.path.join(root, folder), exist_ok=True)
+            make_folders(os.path.join(root, folder))
         layout = StoreLayout(root, conf)
+        for folder in layout.commit_log_paths:
+            # settings may name the log of a store that somebody else writes
+            if os.path.isdir(folder) and os.listdir(folder):
+                raise Refused(f"{folder}: is not empty")
         for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):
-            with open(layout.path(path), "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            make_file(layout.path(path), data)
         first = LogWriter(layout.commit_log_paths[:1], layout.commit_log_size(layout.commit_log()))
         first.make_file()
         first.close()

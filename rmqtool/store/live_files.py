@@ -10,14 +10,14 @@ import os
 
 import numpy as np
 
-from formats.consume_queue import as_array, ext_address
+from formats.consume_queue import ext_address
 from formats.consume_queue_ext import END_MARK, build_unit, fits, read
 from formats.derived import INDEX_HEADER, INDEX_SLOT
 from formats.endings import End
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.new_files import open_at_length
-from rmqtool.store.disk.segments import Segment, Segments, map_file, name_of, write_all
+from rmqtool.store.disk.segments import Segment, Segments, name_of, write_all
 from rmqtool.store.dispatch import Batch, QueuePuts
 from rmqtool.store.index_builder import IndexBuilder, IndexFile
 from rmqtool.store.layout import UNIT
@@ -26,38 +26,56 @@ from rmqtool.store.queue_builder import Column, QueueBuilder, QueueFile, Stage, 
 DEFAULT_EXT = 48 << 20
 
 
-def write_at(path: str, length: int, at: int, data: bytes | memoryview) -> None:
-    """Write into a file of a queue, ``ROOT/consumequeue/TOPIC/QUEUE/FILE``, or of its extension.
+class Touched:
+    """What is to be made durable: files that were written, and directories in which something was made."""
 
-    Args:
-        length: of the whole file, should it have to be made.
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.folders: set[str] = set()
 
-    Raises:
-        UnreadableStore: as when the disk is full.
-    """
-    fd = open_at_length(path, length, os.path.normpath(os.path.join(path, *[os.pardir] * 4)))
-    try:
-        write_all(fd, data, at)
-    except OSError as err:
-        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-    finally:
-        os.close(fd)
+    def write(self, path: str, length: int, at: int, data: bytes | memoryview) -> None:
+        """Write into a file of a queue, ``ROOT/consumequeue/TOPIC/QUEUE/FILE``, or of its extension.
+
+        Args:
+            length: of the whole file, should it have to be made.
+
+        Raises:
+            UnreadableStore: as when the disk is full.
+        """
+        # a broker passes over files among the topics
+        queues = os.path.dirname(os.path.dirname(os.path.dirname(path)))
+        fd = open_at_length(path, length, queues, self.folders)
+        try:
+            write_all(fd, data, at)
+        except OSError as err:
+            raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+        finally:
+            os.close(fd)
+        self.files.add(path)
+
+    def sync(self) -> None:
+        """Make all of it durable: first what files hold, then their names, the innermost first."""
+        for path in sorted(self.files):
+            sync(path)
+        for folder in sorted(self.folders, reverse=True):
+            sync(folder)
+        self.files.clear()
+        self.folders.clear()
 
 
 class LiveQueueFile(QueueFile):
     """A queue file that is written where it is."""
 
-    def __init__(self, path: str, base: int, size: int, source: Segment | None, touched: set[str]) -> None:
+    def __init__(self, path: str, base: int, size: int, source: Segment | None, touched: Touched) -> None:
         super().__init__(base, size, source)
         self.path = path
         self._touched = touched
 
-    def units(self) -> Units:
-        return as_array(memoryview(map_file(self.path)))
+    def where(self) -> str:
+        return self.path
 
     def write(self, units: Units, stage: Stage) -> None:
-        write_at(self.path, self.size, self.wrote, units.tobytes())
-        self._touched.add(self.path)
+        self._touched.write(self.path, self.size, self.wrote, units.tobytes())
         self.wrote += len(units) * UNIT
 
 
@@ -67,10 +85,10 @@ class QueueExtension:
     Args:
         path: its directory.
         file_size: of each file.
-        touched: told which files were written.
+        touched: writes them.
     """
 
-    def __init__(self, path: str, file_size: int, touched: set[str]) -> None:
+    def __init__(self, path: str, file_size: int, touched: Touched) -> None:
         self.path, self.file_size, self._touched = path, file_size, touched
         segments = Segments.of([path])
         self.position = 0
@@ -102,8 +120,7 @@ class QueueExtension:
     def _write(self, position: int, data: bytes) -> None:
         at = position % self.file_size
         path = os.path.join(self.path, name_of(position - at))
-        write_at(path, self.file_size, at, data)
-        self._touched.add(path)
+        self._touched.write(path, self.file_size, at, data)
 
 
 class LiveQueue(QueueBuilder):
@@ -111,10 +128,10 @@ class LiveQueue(QueueBuilder):
 
     Attributes:
         extension: where tags codes go, with ``enableConsumeQueueExt``.
-        touched: paths of files written since they were last made durable.
+        touched: writes its files, and knows what is not durable yet.
     """
 
-    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: set[str]) -> None:
+    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: Touched) -> None:
         self.touched = touched
         self.path = path
         super().__init__(topic, queue_id, path, file_size, str)
@@ -142,7 +159,7 @@ class LiveIndexFile(IndexFile):
     def stage(self, path: str) -> mmap.mmap:
         if self.map is None:
             self.path = self.path or path
-            fd = open_at_length(self.path, self.length, os.path.dirname(os.path.dirname(self.path)))
+            fd = open_at_length(self.path, self.length, os.path.dirname(self.path))
             try:
                 self.map = mmap.mmap(fd, self.length)
             finally:
@@ -212,8 +229,6 @@ class LiveIndex(IndexBuilder):
                 file.map.flush()
             if file.path is not None:
                 sync(file.path)
-        if changed:
-            sync(self._folder)
         self._synced = len(self.files) - 1
         return max((file.end_timestamp for file in self.files if file.full), default=0)
 
@@ -226,13 +241,3 @@ class LiveIndex(IndexBuilder):
         """Let go of the mappings."""
         for file in self.files:
             file.let_go()
-
-
-def sync_all(paths: set[str]) -> None:
-    """Make files durable, and the names in their directories."""
-    for path in sorted(paths):
-        sync(path)
-    for folder in sorted({os.path.dirname(path) for path in paths}):
-        sync(folder)
-        sync(os.path.dirname(folder))
-    paths.clear()

@@ -13,6 +13,7 @@ from rmqtool.store.disk.segments import name_of, write_all
 
 _BUFFER = 4 << 20  # bytes gathered before they are written
 _DIRECT = 64 << 10  # so much at once is not gathered
+_MOST_UNSYNCED = 16  # full files that wait, open, for the next sync
 
 
 class LogWriter:
@@ -32,9 +33,11 @@ class LogWriter:
             raise BadLength(0, f"commit-log files of {file_size} bytes have no room")
         self.folders, self.file_size, self.position = sorted(folders), file_size, position
         self._fd: int | None = None
+        self._path = ""  # of that
         self._written = position  # all before it has been handed to the system
         self._gathered = bytearray()
-        self._unsynced: list[int] = []  # full files, not yet synced
+        # full files, not yet synced: by these descriptors, which are told of what the medium did not take
+        self._unsynced: list[tuple[int, str]] = []
 
     def reserve(self, size: int) -> int:
         """Physical offset that a record of this size will have; rolls to the next file where it does not fit.
@@ -82,18 +85,29 @@ class LogWriter:
     def sync(self) -> None:
         """Everything appended so far survives a power cut when this returns."""
         self.hand_over()
-        for fd in (*self._unsynced, *([self._fd] if self._fd is not None else [])):
-            os.fsync(fd)
-        for fd in self._unsynced:
-            os.close(fd)
-        self._unsynced = []
+        while self._unsynced:
+            self._sync_oldest()
+        if self._fd is not None:
+            _sync(self._fd, self._path)
+
+    def _sync_oldest(self) -> None:
+        fd, path = self._unsynced[0]
+        _sync(fd, path)
+        del self._unsynced[0]
+        os.close(fd)
 
     def close(self) -> None:
         """Sync and let go."""
         self.sync()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close what is open, synced or not."""
         if self._fd is not None:
-            os.close(self._fd)
+            self._unsynced.append((self._fd, self._path))
             self._fd = None
+        while self._unsynced:
+            os.close(self._unsynced.pop()[0])
 
     def hand_over(self) -> None:
         """Give to the system what was gathered: from here on it survives the death of this process."""
@@ -104,7 +118,11 @@ class LogWriter:
 
     def _write(self, data: memoryview) -> None:
         """Write what lies between what the system has and the position."""
-        write_all(self._file(), data, self._written % self.file_size)
+        fd = self._file()
+        try:
+            write_all(fd, data, self._written % self.file_size)
+        except OSError as err:
+            raise OSError(err.errno, os.strerror(err.errno or 0), self._path) from err
         self._written = self.position
 
     def make_file(self) -> None:
@@ -116,11 +134,20 @@ class LogWriter:
         if self._fd is None:
             base = self._written - self._written % self.file_size
             folder = self.folders[base // self.file_size % len(self.folders)]
-            path = os.path.join(folder, name_of(base))
-            self._fd = open_at_length(path, self.file_size, os.path.dirname(folder))
+            self._path = os.path.join(folder, name_of(base))
+            self._fd = open_at_length(self._path, self.file_size, os.path.dirname(folder))
         return self._fd
 
     def _close_file(self) -> None:
         if self._fd is not None:
-            self._unsynced.append(self._fd)
+            self._unsynced.append((self._fd, self._path))
             self._fd = None
+            while len(self._unsynced) > _MOST_UNSYNCED:
+                self._sync_oldest()
+
+
+def _sync(fd: int, path: str) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as err:
+        raise OSError(err.errno, os.strerror(err.errno or 0), path) from err

@@ -5,21 +5,22 @@ difference on disk: what is cut is zero afterwards, so that no later start can t
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
-from formats.consume_queue import FILLER_SIZE, as_array, valid_prefix
+from formats.consume_queue import FILLER_SIZE, as_array
 from formats.derived import CQ_ENTRY
-from rmqtool.store.consume_queue import NO_OFFSET, SCANNED_FILES
-from rmqtool.store.disk.segments import Segment, Segments, map_file, name_of, write_all, write_early
-from rmqtool.store.disk.sparse import has_bytes
+from rmqtool.store.consume_queue import NO_OFFSET, SCANNED_FILES, first_from, runs_of, valid_units
+from rmqtool.store.disk.mapping import map_file
+from rmqtool.store.disk.segments import Segment, Segments, name_of, write_early
+from rmqtool.store.disk.sparse import copy_written, has_bytes
 from rmqtool.store.dispatch import QueuePuts
 from rmqtool.store.layout import UNIT
 
 MAX_OFFSET = 2**63 - 2**32
-_LOOK = 1 << 10  # entries that are looked at together
 _GATHERED = 128 << 10  # bytes of a file that are written together
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
@@ -37,13 +38,21 @@ class QueueFile:
         self.staged: str | None = None
         self.last_store_timestamp = 0
 
-    def units(self) -> Units:
-        """All entries the file has room for."""
+    def where(self) -> str:
+        """The file that holds the entries now."""
         if self.staged is not None:
             self.hand_over()
-            return as_array(memoryview(map_file(self.staged)))
+            return self.staged
         assert self.source is not None
-        return as_array(self.source.view())
+        return self.source.path
+
+    def units(self) -> Units:
+        """All entries the file has room for, mapped as long as somebody has them."""
+        return as_array(memoryview(map_file(self.where())))
+
+    def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, Units], None, None]:
+        """(number of the first, entries) of entries [start, stop), by default all, without those in holes."""
+        return runs_of(self.where(), start, self.size // UNIT if stop is None else stop)
 
     def write(self, units: Units, stage: Stage) -> None:
         """Append entries; the caller has made sure that they fit."""
@@ -76,9 +85,7 @@ class QueueFile:
             os.ftruncate(fd, self.size)
             if self.source is not None:
                 # what lies behind the end too: a cut of the broker's goes over it again and may find it valid
-                self._used = max(has_bytes(self.source.path, self.wrote, self.size), self.wrote)
-                write_all(fd, self.source.view()[: self._used], 0)
-                self.source.release()
+                self._used = max(copy_written(self.source.path, fd, self.size), self.wrote)
         finally:
             os.close(fd)
         self.staged = path
@@ -152,15 +159,11 @@ class QueueBuilder:
             return
         end = 0
         for file in self.files[max(0, len(self.files) - SCANNED_FILES) :]:
-            units = file.units()
-            count = valid_prefix(units)
+            with closing(file.runs()) as runs:
+                count, last_end = valid_units(runs)
             if count:
-                last = units[count - 1]
-                self.max_physical_offset = int(last["physical_offset"]) + int(last["size"])
+                self.max_physical_offset = last_end
             end = file.base + count * UNIT
-            del units
-            if file.source is not None:
-                file.source.release()
             if count * UNIT < self.file_size:
                 break
         for file in list(self.files):
@@ -180,19 +183,13 @@ class QueueBuilder:
         self.max_physical_offset = physical_offset
         while self.files:
             file = self.files[-1]
-            units = file.units()
-            if int(units[0]["physical_offset"]) >= physical_offset:
-                del units
+            with closing(file.runs()) as runs:
+                count, last_end = _before(runs, physical_offset)
+            if not count:
                 self._drop(file)
                 continue
-            rest = units[1:]
-            stop = (rest["physical_offset"] < 0) | (rest["size"] <= 0) | (rest["physical_offset"] >= physical_offset)
-            found = np.flatnonzero(stop)
-            count = 1 + (int(found[0]) if len(found) else len(rest))
-            last = units[count - 1]
-            self.max_physical_offset = int(last["physical_offset"]) + int(last["size"])
+            self.max_physical_offset = last_end
             file.wrote = count * UNIT
-            del units, rest, last
             break
         self.cut += max(before - self.end, 0) // UNIT
 
@@ -208,12 +205,11 @@ class QueueBuilder:
         if not self.files:
             return
         file = self.files[0]
-        offsets = file.units()["physical_offset"][: file.wrote // UNIT]
-        for start in range(0, len(offsets), _LOOK):  # the first one, nearly always
-            fits = np.flatnonzero(offsets[start : start + _LOOK] >= min_physical_offset)
-            if len(fits):
-                self.min_logic_offset = file.base + (start + int(fits[0])) * UNIT
-                return
+        stop = file.wrote // UNIT
+        with closing(file.runs(0, stop)) as runs:
+            fits = first_from(runs, stop, min_physical_offset)
+        if fits is not None:
+            self.min_logic_offset = file.base + fits * UNIT
 
     def put(self, puts: QueuePuts) -> None:
         """Append what is not there yet, in order (ConsumeQueue.putMessagePositionInfo)."""
@@ -297,3 +293,28 @@ class QueueBuilder:
     def target(self, file: QueueFile) -> str:
         """Where a staged file belongs."""
         return file.source.path if file.source is not None else os.path.join(self.path, name_of(file.base))
+
+
+def _before(runs: Iterator[tuple[int, Units]], physical_offset: int) -> tuple[int, int]:
+    """(entries of a file before the first one that goes, end of the message of the last of them).
+
+    What goes is what begins at a physical offset or behind it, and what is no entry; the first one only for its offset,
+    and then there is none.
+    """
+    hole = 1 if physical_offset > 0 else 0  # units that stay of a file that begins with a hole
+    count = end = 0
+    for first, units in runs:
+        if not count and first:
+            count = hole
+        if first > count:
+            return count, end
+        stop = (units["physical_offset"] < 0) | (units["size"] <= 0) | (units["physical_offset"] >= physical_offset)
+        if not first:
+            stop[0] = units["physical_offset"][0] >= physical_offset
+        found = np.flatnonzero(stop)
+        kept = int(found[0]) if len(found) else len(units)
+        if kept:
+            count, end = first + kept, int(units["physical_offset"][kept - 1]) + int(units["size"][kept - 1])
+        if len(found):
+            return count, end
+    return count or hole, end

@@ -15,6 +15,7 @@ from formats.endings import Ending
 from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.scratch import temporary_folder
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.dispatch import Batch, BatchBuilder, recovery_batches
 from rmqtool.store.index_builder import IndexBuilder
@@ -190,10 +191,8 @@ def rebuild(
     if CONFIG not in parts and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run rmqtool recover first")
     if dry_run:
-        import tempfile
-
         with (
-            tempfile.TemporaryDirectory(prefix="rmqtool-") as directory,
+            temporary_folder() as directory,
             Transaction(layout.root, "plan", directory, PLAN_HINT) as transaction,
         ):
             return _run(layout, parts, transaction, apply=False)

@@ -1,11 +1,12 @@
 """Recovery, and what else goes its way: plan it, or do it under the broker's lock as one transaction."""
 
 import os
-import tempfile
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.scratch import temporary_folder
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import prepare
@@ -18,9 +19,31 @@ Make = Callable[[StoreLayout, Stage], Recovery]
 Guard = Callable[[RecoveryReport], None]  # raises Refused
 
 
+class Opened(NamedTuple):
+    """What is known of a store that is about to be written."""
+
+    report: RecoveryReport  # of a plan
+    ends: dict[tuple[str, int], int]  # queue offset at which each queue ends
+    queue_size: int  # bytes of each of its files
+
+
+def look(layout: StoreLayout) -> Opened:
+    """Plan, and tell what was learnt of the queues: whoever goes on from there need not read them once more."""
+    made: list[Recovery] = []
+
+    def make(layout: StoreLayout, stage: Stage) -> Recovery:
+        made.append(Recovery(layout, stage))
+        return made[0]
+
+    report = _plan(layout, make, None)
+    queues = made[0].queues
+    size = next(iter(queues.values())).file_size if queues else layout.queue_size()
+    return Opened(report, made[0].found_ends, size)
+
+
 def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport:
     with (
-        tempfile.TemporaryDirectory(prefix="rmqtool-") as directory,
+        temporary_folder() as directory,
         Transaction(layout.root, "plan", directory, PLAN_HINT) as transaction,
     ):
         recovery = make(layout, transaction.staging)

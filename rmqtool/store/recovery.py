@@ -71,6 +71,7 @@ class Recovery:
         self.aborted = layout.aborted
         self.checkpoint = checkpoint.parse(layout.checkpoint() or b"")
         self.queues: dict[tuple[str, int], QueueBuilder] = {}
+        self.found_ends: dict[tuple[str, int], int] = {}  # queue offset at which each queue ends on disk
         self.index = IndexBuilder([], geometry_of(layout), stage)
         self.refusals: list[str] = []
         self.warnings: list[str] = [] if warning is None else [warning]
@@ -90,6 +91,7 @@ class Recovery:
         self._levels = DelayLevels(layout.conf.delay_levels)
         conf = layout.conf
         self._light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", self._has_light_queues()))
+        self._queue_size = layout.queue_size()  # asked for once: it may take a look at every queue
         self._held = 0  # bytes of entries, at most, that queues have gathered
         self._unnamed_topics: Counter[str] = Counter()
         self._early = 0
@@ -100,7 +102,7 @@ class Recovery:
         self._readable: dict[int, int] = {}  # bytes of each file that was opened, by its base
 
     def _has_light_queues(self) -> bool:
-        return any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id, _path in self.layout.queue_dirs())
+        return self.layout.has_queues(_LIGHT_PREFIX)
 
     # -- load ---------------------------------------------------------------------------------------------------------
 
@@ -125,6 +127,7 @@ class Recovery:
             self.index.prune(self.checkpoint.index_msg_timestamp)
         for queue in self.queues.values():
             queue.recover()
+        self.found_ends = {key: queue.max_offset for key, queue in self.queues.items()}
         max_dispatched = self._max_dispatched()
         self._check_single_file(max_dispatched)
         if self.files:
@@ -146,8 +149,10 @@ class Recovery:
         if self.refusals:
             return
         if starts:
+            before = self.dispatched
             self._reput()
-            self._correct_min()
+            if self.dispatched > before:
+                self._correct_min()
         self.after_start = self._state()
         (finished or beside.submit(self.index.finish)).result()
         self._warn()
@@ -168,7 +173,7 @@ class Recovery:
         self.refusals += [f"{path}: {why}" for path, why in refused]
         if refused:
             return
-        size = self.layout.queue_size()
+        size = self._queue_size
         for topic, queue_id, path in self.layout.queue_dirs():
             queue = QueueBuilder(topic, queue_id, path, size, self._stage)
             refused, queue.removed = self.rules.admit(queue.sources, queue.foreign, size, "queue")
@@ -355,7 +360,7 @@ class Recovery:
             if topic in self.rules.batch_topics:
                 raise Refused(f"{self.layout.root}: topic {topic!r} has batch consume queues, which cannot be written")
             path = self.layout.queue_path(topic, queue_id)
-            queue = QueueBuilder(topic, queue_id, path, self.layout.queue_size(), self._stage)
+            queue = QueueBuilder(topic, queue_id, path, self._queue_size, self._stage)
             self.queues[topic, queue_id] = queue
         return queue
 

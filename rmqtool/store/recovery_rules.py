@@ -4,6 +4,7 @@
 """
 
 import os
+from contextlib import suppress
 from functools import cached_property
 from mmap import mmap
 from typing import ClassVar, NamedTuple
@@ -17,7 +18,7 @@ from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
 from formats.message import End, Record, is_java_int, read
 from formats.properties import INNER_BASE, INNER_NUM, parse_raw
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment, list_dir, offset_name, read_small
 from rmqtool.store.dispatch import is_bulk
 from rmqtool.store.layout import UNIT, StoreLayout
@@ -326,5 +327,8 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
 def _first_version(layout: StoreLayout) -> int:
     """1 or 2: of the log's first record, by its magic alone."""
     for file in layout.commit_log():
-        return 2 if file.read(4, 8) == _MAGIC_V2 else 1
+        # whoever needs the file finds out that it cannot be read; salvage can do without this page of it
+        with suppress(UnreadableStore):
+            return 2 if file.read(4, 4) == _MAGIC_V2 else 1
+        break
     return 1

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from formats.kernel import Rows, Table, Walker, spaced
 from formats.kernel_find import find
 from formats.message import End, read
-from rmqtool.store.disk.segments import Segment, forget
+from rmqtool.store.disk.mapping import forget
+from rmqtool.store.disk.segments import Segment
 
 ROWS = spaced(2048)  # at once: their columns and bytes stay in the processor's cache for whoever looks at them next
 _WINDOW = 8 << 20  # bytes after which pages are given back

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rmqtool.store import bulk_dispatch, dispatch, index_builder, queue_builder, recovery
+from rmqtool.store.disk import sparse
 
 BLOCK = 1500  # bytes: some records
 
@@ -25,7 +26,7 @@ def compiled_way() -> Iterator[Counter[str]]:
             patch.setattr(index_builder, name, 1)
         # what comes with many records: queues write more than once, and look at their entries piece by piece
         patch.setattr(queue_builder, "_GATHERED", 100)
-        patch.setattr(queue_builder, "_LOOK", 2)
+        patch.setattr(sparse, "_FIRST", 40)
         patch.setattr(recovery, "_MOST_HELD", 2000)
         patch.setattr(bulk_dispatch._Reader, "_found", _counted(bulk_dispatch._Reader._found, gone, "block"))
         patch.setattr(index_builder.IndexFile, "put_bulk", _counted(index_builder.IndexFile.put_bulk, gone, "keys"))

@@ -27,6 +27,8 @@ class Seam:
         self.stop_at = -1
         self.dead = False
         self.durable: dict[str, bytes] = {}
+        self._nameless: dict[int, bytes] = {}  # by inode: what a file without a name had when it was synced
+        self._named: dict[str, bytes] = {}  # the same for those whose name is not durable yet
         for name in steps:
             monkeypatch.setattr(os, name, self._wrap(name, getattr(os, name)))
 
@@ -38,12 +40,21 @@ class Seam:
             if self.count == self.stop_at:
                 self.dead = True
                 raise Killed
+            if name == "link" and str(args[0]).startswith("/proc/self/fd/"):
+                real(*args, **kwargs)
+                self._named[str(args[1])] = self._nameless.get(os.stat(args[1]).st_ino, b"")
+                return None
             if name != "fsync":
                 return real(*args, **kwargs)
             # the disk is not waited for, thousands of times: what counts as durable is kept here
             path = os.readlink(f"/proc/self/fd/{args[0]}")
             if os.path.isfile(path):
                 self.durable[path] = Path(path).read_bytes()
+            elif os.path.isdir(path):
+                for made in [made for made in self._named if os.path.dirname(made) == path]:
+                    self.durable.setdefault(made, self._named.pop(made))
+            else:
+                self._nameless[os.fstat(args[0]).st_ino] = Path(f"/proc/self/fd/{args[0]}").read_bytes()
             return None
 
         return step

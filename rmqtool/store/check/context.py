@@ -36,8 +36,7 @@ class Context:
         self.checkpoint = checkpoint.parse(layout.checkpoint() or b"")
         conf = layout.conf
         self.levels = DelayLevels(conf.delay_levels)
-        light = any(topic.startswith(LIGHT_PREFIX) for topic, _queue_id, _path in layout.queue_dirs())
-        self.light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", light))
+        self.light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", layout.has_queues(LIGHT_PREFIX)))
         self.rules = rules_for(layout).rules
         self.start_number = 0
         self.redispatch_from: int | None = None

@@ -53,12 +53,13 @@ def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: 
     """Entries below ``bound`` that are not their message's, and what lies behind it."""
     inside = max(min(file.used, bound - file.first), 0)
     live = file.live
-    units = None
     if inside < file.used:
-        units = _units(file)
-        kind = masks(units[inside : file.used])
-        behind = int(kind.nonzero.sum())
-        first = inside + int(np.flatnonzero(kind.nonzero)[0])
+        behind, first = 0, file.used
+        for start, part in file.runs(inside, file.used):
+            kind = masks(part)
+            if len(rows := np.flatnonzero(kind.nonzero)):
+                behind, first = behind + len(rows), min(first, start + int(rows[0]))
+            live -= int((kind.valid & ~kind.filler & (part["physical_offset"] >= ctx.log.min_offset)).sum())
         ctx.found.add(
             "cq-stale",
             ctx.name(file.segment.path),
@@ -69,13 +70,10 @@ def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: 
             actual=f"{behind} entries behind the queue's end at {bound}",
             **queue.about,
         )
-        physical = units["physical_offset"][inside : file.used]
-        live -= int((kind.valid & ~kind.filler & (physical >= ctx.log.min_offset)).sum())
     if live == file.matched:
         return
-    units = _units(file) if units is None else units
     for start in range(0, inside, CHUNK):
-        part = units[start : min(start + CHUNK, inside)]
+        part = file.units(start, min(start + CHUNK, inside))
         kind = masks(part)
         physical = part["physical_offset"].astype(np.int64)
         rows = np.flatnonzero(kind.valid & ~kind.filler & (physical >= ctx.log.min_offset))
@@ -85,12 +83,6 @@ def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: 
         for row in rows[physical[rows] < ctx.log_end].tolist():
             _one(ctx, queue, file, start + row, int(physical[row]), bad)
         yield
-
-
-def _units(file: QueueFile) -> Any:
-    from formats.consume_queue import as_array
-
-    return as_array(file.segment.view())
 
 
 def _behind_end(
@@ -158,13 +150,13 @@ def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
         stop = min(file.capacity, last + 1 - file.first)
         if stop <= 0:
             continue
-        units = _units(file)
         for start in range(0, stop, CHUNK):
-            bad = np.flatnonzero(~masks(units[start : min(start + CHUNK, stop)]).valid)
+            units = file.units(start, min(start + CHUNK, stop))
+            bad = np.flatnonzero(~masks(units).valid)
             for run in np.split(bad, np.flatnonzero(np.diff(bad) != 1) + 1) if len(bad) else ():
                 first = start + int(run[0])
                 count = len(run)
-                unit = units[first]
+                unit = units[first - start]
                 ctx.found.add(
                     "cq-hole",
                     ctx.name(file.segment.path),
@@ -178,7 +170,6 @@ def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
                     **queue.about,
                 )
             yield
-        del units
         file.segment.release()
 
 

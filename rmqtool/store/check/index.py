@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from formats.index import entries_array, entry_at, file_size, read_header, slot_at
+from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_header, slot_at
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.chains import check_chains, used_entries
 from rmqtool.store.check.code import RECOVER
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.log import Stretch
-from rmqtool.store.disk.segments import forget, list_dir, map_file
-from rmqtool.store.index_files import BadIndex, IndexView, geometry_of, open_index
+from rmqtool.store.disk.mapping import forget
+from rmqtool.store.disk.segments import list_dir
+from rmqtool.store.disk.sparse import data_end
+from rmqtool.store.index_files import BadIndex, IndexView, geometry_of, open_index, segment_of
 
 Column = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 4096
@@ -30,6 +32,7 @@ class _File:
     The header's count may be wrong; what is not zero counts, and a wrong header is told once.
 
     Attributes:
+        count: number after the last entry that is not zero.
         moot: the next start removes the file and builds it anew.
         begin_timestamp: what entries count from: the header's, or that of the first message where it is known.
     """
@@ -40,20 +43,29 @@ class _File:
         self.begin_timestamp = view.header.begin_timestamp
         self.moot = ctx.aborted and view.header.end_timestamp > ctx.checkpoint.index_msg_timestamp
         table = entries_array(view.view, view.slots)[: view.entries]
-        self.table = table[: used_entries(table)]
-        blocks = range(1, len(self.table), BLOCK)
+        first, last = (entry_at(view.slots, number) for number in (0, len(table)))
+        self.count = used_entries(table[: -(-(data_end(view.path, first, last) - first) // ENTRY_SIZE)])
+        table = table[: self.count]
+        blocks = range(1, len(table), BLOCK)
         self.low = np.empty(len(blocks), np.int64)
         self.high = np.empty(len(blocks), np.int64)
         for number, start in enumerate(blocks):
-            offsets = self.table["physical_offset"][start : start + BLOCK]
+            offsets = table["physical_offset"][start : start + BLOCK]
             self.low[number], self.high[number] = offsets.min(), offsets.max()
+
+    @property
+    def table(self) -> Column:
+        """The entries that are in use, from number 0; the file is mapped as long as somebody has them."""
+        return entries_array(self.view.view, self.slots)[: self.count]
 
     def between(self, first: int, stop: int) -> Iterator[tuple[Column, Column]]:
         """(numbers, entries) of entries that point into [first, stop), a block at a time."""
         blocks = np.flatnonzero((self.low < stop) & (self.high >= first))
+        table = self.table if len(blocks) else None
         for block in blocks.tolist():
             start = 1 + block * BLOCK
-            part = self.table[start : start + BLOCK]
+            assert table is not None
+            part = table[start : start + BLOCK]
             offsets = part["physical_offset"]
             rows = np.flatnonzero((offsets >= first) & (offsets < stop))
             if len(rows):
@@ -107,7 +119,7 @@ class IndexCheck:
             file = _File(ctx, view, name)
             yield from check_chains(ctx, view, name, file.table, moot=file.moot)
             forget(view.view, 0, len(view.view))
-            if len(file.table) > 1:
+            if file.count > 1:
                 self.files.append(file)
             yield
         self._next = max(ctx.log.min_offset, 0)
@@ -115,10 +127,10 @@ class IndexCheck:
     def _by_the_others(self, bad: BadIndex) -> IndexView | BadIndex:
         """A file too damaged to tell its numbers of slots and entries has those of the other files."""
         slots, entries = geometry_of(self.ctx.layout)
-        view = memoryview(map_file(bad.path))
-        if len(view) != file_size(slots, entries):
+        file = segment_of(bad.path)
+        if len(view := file.view()) != file_size(slots, entries):
             return bad
-        return IndexView(bad.path, view, read_header(view), slots, entries)
+        return IndexView(file, read_header(view), slots, entries)
 
     def take(self, stretch: Stretch) -> None:
         """Compare the keys of consecutive records with the entries that point to them, and before them."""
@@ -160,7 +172,7 @@ class IndexCheck:
         header = file.header
         for number, at, time, offset in (
             (1, 0, header.begin_timestamp, header.begin_physical_offset),
-            (len(file.table) - 1, 8, header.end_timestamp, header.end_physical_offset),
+            (file.count - 1, 8, header.end_timestamp, header.end_physical_offset),
         ):
             for row in np.flatnonzero(numbers == number):
                 true = int(entries["physical_offset"][row]), int(times[row])
@@ -189,7 +201,7 @@ class IndexCheck:
 
     def _header(self, file: _File, at: int, says: int, true: int) -> None:
         # a header whose count lags, lags as a whole, and was told
-        if says != true and file.header.next_number == len(file.table):
+        if says != true and file.header.next_number == file.count:
             self.ctx.found.add("index-header", file.name, offset=at, expected=true, actual=says)
 
     def _strangers(self, file: _File, numbers: Column, entries: Column, record: Column) -> None:

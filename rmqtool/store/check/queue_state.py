@@ -1,18 +1,22 @@
 """One consume queue as the check sees it: a summary of each file, and what the log said of it so far."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.consume_queue import FILLER_SIZE, as_array, read
+from formats.consume_queue import FILLER_SIZE, Entry, as_array, read
+from formats.derived import CQ_ENTRY
+from rmqtool.store.consume_queue import runs_in
+from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout import UNIT
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]
 CHUNK = 1 << 16
-_OPEN_FILES = 128  # mapped at once: what is mapped counts as memory
+_NEAR = 4  # units that are read for each that is asked for, at most: else the file is mapped
 _RUNS = 2000  # told apart in one queue; what comes beyond is only counted
 
 BEFORE, BEHIND, EMPTY, FILLER, OTHER = "before", "behind", "empty", "filler", "other"
@@ -60,11 +64,13 @@ class QueueFile:
         self.low, self.high = 2**63 - 1, -1
         self.last_matched = -1
         self.first_live: int | None = None
-        units = as_array(segment.view())
-        self.capacity = len(units)
+        self.capacity = segment.size // UNIT
+        behind = 0  # units that were looked at
         whole = leading = True
-        for start in range(0, len(units), CHUNK):
-            part = units[start : start + CHUNK]
+        for start, part in self.runs(0, self.capacity):
+            if start > behind:
+                whole = leading = False  # zeros are neither entry nor filler
+            behind = start + len(part)
             kind = masks(part)
             used = np.flatnonzero(kind.nonzero)
             if len(used):
@@ -83,8 +89,38 @@ class QueueFile:
                 self.first_live = start + int(rows[0]) if self.first_live is None else self.first_live
                 self.live += len(physical)
                 self.low, self.high = min(self.low, int(physical.min())), max(self.high, int(physical.max()))
-        del units
         segment.release()
+
+    def runs(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
+        """(number of the first, units) of units [start, stop), in pieces, without those that lie in holes."""
+        return runs_in(self.segment, start, stop)
+
+    def units(self, start: int, stop: int) -> Units:
+        """Units [start, stop), those in holes too."""
+        found = np.zeros(stop - start, CQ_ENTRY.dtype)
+        for first, part in self.runs(start, stop):
+            found[first - start : first - start + len(part)] = part
+        return found
+
+    def at(self, numbers: Column) -> Units:
+        """The units with these numbers."""
+        first, stop = int(numbers.min()), int(numbers.max()) + 1
+        if stop - first > _NEAR * len(numbers):
+            units = as_array(self.segment.view())[numbers]
+        else:
+            units = as_array(self.segment.read(first * UNIT, (stop - first) * UNIT))[numbers - first]
+        self._release()
+        return units
+
+    def entry(self, number: int) -> Entry:
+        """One of them."""
+        data = self.segment.read(number * UNIT, UNIT)
+        self._release()
+        return read(data)
+
+    def _release(self) -> None:
+        if place_of(self.segment.path) is not None:
+            self.segment.release()  # others are when there are too many
 
 
 class Run(NamedTuple):
@@ -95,22 +131,6 @@ class Run(NamedTuple):
     first: int  # queue offset
     physical: int  # of the first one
     messages: int
-
-
-class OpenFiles:
-    """Keeps the mappings of the files that were used last."""
-
-    def __init__(self) -> None:
-        self._open: OrderedDict[Segment, None] = OrderedDict()
-
-    def units(self, file: QueueFile) -> Units:
-        """All units of a file."""
-        segment = file.segment
-        self._open[segment] = None
-        self._open.move_to_end(segment)
-        if len(self._open) > _OPEN_FILES:
-            self._open.popitem(last=False)[0].release()
-        return as_array(segment.view())
 
 
 class QueueState:
@@ -164,9 +184,7 @@ class QueueState:
         """Tags code of the entry at :attr:`begin`; None without any."""
         for file in self.files:
             if file.first_live is not None:
-                entry = read(file.segment.view(), file.first_live * UNIT)
-                file.segment.release()
-                return entry.tags_code
+                return file.entry(file.first_live).tags_code
         return None
 
     @property

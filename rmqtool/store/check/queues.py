@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from formats.consume_queue import read
 from formats.message import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.context import LIGHT_PREFIX, Context
@@ -28,7 +27,6 @@ from rmqtool.store.check.queue_state import (
     OTHER,
     SOON,
     Masks,
-    OpenFiles,
     QueueState,
     masks,
 )
@@ -48,7 +46,6 @@ class QueueCheck:
         self.ctx = ctx
         self.queues: dict[tuple[str, int], QueueState] = {}
         self._file_size = ctx.layout.queue_size()
-        self._open = OpenFiles()
         self._tags = TagCheck(ctx)
         self._unnamed: Counter[str] = Counter()
 
@@ -166,7 +163,7 @@ class QueueCheck:
             if not len(rows):
                 continue
             at = ordinals[rows] - file.first
-            units = self._open.units(file)[at]
+            units = file.at(at)
             kind = masks(units)
             here = kind.valid & (units["physical_offset"] == position[rows])
             own[rows] = here
@@ -212,9 +209,11 @@ class QueueCheck:
         elsewhere = np.zeros(len(rows), bool)
         for file in queue.files:
             if file.live and file.low <= high and file.high >= low:
-                units = self._open.units(file)
-                kind = masks(units)
-                elsewhere |= np.isin(offsets, units["physical_offset"][kind.valid & ~kind.filler].astype(np.int64))
+                for _first, units in file.runs(0, file.used):
+                    kind = masks(units)
+                    there = units["physical_offset"][kind.valid & ~kind.filler]
+                    elsewhere |= np.isin(offsets, there.astype(np.int64))
+                file.segment.release()
         rows = rows[~elsewhere]
         if not len(rows):
             return
@@ -264,8 +263,7 @@ def _max_physical(queue: QueueState) -> int:
     last = -1
     for file in queue.files[-SCANNED_FILES:]:
         if file.prefix:
-            entry = read(file.segment.view(), (file.prefix - 1) * UNIT)
-            file.segment.release()
+            entry = file.entry(file.prefix - 1)
             last = entry.physical_offset + entry.size
         if file.prefix < file.capacity:
             break

@@ -9,6 +9,7 @@ import os
 import struct
 
 from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.disk.new_files import make_file
 from rmqtool.store.disk.remote import place_of
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid
@@ -67,7 +68,8 @@ class StoreLock:
         if os.path.realpath(self.path) in _held_here:
             raise Refused(f"{self.path}: held by this process")
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+            make_file(self.path, b"")
+            fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as err:
             raise Refused(f"{self.path}: {os.strerror(err.errno or 0)}: the store cannot be locked") from err
         try:

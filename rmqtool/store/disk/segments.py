@@ -4,8 +4,8 @@ Nothing is opened until it is read, and everything is opened read-only: looking 
 """
 
 import errno
-import mmap
 import os
+from _weakref import ref  # as weakref has it, which takes time to load
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -13,6 +13,7 @@ from itertools import pairwise
 from stat import S_ISREG
 
 from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.store.disk.mapping import MAPPED, forget, freeing, map_file, read_at
 from rmqtool.store.disk.remote import Known, Partial, need, place_of
 
 EMPTY = memoryview(b"")
@@ -24,7 +25,7 @@ _AT_ONCE = 2 << 20  # bytes that are copied while the medium writes those before
 class Segment:
     """One file whose name is the offset of its first byte."""
 
-    __slots__ = ("_view", "base", "mtime_ns", "path", "size")
+    __slots__ = ("__weakref__", "_view", "base", "mtime_ns", "path", "size")
 
     def __init__(self, path: str, base: int, size: int, mtime_ns: int) -> None:
         self.path, self.base, self.size, self.mtime_ns = path, base, size, mtime_ns
@@ -36,7 +37,7 @@ class Segment:
         return self.base + self.size
 
     def view(self) -> memoryview:
-        """The file's bytes, mapped once and kept until :meth:`release`."""
+        """The file's bytes, mapped once and kept until :meth:`release`, or until many others were mapped since."""
         view = self.mapped()
         if isinstance(mapped := view.obj, Partial):
             mapped.need_whole()
@@ -44,76 +45,54 @@ class Segment:
 
     def mapped(self) -> memoryview:
         """As :meth:`view`, for those who say by :func:`rmqtool.store.disk.remote.need` what they look at."""
-        if self._view is None:
+        view = self._view
+        if view is None:
             place = place_of(self.path)
             # of a file elsewhere no more is looked at than was known of it
-            self._view = memoryview(map_file(self.path) if place is None else place.map(self.path, self.size))
-            self.size = len(self._view)
-        return self._view
+            view = self._view = memoryview(map_file(self.path) if place is None else place.map(self.path, self.size))
+            self.size = len(view)
+            if place is None and view:
+                MAPPED.add(self)
+        return view
 
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop), as far as the file goes, without a mapping; none where they cannot be read."""
-        if place_of(self.path) is not None:
-            view = self.mapped()
-            need(view, start, stop)
-            return bytes(view[start:stop])
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            return os.pread(fd, stop - start, start)
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)
+    def read(self, at: int, size: int) -> bytes:
+        """Bytes [at, at + size) of the file, as far as it goes; of one that is not mapped without mapping it.
+
+        Raises:
+            UnreadableStore: they cannot be read.
+        """
+        view = self._view
+        if view is None and place_of(self.path) is None:
+            return read_at(self.path, at, size)
+        view = self.mapped()
+        need(view, at, at + size)
+        return bytes(view[at : at + size])
 
     def forget(self, start: int, stop: int) -> None:
         """Let the kernel take back the pages of [start, stop): a long scan must not count as this process's memory."""
-        if self._view is not None:
-            forget(self._view, start, stop)
+        if (view := self._view) is not None:
+            forget(view, start, stop)
 
     def release(self) -> None:
         """Drop the mapping; views handed out keep it alive as long as they live."""
+        if self._view is not None:
+            self._view = None
+            MAPPED.drop(id(self))
+
+    def let_go(self) -> bool:
+        """Drop the mapping unless somebody has a view of it; whether there is none any more."""
+        view = self._view
+        if view is None:
+            return True
+        mapped = view.obj
+        alive = ref(mapped)
         self._view = None
-
-
-def forget(view: memoryview, start: int, stop: int) -> None:
-    """As :meth:`Segment.forget`, for the view of a whole file; nothing where that is no mapping."""
-    mapped = view.obj
-    if isinstance(mapped, mmap.mmap):
-        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-        if stop > start:
-            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
-            if isinstance(mapped, Partial):
-                mapped.forget(start, stop)
-
-
-def map_file(path: str, *, whole: bool = True) -> mmap.mmap | bytes:
-    """The whole file, mapped read-only; ``b""`` for an empty one.
-
-    Args:
-        whole: False for those who say by :func:`rmqtool.store.disk.remote.need` what they look at.
-
-    Raises:
-        UnreadableStore: missing, no permission, or not a regular file.
-    """
-    if (place := place_of(path)) is not None:
-        mapped = place.map(path)
-        if whole and isinstance(mapped, Partial):
-            mapped.need_whole()
-        return mapped
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as err:
-        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-    try:
-        size = os.fstat(fd).st_size
-        return mmap.mmap(fd, size, access=mmap.ACCESS_READ) if size else b""
-    except (OSError, ValueError) as err:
-        raise UnreadableStore(f"{path}: cannot be mapped: {err}") from err
-    finally:
-        os.close(fd)
+        del view, mapped
+        if (kept := alive()) is None:
+            return True
+        if self._view is None:
+            self._view = memoryview(kept)
+        return False
 
 
 def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
@@ -204,7 +183,7 @@ def list_dir(path: str) -> list[Entry]:
     if (place := place_of(path)) is not None:
         return [FarEntry(path, known) for known in place.entries(path)]
     try:
-        with os.scandir(path) as entries:
+        with freeing(lambda: os.scandir(path)) as entries:
             return sorted(map(Entry, entries), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
@@ -306,7 +285,7 @@ def read_small(path: str, limit: int = 64 << 20) -> bytes | None:
 
 def _read_here(path: str, size: int) -> bytes | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = freeing(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         with open(fd, "rb") as file:
             if not S_ISREG(os.fstat(fd).st_mode):
                 raise UnreadableStore(f"{path}: not a regular file")

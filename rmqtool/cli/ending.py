@@ -1,0 +1,93 @@
+"""SIGINT, SIGTERM and SIGHUP of a command that writes: they ask it to end, where it can end well."""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(BaseException):
+    """A signal came while all that was done so far is thrown away anyhow."""
+
+
+class Ending:
+    """Whether one of the signals has come; a pause ends when one does.
+
+    Attributes:
+        asked: whether one has.
+        signal: which one came first.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.signal: signal.Signals | None = None
+        self._raises = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """The signals are ours as long as this lasts, but for those that whoever started this process has ignored."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in _NUMBERS}
+        wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        try:
+            for number, handler in before.items():
+                if handler is not signal.SIG_IGN:
+                    signal.signal(number, self._take)
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(wakeup)
+            os.close(self._read)
+            os.close(self._write)
+
+    def _take(self, number: int, _frame: object) -> None:
+        if not self.asked:
+            self.asked, self.signal = True, signal.Signals(number)
+            if self._raises:
+                raise Stopped
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Here a signal ends what is going on wherever it is.
+
+        Raises:
+            Stopped: one came, perhaps before.
+        """
+        self._raises = True
+        try:
+            if self.asked:
+                raise Stopped
+            yield
+        finally:
+            self._raises = False
+        if self.asked:  # also where somebody has swallowed it
+            raise Stopped
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell tells of a process that a signal has ended."""
+        return 0 if self.signal is None else 128 + self.signal
+
+    def wait(self, millis: int) -> None:
+        """Pause."""
+        if not self.asked:
+            select.select([self._read], [], [], millis / 1000)
+
+    def readable(self, fd: int) -> bool:
+        """Wait until something can be read, or its end; False when a signal came first."""
+        if self.asked:
+            return False
+        waiting = select.poll()
+        waiting.register(self._read, select.POLLIN)
+        waiting.register(fd, select.POLLIN)
+        waiting.poll()
+        return not self.asked

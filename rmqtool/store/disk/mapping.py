@@ -1,0 +1,152 @@
+"""Files that are mapped or read a little of, and how few of them are held at a time, whatever the store.
+
+A mapping takes a descriptor (Python keeps one) and one of the mappings that a process may have. A store with many
+queues has more files than there are of either.
+"""
+
+import errno
+import mmap
+import os
+from _thread import RLock  # threading itself takes time to load
+from _weakref import ref  # as weakref has it, which takes time to load
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.remote import Partial, need, place_of
+
+T = TypeVar("T")
+MOST_MAPPED = 96  # files that stay mapped for the next reader
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # no descriptor, or no mapping, is left
+
+
+class Releasable(Protocol):
+    """What keeps a file mapped."""
+
+    def let_go(self) -> bool:
+        """Drop the mapping unless somebody has a view of it; whether there is none any more."""
+
+
+class Mapped:
+    """The segments that are mapped, in the order in which they were. Only some of them may stay so.
+
+    A store has more files than a process may have descriptors or mappings. So the oldest mapping goes when a new one is
+    made, unless somebody still holds a view of it, in which case nothing would be gained. Files of a store elsewhere
+    are left alone: what was fetched of them would have to be fetched again.
+    """
+
+    def __init__(self) -> None:
+        self._segments: dict[int, ref[Releasable]] = {}
+        self._lock = RLock()  # of segments that are forgotten meanwhile the same thread may be told
+
+    def add(self, segment: "Releasable") -> None:
+        """Note that a segment is mapped now."""
+        key = id(segment)
+        with self._lock:
+            self._segments[key] = ref(segment, lambda _gone: self.drop(key))
+            if len(self._segments) > MOST_MAPPED:
+                self._shrink(MOST_MAPPED)
+
+    def drop(self, key: int) -> None:
+        """Note that the segment with this ``id()`` is not mapped any more."""
+        self._segments.pop(key, None)
+
+    def clear(self) -> bool:
+        """Let go of all that nobody looks at; whether there was anything."""
+        with self._lock:
+            before = len(self._segments)
+            self._shrink(0)
+            return len(self._segments) < before
+
+    def _shrink(self, most: int) -> None:
+        for _ in range(len(self._segments)):
+            if len(self._segments) <= most:
+                break
+            key = next(iter(self._segments))
+            weak = self._segments.pop(key)
+            segment = weak()
+            if segment is not None and not segment.let_go():
+                self._segments[key] = weak  # behind the others, which are more likely to go
+
+
+MAPPED = Mapped()
+
+
+def freeing(take: Callable[[], T]) -> T:
+    """Take a descriptor or a mapping; where none is left, mappings that nobody looks at make room.
+
+    Raises:
+        OSError: it cannot be had, of whatever kind it is.
+    """
+    try:
+        return take()
+    except OSError as err:
+        if err.errno not in _SCARCE or not MAPPED.clear():
+            raise
+        return take()
+
+
+def forget(view: memoryview, start: int, stop: int) -> None:
+    """As :meth:`Segment.forget`, for the view of a whole file; nothing where that is no mapping."""
+    mapped = view.obj
+    if isinstance(mapped, mmap.mmap):
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        if stop > start:
+            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+            if isinstance(mapped, Partial):
+                mapped.forget(start, stop)
+
+
+def map_file(path: str, *, whole: bool = True) -> mmap.mmap | bytes:
+    """The whole file, mapped read-only; ``b""`` for an empty one.
+
+    Args:
+        whole: False for those who say by :func:`rmqtool.store.disk.remote.need` what they look at.
+
+    Raises:
+        UnreadableStore: missing, no permission, or not a regular file.
+    """
+    if (place := place_of(path)) is not None:
+        mapped = place.map(path)
+        if whole and isinstance(mapped, Partial):
+            mapped.need_whole()
+        return mapped
+    fd = open_to_read(path)
+    try:
+        size = os.fstat(fd).st_size
+        return freeing(lambda: mmap.mmap(fd, size, access=mmap.ACCESS_READ)) if size else b""
+    except (OSError, ValueError) as err:
+        raise UnreadableStore(f"{path}: cannot be mapped: {err}") from err
+    finally:
+        os.close(fd)
+
+
+def open_to_read(path: str) -> int:
+    """A descriptor.
+
+    Raises:
+        UnreadableStore: missing, or no permission.
+    """
+    try:
+        return freeing(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+
+
+def read_at(path: str, at: int, size: int) -> bytes:
+    """Bytes [at, at + size) of a file, as far as it goes: for the little that is not worth a mapping.
+
+    Raises:
+        UnreadableStore: they cannot be read.
+    """
+    if (place := place_of(path)) is not None:
+        view = memoryview(place.map(path))
+        need(view, at, at + size)
+        return bytes(view[at : at + size])
+    fd = open_to_read(path)
+    try:
+        return os.pread(fd, size, at)
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    finally:
+        os.close(fd)

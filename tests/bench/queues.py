@@ -1,0 +1,186 @@
+"""Stores of very many queues: what they cost to look at, to check, to recover, to build anew and to append to.
+
+Run as ``python -m tests.bench.queues``. Queue files have the broker's default size and a few entries each, as those of
+a broker with many topics have: nearly all of each is a hole. Every command is a process of its own; its wall time and
+peak memory are told.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.checkpoint import Checkpoint, build
+from formats.consume_queue import build as build_entries
+from formats.message_build import build_blank, compose, pack
+from tests.bench.measure import ROOT
+
+MIB = 1 << 20
+QUEUE_SIZE = 6_000_000  # the broker's default
+_BORN = 1_700_000_000_000
+_PER_TOPIC = 8
+
+
+class Cost(NamedTuple):
+    """What one command took."""
+
+    seconds: float
+    peak_rss: int  # bytes
+    code: int
+    stdout: str
+    stderr: str
+
+
+def write_store(
+    store: Path,
+    queues: int,
+    *,
+    messages: int = 2,
+    queue_size: int = QUEUE_SIZE,
+    log_size: int = 64 * MIB,
+    per_topic: int = _PER_TOPIC,
+    sparse: bool = True,
+) -> None:
+    """A store as after a clean stop; messages have neither keys nor ids, so that there is no index.
+
+    Args:
+        messages: of each queue; those of all queues take turns.
+        per_topic: queues of each topic.
+        sparse: leave holes in queue files; else their zeros are written.
+    """
+    entries: list[list[tuple[int, int, int]]] = [[] for _ in range(queues)]
+    log = bytearray()
+    (store / "commitlog").mkdir(parents=True)
+    base = 0
+    for number in range(queues * messages):
+        queue = number % queues
+        record = compose(
+            topic=topic_of(queue, per_topic).encode(),
+            queue_id=queue % per_topic,
+            queue_offset=number // queues,
+            physical_offset=base + len(log),
+            body=b"%08d" % number,
+            properties=b"",
+            born_timestamp=_BORN,
+            born_address=bytes([192, 0, 2, 10]),
+            born_port=51234,
+            store_timestamp=_BORN + number,
+            store_address=bytes([198, 51, 100, 7]),
+            store_port=10911,
+        )
+        packed = pack(record)
+        if len(log) + len(packed) + 8 > log_size:
+            log += build_blank(log_size - len(log))
+            _write(store / "commitlog" / f"{base:020d}", bytes(log), log_size)
+            base, log = base + log_size, bytearray()
+            packed = pack(record._replace(physical_offset=base))
+        entries[queue].append((base + len(log), len(packed), 0))
+        log += packed
+    _write(store / "commitlog" / f"{base:020d}", bytes(log), log_size)
+    for queue, rows in enumerate(entries):
+        folder = store / "consumequeue" / topic_of(queue, per_topic) / str(queue % per_topic)
+        folder.mkdir(parents=True)
+        content = build_entries(rows)
+        _write(folder / f"{0:020d}", content if sparse else content.ljust(queue_size, b"\0"), queue_size)
+    last = _BORN + queues * messages - 1
+    (store / "checkpoint").write_bytes(build(Checkpoint(last, last, 0, 0, 0)))
+    (store / "lock").write_bytes(b"")
+
+
+def topic_of(queue: int, per_topic: int = _PER_TOPIC) -> str:
+    """The topic of the queue with a number."""
+    return f"wide-{queue // per_topic:06d}"
+
+
+def write_offsets(store: Path, queues: int, per_topic: int = _PER_TOPIC) -> None:
+    """A group that has come to offset 1 in every queue."""
+    table: dict[str, dict[str, int]] = {}
+    for queue in range(queues):
+        table.setdefault(f"{topic_of(queue, per_topic)}@group", {})[str(queue % per_topic)] = 1
+    (store / "config").mkdir()
+    (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+
+
+def _write(path: Path, content: bytes, size: int) -> None:
+    with path.open("wb", buffering=0) as file:
+        file.write(content)
+        file.truncate(size)
+
+
+def run(*args: str, text: str = "", descriptors: int | None = None) -> Cost:
+    """A command of the tool in a process of its own.
+
+    Args:
+        text: for its stdin.
+        descriptors: most that it may have open.
+    """
+
+    def limit() -> None:
+        if descriptors is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+    code = (
+        "import atexit, os, sys; from tests.bench.measure import peak_rss\n"
+        "atexit.register(lambda: sys.stderr.write(f'\\npeak {peak_rss()}'))\n"
+        "from rmqtool.main import main; main()"
+    )
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        input=text,
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=limit,
+        check=False,
+    )
+    seconds = time.perf_counter() - start
+    words, _, peak = done.stderr.rpartition("\npeak ")
+    return Cost(seconds, int(peak or 0), done.returncode, done.stdout, words)
+
+
+def report(folder: Path, queues: int) -> list[Cost]:
+    """Make a store, run the commands and print."""
+    store = folder / "store"
+    write_store(store, queues)
+    name = str(store)
+    costs = []
+    print(f"{queues} queues, 2 messages each, queue files of {QUEUE_SIZE} bytes")
+    message = json.dumps({"topic": topic_of(0), "queueId": 0, "body": "x"}) + "\n"
+    for words, args, text in (
+        ("info", ("info", name), ""),
+        ("check", ("check", name), ""),
+        ("recover --dry-run", ("recover", name, "--dry-run"), ""),
+        ("append of one message", ("append", name), message),
+        ("rebuild consumequeue", ("rebuild", name, "consumequeue", "--yes"), ""),
+    ):
+        cost = run(*args, text=text)
+        assert cost.code == 0, (args, cost)
+        print(f"  {words:22} {cost.seconds:7.2f} s, {cost.peak_rss / MIB:6.0f} MiB", flush=True)
+        costs.append(cost)
+    return costs
+
+
+def main() -> None:
+    """Measure stores of both sizes."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--queues", type=int, nargs="*", default=[10_000, 100_000])
+    options.add_argument("--folder", help="where the stores are made, instead of the system's temporary directory")
+    chosen = options.parse_args()
+    for queues in chosen.queues:
+        folder = tempfile.mkdtemp(dir=chosen.folder)
+        try:
+            report(Path(folder), queues)
+        finally:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""How append and import end: by a signal, without a reader of what they say, without anything to read."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli.app import MODULES, load
+from rmqtool.cli.writing import WRITING, writes
+from tests.cli.running import RMQTOOL, process
+from tests.conftest import Unpacked
+from tests.store.helpers import tree
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    assert process("init", path).code == 0
+    return path
+
+
+def count(store: Path) -> int:
+    assert not (store / "abort").exists()
+    assert process("check", store).code == 0
+    return len(process("commitlog", "dump", store, "-o", "ndjson").out.splitlines())
+
+
+def lines(number: int) -> bytes:
+    return b"".join(b'{"topic": "t%d", "body": "%d"}\n' % (n % 3, n) for n in range(number))
+
+
+def started(*words: object) -> Any:
+    return subprocess.Popen(
+        [*RMQTOOL, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_closes_the_store(number: int, code: int, store: Path) -> None:
+    with started("append", store, "-o", "ndjson") as running:
+        running.stdin.write(lines(10) + b'{"topic": "half a')
+        running.stdin.flush()
+        for _ in range(10):
+            assert b"PUT_OK" in running.stdout.readline()
+        assert (store / "abort").exists()
+        running.send_signal(number)
+        out, said = running.communicate(timeout=60)
+    name = signal.Signals(number).name
+    assert running.returncode == code
+    assert out == b""
+    assert said.decode() == f"{name}: 10 messages appended up to line 10; what follows was not read\n"
+    assert count(store) == 10
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_leaves_no_half_import(number: int, code: int, tmp_path: Path) -> None:
+    with started("import", tmp_path / "new", "-", "-o", "ndjson") as running:
+        running.stdin.write(lines(10))
+        running.stdin.flush()
+        assert b"PUT_OK" in running.stdout.readline()
+        running.send_signal(number)
+        _out, said = running.communicate(timeout=60)
+    assert (running.returncode, said.decode()) == (code, f"{signal.Signals(number).name}: no store was made\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_is_ignored_stays_so(store: Path) -> None:
+    """As under nohup."""
+    command = [*RMQTOOL, "append", str(store), "-o", "ndjson"]
+    with subprocess.Popen(
+        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        for _ in range(2):
+            running.stdin.write(lines(1))
+            running.stdin.flush()
+            assert b"PUT_OK" in running.stdout.readline()
+            running.send_signal(signal.SIGHUP)
+        running.stdin.close()
+        assert running.wait(60) == 0
+    assert count(store) == 2
+
+
+def without_reader(*words: object, data: bytes = b"") -> tuple[int, str]:
+    """Run with a stdout that nobody reads."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = process(*words, input=data, stdin=None, capture_output=False, stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
+    return done.code, done.err
+
+
+@pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv"])
+def test_nobody_reads_what_append_says(form: str, store: Path) -> None:
+    given = 40_000
+    code, said = without_reader("append", store, "-o", form, data=lines(given))
+    kept = count(store)
+    assert code == 3
+    if form == "table":
+        assert kept == given
+        assert said == f"error: stdout: Broken pipe: {kept} messages appended, up to line {kept}; all was read\n"
+    else:  # a header may be the first that fails
+        assert kept < given
+        words = f"{kept} messages appended, up to line {kept}; what follows was not read"
+        words = words if kept else "nothing was read"
+        assert said == f"error: stdout: Broken pipe: {words}\n"
+
+
+def test_a_reader_that_has_seen_enough(store: Path) -> None:
+    with started("append", store, "-o", "ndjson") as running:
+        running.stdin.write(lines(1))
+        running.stdin.flush()
+        assert json.loads(running.stdout.readline())["line"] == 1
+        running.stdout.close()
+        running.stdin.write(lines(5))
+        running.stdin.close()
+        assert running.wait(60) == 3
+        kept = count(store)
+        assert 1 < kept <= 6
+        assert f"{kept} messages appended, up to line {kept}; " in running.stderr.read().decode()
+
+
+def test_nobody_reads_what_import_says(tmp_path: Path) -> None:
+    code, said = without_reader("import", tmp_path / "new", "-", "-o", "ndjson", data=lines(5))
+    assert code == 3
+    assert said.startswith("error: stdout: Broken pipe: ")
+    assert said.endswith("; no store was made\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_reads_what_other_commands_say(golden: Unpacked, golden_copy: Unpacked, tmp_path: Path) -> None:
+    crashed = golden_copy("crash")
+    assert without_reader("recover", crashed, "--dry-run", "-o", "json") == (0, "")
+    assert (crashed / "abort").exists()
+    words = "the command has done its work, but not all that it says of that could be written"
+    done = 3, f"error: stdout: Broken pipe: {words}\n"
+    assert without_reader("recover", crashed, "--yes", "-o", "json") == done
+    assert not (crashed / "abort").exists()
+    assert without_reader("init", tmp_path / "new") == done
+    assert without_reader("run", tmp_path / "new", "--once", "-o", "json") == done
+    code, said = without_reader("salvage", golden("clean"), "-", "--to", "ndjson")
+    assert (code, said.splitlines()[-1]) == (3, "error: stdout: Broken pipe: not all messages are written")
+    assert without_reader("commitlog", "dump", golden("clean")) == (0, "")
+
+
+def test_every_command_that_asks_counts_as_writing() -> None:
+    load()
+    from typer.main import get_command
+
+    from rmqtool.cli.app import app
+
+    named = set()
+    for word, one in get_command(app).commands.items():  # type: ignore[attr-defined]
+        for name, inner in {word: one, **{f"{word} {k}": v for k, v in getattr(one, "commands", {}).items()}}.items():
+            if any("--yes" in option.opts for option in inner.params):
+                named.add(name)
+    assert named
+    assert named <= WRITING
+    assert {name.split()[0] for name in WRITING} <= set(MODULES)
+    assert writes(["recover", "s", "--yes"])
+    assert not writes(["recover", "s", "--dry-run"])
+    assert not writes(["dlq", "list", "s"])
+
+
+def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "gz").write_bytes(b"\x1f\x8b\x08\x00" + os.urandom(5000))
+    (tmp_path / "utf-16").write_bytes('{"topic": "t"}\n'.encode("utf-16"))
+    (tmp_path / "latin").write_bytes('{"topic": "é"}\n'.encode("latin-1"))
+    before = tree(store)
+    for words, options, said in (
+        ([], {"stdin": None, "preexec_fn": lambda: os.close(0)}, "stdin: is closed"),
+        ([tmp_path], {}, f"{tmp_path}: is a directory"),
+        ([tmp_path / "none"], {}, f"{tmp_path}/none: No such file"),
+        ([tmp_path / "gz"], {}, f"{tmp_path}/gz: is no text"),
+        ([tmp_path / "utf-16"], {}, f"{tmp_path}/utf-16: is no text"),
+        ([tmp_path / "latin"], {}, f"{tmp_path}/latin: is no text"),
+        ([], {"stdin": None, "input": (tmp_path / "gz").read_bytes()}, "stdin: is no text"),
+    ):
+        done = process("append", store, *words, **options)
+        assert (done.code, done.out) == (3, "")
+        assert done.err.startswith(f"error: {said}")
+        assert len(done.err.splitlines()) == 1
+        assert tree(store) == before
+
+
+def test_import_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_text('{"body": "no topic"}\n{\n')
+    done = process("import", tmp_path / "new", tmp_path / "in.ndjson")
+    assert done.code == 4
+    assert done.err.splitlines()[-1] == "error: none of 2 rows is taken; no store was made"
+    assert process("import", tmp_path / "new", "-", stdin=None, preexec_fn=lambda: os.close(0)).code == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["in.ndjson"]
+
+
+def test_no_file_of_a_store_gets_the_number_of_a_closed_stderr(store: Path) -> None:
+    """What is written to descriptor 2, whoever does it, must not go there."""
+    script = (
+        "import os\n"
+        "os.closerange(0, 3)\n"
+        "from rmqtool import main\n"
+        "import sys; sys.stdin = sys.stdout = sys.stderr = sys.__stdin__ = None\n"
+        f"sys.argv = ['rmqtool', 'append', {str(store)!r}, {str(store.parent / 'in')!r}, '-o', 'ndjson']\n"
+        "try: main.main()\n"
+        "except SystemExit as end: os._exit(end.code if all(os.readlink(f'/proc/self/fd/{n}') == os.devnull "
+        "for n in range(3)) else 99)"
+    )
+    (store.parent / "in").write_bytes(lines(5))
+    assert subprocess.run([RMQTOOL[0], "-c", script], check=False).returncode == 0
+    assert count(store) == 5
