@@ -31,6 +31,8 @@ from rmqtool.store.outgoing import Message, PutResult, Rules
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recover import plan, recover
 from rmqtool.store.recovery_report import RecoveryReport
+from rmqtool.store.transaction.pending import refuse_pending
+from rmqtool.store.transaction.places import Places
 from rmqtool.store.version import unsupported, version_of
 
 T = TypeVar("T")
@@ -95,6 +97,7 @@ class LiveStore:
         Raises:
             Refused: a broker would not take the store as it is.
         """
+        refuse_pending(Places.of(self.layout))
         report = plan(self.layout)
         if not report.clean or report.afterStart is None:
             first = (*report.refusals, *report.actions)[0]
