@@ -6,7 +6,6 @@ What is moved or copied keeps owner, mode, ACL, extended attributes, times and h
 import errno
 import os
 import stat
-from contextlib import suppress
 
 from rmqtool.store.disk.ownership import give_as, take_after
 from rmqtool.store.disk.sparse import copy_written
@@ -70,8 +69,8 @@ def write_durably(path: str, data: bytes, *, like: str) -> None:
         like: folder whose owner it takes, and whose mode without the right to execute.
     """
     temporary = path + ".tmp"
-    with suppress(FileNotFoundError):
-        os.unlink(temporary)
+    if os.path.lexists(temporary):
+        os.unlink(temporary)  # of a run that was killed
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(data)
@@ -84,7 +83,7 @@ def write_durably(path: str, data: bytes, *, like: str) -> None:
 
 def remove_durably(path: str) -> None:
     """A file that is not there after a power cut either."""
-    with suppress(FileNotFoundError):
+    if os.path.lexists(path):
         os.unlink(path)
         sync(os.path.dirname(path))
 
