@@ -11,7 +11,7 @@ from tests.cli.running import ROOT, Result
 _DRIVER = """
 import os, signal, sys
 number, at, times = (int(word) for word in sys.argv[1:4])
-count, begun = 0, False
+count, begun, at = 0, at < 0, abs(at)
 def wrap(name):
     real = getattr(os, name)
     def step(*args, **kwargs):
@@ -21,13 +21,11 @@ def wrap(name):
             if at <= count < at + times:
                 os.kill(os.getpid(), number)
         done = real(*args, **kwargs)
-        begun = begun or at < 0 or (name == "replace" and str(args[1]).endswith("manifest.json"))
+        begun = begun or (name == "replace" and str(args[1]).endswith("manifest.json"))
         return done
     setattr(os, name, step)
 for name in ("replace", "rename", "link", "unlink", "mkdir", "rmdir", "pwrite", "ftruncate", "utime", "fsync"):
     wrap(name)
-if at < 0:
-    at = -at
 from rmqtool.main import main
 sys.argv[:] = ["rmqtool", *sys.argv[4:]]
 main()

@@ -194,10 +194,14 @@ def marked(marker: Marker, places: Places, home: str | None, known: list[Run]) -
 
     Raises:
         Refused: its folder is gone, or is another store's.
+        CorruptFile: its manifest cannot be read.
     """
     for run in known:
         if run.head is not None and run.head.run == marker.run:
             return run
+    for run in known:
+        if run.problem is not None and os.path.basename(run.path) == os.path.basename(marker.folder):
+            raise run.problem
     try:
         head = manifests.read_head(marker.folder)
     except UnreadableStore:

@@ -41,6 +41,9 @@ class Survey:
         self.paths: list[str] = []  # of the files that differ
         for action in manifest.actions:
             try:
+                for name in (action.staged, action.kept):
+                    if name is not None:
+                        own_path(folder, name)
                 self.how.append({"put": self._put, "remove": self._remove, "zero": self._zero}[action.do](action))
             except (Differs, OSError) as err:
                 self.how.append(None)
@@ -62,6 +65,8 @@ class Survey:
                     found.append(f"{self._inside(action.staged)}: is not what was to be put in place")
             elif action.kept is not None and how in ((How.AFTER, How.BETWEEN, None) if undoing else (How.BETWEEN,)):
                 kept = self._inside(action.kept)
+                if how is None and not os.path.lexists(kept):
+                    continue  # the run has not come to it
                 good = self._kept_range(action) if action.do == "zero" else self._kept_file(action)
                 if not good:
                     found.append(f"{kept}: is not what was kept")
@@ -69,7 +74,7 @@ class Survey:
 
     def _inside(self, name: str | None) -> str:
         assert name is not None
-        return own_path(self._folder, name)
+        return os.path.join(self._folder, name)
 
     def _kept_file(self, action: Action) -> bool:
         found = print_of(self._inside(action.kept))

@@ -112,14 +112,14 @@ def _undo(transaction: Transaction, signals: Signals, *, force: bool) -> UndoRep
     places, head = transaction.places, transaction.head
     survey = transaction.survey()
     report = _report(transaction, survey, applied=True)
-    if lacks := survey.lacks(undoing=True):
-        raise Refused(f"{transaction.path}: {shortened(lacks)}: nothing was changed")
     if survey.differences and not force:
         way = f". {way_on(places.root)}" if head.state != "done" else ""
         raise Refused(
             f"{shortened(survey.differences)}: has changed since: nothing was changed; --force puts the old ones back "
             f"all the same, and keeps what is there now{way}"
         )
+    if lacks := survey.lacks(undoing=True):
+        raise Refused(f"{transaction.path}: {shortened(lacks)}: nothing was changed")
     signals.defer()
     with transaction.going_on():
         transaction.write_manifest("undoing")
