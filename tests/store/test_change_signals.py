@@ -16,6 +16,7 @@ from tests.store.test_change_between import MARKER, SIZES, conf, torn
 
 __all__ = ["conf", "torn"]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+STEP = 195  # in the middle of the renames
 both = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 
 
@@ -35,7 +36,7 @@ def wide(tmp_path: Path) -> Path:
 def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, conf: Path, tmp_path: Path) -> None:
     words = ["rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf]
     before = tree(wide)
-    done = ended(number, 160, *words, times=times)
+    done = ended(number, STEP, *words, times=times)
     assert done.code == CODES[number], done
     assert done.out == ""
     said = re.fullmatch(

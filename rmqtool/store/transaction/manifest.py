@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.segments import read_small
-from rmqtool.store.transaction.places import Places, checked_relative
+from rmqtool.store.transaction.places import NotNamed, Places, checked_relative
 from rmqtool.store.transaction.prints import Print
 
 FORMAT = 2
@@ -123,9 +123,13 @@ def _written(action: Action, places: Places) -> dict[str, Any]:
     if action.do == "put":
         assert action.put is not None
         made |= {"staged": action.staged, "bytes": action.put.size, "mtime_ns": action.put.mtime_ns}
-        made |= {"digest": action.put.digest, "made": [places.name_of(path) for path in action.made]}
+        made |= {"digest": action.put.digest, "made": [_made_name(path, action, places) for path in action.made]}
     made["was"] = None if action.was is None else dict(zip(Print._fields, action.was, strict=True))
     return made | ({"kept": action.kept} if action.kept is not None else {})
+
+
+def _made_name(path: str, action: Action, places: Places) -> Any:
+    return {"named": path} if action.path in places.named else places.name_of(path)
 
 
 def read_head(folder: str) -> Head:
@@ -152,6 +156,7 @@ def read(folder: str, places: Places) -> Manifest:
 
     Raises:
         CorruptFile: not a manifest of this store; it names the field.
+        Refused: it is about a file outside the store, which must be named.
     """
     path = os.path.join(folder, NAME)
     if os.path.islink(path):
@@ -191,6 +196,11 @@ class _told:
         return None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        cause = error
+        while cause is not None:
+            if isinstance(cause, NotNamed):
+                raise Refused(f"{self._path}: {cause}") from error
+            cause = cause.__cause__
         if isinstance(error, (ValueError, KeyError, TypeError, RecursionError)):
             raise CorruptFile(self._path, None, f"not a manifest of this store: {_words(error)}") from error
 
@@ -247,7 +257,10 @@ def _action(value: Any, head: Head, places: Places) -> Action:
         )
         for one in _of(value, "made", list) if "made" in value else ():
             folder = _legacy_name(one, head, places) if head.format == 1 else one
-            folder = _named("made", lambda folder=folder: places.path_of(folder))  # type: ignore[misc]
+            if path in places.named and isinstance(folder, dict):
+                folder = _of(folder, "named", str)  # above a file that was named
+            else:
+                folder = _named("made", lambda folder=folder: places.path_of(folder))  # type: ignore[misc]
             if not path.startswith(folder + "/"):
                 raise ValueError("made: not above the file")
             made.made.append(folder)

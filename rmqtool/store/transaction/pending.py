@@ -134,6 +134,8 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
         transaction = open_run(places, run, signals)
     except CorruptFile as err:
         raise CorruptFile(err.path, err.at, f"{err.reason}; {way_on(places.root)}") from err
+    except Refused as err:
+        raise Refused(f"{err}; {way_on(places.root)}") from err
     survey = transaction.survey()
     if differences := survey.differences + survey.lacks(undoing=False):
         raise Refused(
@@ -181,8 +183,8 @@ def forget(places: Places, home: str | None = None) -> str | None:
         return None
     try:
         transaction = open_run(places, run)
-    except CorruptFile as err:
-        return _set_aside(places, err.path)
+    except (CorruptFile, Refused):
+        return _set_aside(places, os.path.join(run.path, manifests.NAME))
     if transaction.head.format == 1:
         return _set_aside(places, os.path.join(run.path, manifests.NAME))
     transaction.write_manifest("forgotten")

@@ -20,6 +20,10 @@ _MOST_PATH = 4000
 _STORE_FILE = re.compile(r"(?:[^/]+/)*\d{17,20}|config/[A-Za-z]+\.json(?:\.bak)?")
 
 
+class NotNamed(ValueError):
+    """A manifest speaks of a file outside the store."""
+
+
 class Places:
     """The directories in which a change may touch files.
 
@@ -78,7 +82,10 @@ class Places:
             if len(name) != 1 or not isinstance(path, str):
                 raise ValueError("no name of a file")
             if path not in self.named:
-                raise ValueError(f"{path} lies outside the store, and was not named in this command")
+                raise NotNamed(
+                    f"{path} lies outside the store, and was not named in this command: a client's offsets.json is "
+                    "named with --broadcast"
+                )
             return path
         base, real, relative = self.root, self.real, name
         if isinstance(name, list):

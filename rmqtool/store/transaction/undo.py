@@ -20,7 +20,7 @@ from rmqtool.store.transaction.pending import find, forget, open_run, shortened,
 from rmqtool.store.transaction.places import Places
 from rmqtool.store.transaction.runs import mark, runs, unmark
 from rmqtool.store.transaction.signals import Signals, Stop
-from rmqtool.store.transaction.survey import How, Survey, own_path
+from rmqtool.store.transaction.survey import Survey, own_path
 
 _PIECE = 1 << 20
 _LITTLE = 8  # actions that are rather finished than left, when a signal asks to stop
@@ -129,10 +129,10 @@ def _undo(transaction: Transaction, signals: Signals, *, force: bool) -> UndoRep
         for action, how in reversed(steps):
             if signals.asked is not None and left > _LITTLE:
                 break
-            if how is not How.BEFORE:
-                if how is None:
-                    _save(transaction, action)
-                {"put": _unput, "remove": _unremove, "zero": _unzero}[action.do](transaction, action)
+            if how is None:
+                _save(transaction, action)
+            # also where that was begun, or never done: each looks itself for what is left
+            {"put": _unput, "remove": _unremove, "zero": _unzero}[action.do](transaction, action)
             left -= 1
         else:
             unmark(places)
