@@ -40,9 +40,9 @@ def undo(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Put back what the last writing command replaced, also where it was interrupted.
+    """Put back what the last writing command replaced.
 
-    Exit code 0: done; 1: there is nothing to undo, or a dry run found that files have changed since.
+    Also where that was interrupted, and only while the store is as it left it.     Exit code 0: done; 1: there is nothing to undo, or a dry run found that files have changed since.
     """
     from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import BadValue, Refused
