@@ -42,7 +42,8 @@ def undo(
 ) -> int:
     """Put back what the last writing command replaced.
 
-    Also where that was interrupted, and only while the store is as it left it.     Exit code 0: done; 1: there is nothing to undo, or a dry run found that files have changed since.
+    Also where that was interrupted, and only while the store is as it left it. Exit code 0: done; 1: there is nothing
+    to undo, or a dry run found that files have changed since.
     """
     from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import BadValue, Refused
