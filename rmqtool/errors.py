@@ -53,6 +53,18 @@ class MissingRuntime(RmqError):
     exit_code = 6
 
 
+class Interrupted(RmqError):
+    """A signal ended a command that writes; the words say what was done and how to go on."""
+
+    exit_code = 130  # as a shell tells SIGINT
+
+
+class Terminated(Interrupted):
+    """The same for SIGTERM."""
+
+    exit_code = 143
+
+
 class BadValue(RmqError):
     """A value on the command line that cannot be understood; usage, like Typer's own."""
 

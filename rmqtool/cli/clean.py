@@ -32,7 +32,8 @@ def clean(
     """Remove expired commit-log files, and what in queues and index points into them.
 
     The age of a file is its modification time, as for a broker; the last file always stays. The plan is shown first.
-    Exit code 0: done, or nothing has expired; 1: a dry run found expired files.
+    With --delete nothing is written, so that it works on a full disk. Exit code 0: done, or nothing has expired; 1: a
+    dry run found expired files.
     """
     from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import Refused
@@ -50,6 +51,8 @@ def clean(
             out = sys.stderr if to_stderr else sys.stdout
             write_all(writer(form, fields, columns, out), report.to_dict()["files"])
         verb = "deleted" if report.deleted else "removed" if report.applied else "would be removed"
+        for warning in report.warnings:
+            note(f"warning: {warning}")
         note(
             f"{len(report.files)} files, {report.diskBytes} bytes on disk {verb}; log from {report.newMinPhyOffset} on"
         )
@@ -57,15 +60,16 @@ def clean(
     asking = not yes and not dry_run
     if asking and not sys.stdin.isatty():
         raise Refused("clean writes: give --yes to do it, or --dry-run to look only")
+    plan = None
     if dry_run or asking:
-        plan = run(layout, reserved_hours=hours, most_files=files, dry_run=True)
+        plan = run(layout, reserved_hours=hours, most_files=files, dry_run=True, backup=backup)
         if dry_run or not plan.files:
             show(plan, output.value)
             return 1 if plan.files else 0
         show(plan, "table", to_stderr=True)
         if not confirm("Do this?"):
             raise Refused("not confirmed: nothing was changed")
-    report = run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup)
+    report = run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=plan)
     show(report, output.value)
     if report.backup:
         note(f"kept in {report.backup}: delete it to gain the space")

@@ -5,7 +5,6 @@ Source: broker.offset.ConsumerOffsetManager, tools ResetOffsetByTimeCommand and 
 
 import csv
 import io
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -18,10 +17,12 @@ from rmqtool.services.query_time import offset_by_time_v5
 from rmqtool.services.queue_messages import RETRY_PREFIX, TopicQueues
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.consume_queue import ConsumeQueue
-from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.transaction.change import Transaction, sweep, unfinished
+from rmqtool.store.transaction.change import Transaction
+from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.places import Places, named_outside
+from rmqtool.store.transaction.writing import changing
 from rmqtool.store.version import unsupported
 
 
@@ -271,6 +272,8 @@ def make(layout: StoreLayout, opener: Opener, planner: Planner, *, clamp: bool =
     warnings: list[str] = []
     file = opener(layout, warnings.append)
     moves = planner(Queues(layout, clamp=clamp), file)
+    for pending in pending_runs(Places.of(layout, named_outside([file.path]))):
+        warnings += [pending.action(), *pending.warnings(layout.root)]
     return OffsetPlan(store=layout.root, file=file.path, moves=moves, warnings=warnings)
 
 
@@ -295,29 +298,28 @@ def apply(
         raise Refused(f"{layout.root}: {reason}")
     if layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly, its queues may change: run rmqtool recover first")
-    if unfinished(layout.root, backup) is None and not (plan := make(layout, opener, planner, clamp=clamp)).changes:
-        return plan
-    with StoreLock(layout.root):
-        if (pending := unfinished(layout.root, backup)) is not None:
-            pending.apply()
-            if f"-{command}" in os.path.basename(pending.path):
-                done = f"finished the interrupted run in {pending.path}; nothing else was done"
-                path = opener(layout, lambda _text: None).path
-                return OffsetPlan(
-                    store=layout.root, file=path, moves=[], warnings=[done], applied=True, backup=pending.path
-                )
-        sweep(layout.root, backup)
+    named = named_outside([opener(layout, lambda _text: None).path])
+    if not pending_runs(Places.of(layout, named), backup):
+        plan = make(layout, opener, planner, clamp=clamp)
+        if not plan.changes:
+            return plan
+    with changing(layout, command, backup, named=named) as transaction:
+        if transaction.finished is not None and transaction.finished[1] == command:
+            folder = transaction.finished[0]
+            done = f"finished the interrupted run in {folder}; nothing else was done"
+            path = opener(layout, lambda _text: None).path
+            return OffsetPlan(store=layout.root, file=path, moves=[], warnings=[done], applied=True, backup=folder)
         layout = StoreLayout(layout.root, layout.conf)
         plan = make(layout, opener, planner, clamp=clamp)
         if not plan.changes:
             return plan
         file = opener(layout, lambda _text: None)
-        with Transaction(layout.root, command, backup) as transaction:
-            if file.previous is not None:
-                _put(transaction, file.path + ".bak", file.previous)
-            _put(transaction, file.path, file.build(plan.changes))
-            transaction.commit()
-        return replace(plan, applied=True, backup=transaction.path)
+        if file.previous is not None:
+            _put(transaction, file.path + ".bak", file.previous)
+        _put(transaction, file.path, file.build(plan.changes))
+        kept = transaction.path
+        transaction.commit()
+    return replace(plan, applied=True, backup=kept)
 
 
 def _put(transaction: Transaction, path: str, content: bytes) -> None:

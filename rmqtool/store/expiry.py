@@ -6,7 +6,6 @@ each queue and of the index always stays.
 """
 
 import os
-import shutil
 import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -14,13 +13,16 @@ from typing import Any
 from formats.consume_queue import is_ext_address, read, real_offset
 from formats.errors import FormatError
 from formats.index import HEADER_SIZE, read_header
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.consume_queue import runs_of
-from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout import UNIT, StoreLayout
-from rmqtool.store.transaction.change import Transaction, sweep, unfinished
+from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.signals import Signals
+from rmqtool.store.transaction.writing import changing
 from rmqtool.store.version import unsupported
 
 HOUR = 3_600_000
@@ -47,6 +49,7 @@ class CleanReport:
     newMinPhyOffset: int  # after
     files: list[Expired] = field(default_factory=list)
     diskBytes: int = 0
+    warnings: list[str] = field(default_factory=list)
     applied: bool = False
     deleted: bool = False  # for good; else they lie in the backup
     backup: str | None = None
@@ -135,6 +138,7 @@ def clean(
     dry_run: bool = False,
     delete: bool = False,
     backup: str | None = None,
+    shown: CleanReport | None = None,
 ) -> CleanReport:
     """Remove expired files of the log, then of queues and index what points below its new beginning.
 
@@ -142,10 +146,13 @@ def clean(
         reserved_hours: age at which a commit-log file expires; None for ``fileReservedTime``, 72 by default.
         most_files: remove no more files of the log than this.
         dry_run: look only.
-        delete: for good, so that space is gained; else the files lie in the backup.
+        delete: for good, so that space is gained at once, on a full disk too; else the files lie in the backup. A run
+            that is killed is run again.
+        shown: a plan that somebody has agreed to; nothing else is done.
 
     Raises:
-        Refused: the store is in use.
+        Refused: the store is in use, or the plan is another one by now.
+        Interrupted: SIGINT or SIGTERM.
     """
     if (reason := unsupported(layout)) is not None:
         raise Refused(f"{layout.root}: {reason}")
@@ -156,23 +163,50 @@ def clean(
         reserved_hours = float(text)
     reserved_ms = int(reserved_hours * HOUR)
     if dry_run:
-        return _report(layout, reserved_hours, *_plan(layout, reserved_ms, most_files))
-    with StoreLock(layout.root):
-        if (pending := unfinished(layout.root, backup)) is not None:
-            pending.apply()
-        sweep(layout.root, backup)
-        with Transaction(layout.root, "clean", backup) as transaction:
-            found = _plan(layout, reserved_ms, most_files)
-            report = _report(layout, reserved_hours, *found)
-            if not found[0]:
-                return report
-            for path in found[0]:
+        report = _report(layout, reserved_hours, *_plan(layout, reserved_ms, most_files))
+        for pending in pending_runs(Places.of(layout), backup):
+            report.warnings.extend((pending.action(), *pending.warnings(layout.root)))
+        return report
+    with changing(layout, "clean", backup) as transaction:
+        paths, before, low = _plan(layout, reserved_ms, most_files)
+        report = _report(layout, reserved_hours, paths, before, low)
+        if shown is not None and shown.files != report.files:
+            raise Refused(f"{layout.root}: other files have expired by now than were shown: nothing was changed")
+        if not paths:
+            return report
+        kept = None
+        if delete:
+            _delete(layout, paths, report.files, transaction.signals)
+        else:
+            for path in paths:
                 transaction.remove(path)
             kept = transaction.path
             transaction.commit()
-        if delete:
-            shutil.rmtree(kept)
-    return replace(report, applied=True, deleted=delete, backup=None if delete else kept)
+    return replace(report, applied=True, deleted=delete, backup=kept)
+
+
+def _delete(layout: StoreLayout, paths: list[str], files: list[Expired], signals: Signals) -> None:
+    """Delete for good: the log from its beginning, as a broker does it, then what points below its new one. Killed in
+    between it leaves what the next run, or a broker, finds expired. It takes no room."""
+    signals.defer()
+    for done, (path, planned) in enumerate(zip(paths, files, strict=True)):
+        try:
+            found = os.lstat(path)
+            if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
+                raise Refused(f"{path}: has changed while this was carried out: {done} files were deleted before it")
+            os.unlink(path)
+        except OSError as err:
+            raise UnreadableStore(
+                f"{path}: {os.strerror(err.errno or 0)}: {done} files were deleted before it"
+            ) from err
+        left = len(paths) - done - 1
+        following = os.path.dirname(paths[done + 1]) if left else None
+        if following != os.path.dirname(path):
+            sync(os.path.dirname(path))
+        if signals.asked is not None:
+            sync(os.path.dirname(path))
+            go_on = "the same command goes on with them" if left else "nothing is left to do"
+            raise signals.error(f"{done + 1} of {len(paths)} files are deleted, {left} are left: {go_on}")
 
 
 def _report(layout: StoreLayout, reserved_hours: float, paths: list[str], before: int, low: int) -> CleanReport:

@@ -32,6 +32,8 @@ from rmqtool.store.outgoing import Illegal, Message, PutResult, Rules
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recover import Opened, look, plan, recover
 from rmqtool.store.recovery_report import RecoveryReport
+from rmqtool.store.transaction.pending import refuse_pending
+from rmqtool.store.transaction.places import Places
 from rmqtool.store.version import unsupported, version_of
 
 T = TypeVar("T")
@@ -97,6 +99,7 @@ class LiveStore:
         Raises:
             Refused: a broker would not take the store as it is.
         """
+        refuse_pending(Places.of(self.layout))
         found = look(self.layout)
         report = found.report
         if not report.clean or report.afterStart is None:

@@ -14,8 +14,6 @@ from formats import checkpoint
 from formats.endings import Ending
 from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome
-from rmqtool.store.disk.lock import StoreLock
-from rmqtool.store.disk.scratch import temporary_folder
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.dispatch import Batch, BatchBuilder, recovery_batches
 from rmqtool.store.index_builder import IndexBuilder
@@ -24,7 +22,10 @@ from rmqtool.store.layout import StoreLayout
 from rmqtool.store.queue_builder import QueueBuilder
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import lost, prepare_index
-from rmqtool.store.transaction.change import PLAN_HINT, Transaction, sweep, unfinished
+from rmqtool.store.transaction.change import Transaction
+from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.writing import changing, planning
 from rmqtool.store.version import unsupported
 
 CONFIG = "config"
@@ -191,17 +192,14 @@ def rebuild(
     if CONFIG not in parts and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run rmqtool recover first")
     if dry_run:
-        with (
-            temporary_folder() as directory,
-            Transaction(layout.root, "plan", directory, PLAN_HINT) as transaction,
-        ):
-            return _run(layout, parts, transaction, apply=False)
-    with StoreLock(layout.root):
-        if (pending := unfinished(layout.root, backup)) is not None:
-            pending.apply()
-        sweep(layout.root, backup)
-        with Transaction(layout.root, "rebuild", backup) as transaction:
-            return _run(StoreLayout(layout.root, layout.conf), parts, transaction, apply=True)
+        with planning(layout.root) as transaction:
+            report = _run(layout, parts, transaction, apply=False)
+        for pending in pending_runs(Places.of(layout), backup):
+            report.actions.insert(0, pending.action())
+            report.warnings.extend(pending.warnings(layout.root))
+        return report
+    with changing(layout, "rebuild", backup) as transaction:
+        return _run(StoreLayout(layout.root, layout.conf), parts, transaction, apply=True)
 
 
 def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, *, apply: bool) -> RebuildReport:
@@ -215,6 +213,11 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, 
         run = Rebuild(layout, transaction.staging, parts)
         run.run()
         actions = run.prepare(transaction)
+        files = [(file.path, file.size) for file in run.log.segments]
+        if run.stop is not None and run.stop_file is not None:
+            transaction.expect_log(files, run.stop_file.path, run.stop.at)
+        else:
+            transaction.expect_log(files, None, 0)
         run._warn()
         entries = sum(queue.added for queue in run.queues.values())
         counts = {"messages": run.dispatched, "queues": len(run.queues)}

@@ -4,15 +4,17 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from formats.endings import Ending
 from rmqtool.errors import Refused
-from rmqtool.store.disk.lock import StoreLock
-from rmqtool.store.disk.scratch import temporary_folder
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recovery import Recovery, Stage
 from rmqtool.store.recovery_actions import prepare
 from rmqtool.store.recovery_actions import report as report_of
 from rmqtool.store.recovery_report import RecoveryReport
-from rmqtool.store.transaction.change import PLAN_HINT, Transaction, sweep, unfinished
+from rmqtool.store.transaction.change import Transaction
+from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.writing import changing, planning
 from rmqtool.store.truncate import Truncate
 
 Make = Callable[[StoreLayout, Stage], Recovery]
@@ -41,43 +43,49 @@ def look(layout: StoreLayout) -> Opened:
     return Opened(report, made[0].found_ends, size)
 
 
+def _prepare(recovery: Recovery, transaction: Transaction) -> list[str]:
+    if recovery.refusals:
+        return []
+    words = prepare(recovery, transaction)
+    files = [(file.path, file.size) for file in recovery.log.segments]
+    if recovery.stop_file is None or recovery.stop is None:
+        transaction.expect_log(files, None, 0)
+    else:
+        at = recovery.stop.at + (8 if recovery.stop.ending is Ending.FILLER else 0)
+        transaction.expect_log(files, recovery.stop_file.path, min(at, recovery.stop_file.size))
+    return words
+
+
 def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport:
-    with (
-        temporary_folder() as directory,
-        Transaction(layout.root, "plan", directory, PLAN_HINT) as transaction,
-    ):
+    with planning(layout.root) as transaction:
         recovery = make(layout, transaction.staging)
         recovery.run()
-        actions = [] if recovery.refusals else prepare(recovery, transaction)
-        if (pending := unfinished(layout.root, backup)) is not None:
-            # what is seen now is half of two states; the rest of this plan holds once the first is finished
-            actions.insert(0, f"finish the interrupted run in {pending.path}")
+        actions = _prepare(recovery, transaction)
+        # what is seen now is half of two states; the rest of this plan holds once what was interrupted is finished
+        for pending in pending_runs(Places.of(layout), backup):
+            actions.insert(0, pending.action())
+            recovery.warnings += pending.warnings(layout.root)
         return report_of(recovery, actions=actions, applied=False, backup=None)
 
 
 def _do(
     layout: StoreLayout, command: str, make: Make, backup: str | None, guard: Guard | None = None
 ) -> RecoveryReport:
-    if not os.access(layout.path("lock"), os.W_OK) and unfinished(layout.root, backup) is None:
+    if not os.access(layout.path("lock"), os.W_OK) and not pending_runs(Places.of(layout), backup):
         # taking the lock would make its file, or fail on a read-only medium; a healthy store needs neither
         report = _plan(layout, make, backup)
         if report.clean or not report.loadOk:
             return report
-    with StoreLock(layout.root):
-        if (pending := unfinished(layout.root, backup)) is not None:
-            pending.apply()
-        sweep(layout.root, backup)
-        layout = StoreLayout(layout.root, layout.conf)
-        with Transaction(layout.root, command, backup) as transaction:
-            recovery = make(layout, transaction.staging)
-            recovery.run()
-            actions = [] if recovery.refusals else prepare(recovery, transaction)
-            kept = transaction.path if actions else None
-            report = report_of(recovery, actions=actions, applied=bool(actions), backup=kept)
-            if guard is not None:
-                guard(report)
-            if actions:
-                transaction.commit()
+    with changing(layout, command, backup) as transaction:
+        recovery = make(StoreLayout(layout.root, layout.conf), transaction.staging)
+        recovery.run()
+        actions = _prepare(recovery, transaction)
+        kept = transaction.path if actions else None
+        report = report_of(recovery, actions=actions, applied=bool(actions), backup=kept)
+        if guard is not None:
+            guard(report)
+        if actions:
+            transaction.commit()
     return report
 
 
@@ -165,7 +173,7 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
             why = "was not stopped cleanly" if report.abort else (*report.refusals, *cut)[0]
             raise Refused(f"{layout.root}: {why}: see rmqtool recover --dry-run")
 
-    interrupted = unfinished(layout.root, backup) is not None
+    interrupted = bool(pending_runs(Places.of(layout), backup))
     if dry_run or not interrupted:
         report = _plan(layout, Recovery, backup)
         if not interrupted:

@@ -19,7 +19,9 @@ from rmqtool.services.offset_plan import OffsetPlan, Planner, Target, clone, fro
 from rmqtool.services.query_time import offset_by_time_v5
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout import StoreLayout
+from rmqtool.store.transaction import steps
 from rmqtool.store.transaction.change import Transaction
+from rmqtool.store.transaction.places import Places, named_outside
 from rmqtool.store.transaction.undo import undo
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -272,7 +274,7 @@ class Killed(BaseException):
     """As good as kill -9: nothing of ours runs behind it."""
 
 
-STEPS = [("_put", 0), ("_put", 1), ("write_manifest", 0), ("write_manifest", 1)]
+STEPS = [("put", 0), ("put", 1), ("write_manifest", 0), ("write_manifest", 1)]
 
 
 @pytest.mark.parametrize(("method", "number"), STEPS)
@@ -281,9 +283,10 @@ def test_a_killed_run_is_finished_and_not_repeated(
     method: str, number: int, before: bool, golden_copy: Unpacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = golden_copy("broker")
-    real, calls = getattr(Transaction, method), []
+    real: Any = steps.put if method == "put" else Transaction.write_manifest
+    calls: list[None] = []
 
-    def dying(self: Transaction, *arguments: Any) -> None:
+    def dying(self: Any, *arguments: Any) -> None:
         calls.append(None)
         if len(calls) - 1 == number and before:
             raise Killed
@@ -293,7 +296,10 @@ def test_a_killed_run_is_finished_and_not_repeated(
 
     planner = reset(GROUP, ["Orders"], [0], Target("shift", -5))
     with monkeypatch.context() as patched:
-        patched.setattr(Transaction, method, dying)
+        if method == "put":
+            patched.setitem(steps.STEPS, "put", dying)
+        else:
+            patched.setattr(Transaction, method, dying)
         patched.setattr(Transaction, "__exit__", lambda *_arguments: None)
         with pytest.raises(Killed):
             apply(store, planner)
@@ -343,7 +349,9 @@ def test_a_broadcasting_client(golden_copy: Unpacked, tmp_path: Path) -> None:
     )
     assert path.read_text() == new
     assert path.with_name("offsets.json.bak").read_text() == old
-    assert undo(str(store)).applied
+    with pytest.raises(Refused, match="--broadcast"):  # what lies outside a store is named each time
+        undo(str(store))
+    assert rmqtool("undo", store, "--broadcast", path, "--yes").code == 0
     assert path.read_text() == old
     assert not path.with_name("offsets.json.bak").exists()
     shutil.rmtree(path.parent)
@@ -374,5 +382,6 @@ def test_between_a_group_and_a_client_that_broadcasts(golden_copy: Unpacked, tmp
     assert rmqtool("group", "clone", store, GROUP, "new", "--broadcast", path, "--to-broadcast", other,
                    "--broker", "lab-a", "--yes").code == 0  # fmt: skip
     assert other.read_text() == text
-    assert undo(str(store)).applied
+    assert undo(Places(str(store), named=named_outside([str(other)]))).applied
     assert not other.exists()
+    assert not other.parent.exists()

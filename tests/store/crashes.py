@@ -72,3 +72,62 @@ class Seam:
                     path.unlink()
                 elif kept != path.read_bytes():
                     path.write_bytes(kept)
+
+
+class Medium(Seam):
+    """As a seam, and knows what the medium would hold after a power cut at its worst: names that no sync of their
+    directory has seen are not there, those that were removed without one are there again, and files have the bytes of
+    their last sync.
+    """
+
+    def begin_on(self, folder: Path, stop_at: int = -1) -> None:
+        """Alive again; all that is in a folder now is durable."""
+        self._names: dict[int, dict[str, tuple[int, str]]] = {}
+        self._data: dict[int, bytes] = {}
+        self._times: dict[int, int] = {}
+        self._folder = folder
+        for directory in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            self._see_names(directory)
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self._see_data(path)
+        self.begin(stop_at)
+
+    def _see_names(self, directory: Path) -> None:
+        found = {}
+        for entry in os.scandir(directory):
+            kind = "link" if entry.is_symlink() else "folder" if entry.is_dir() else "file"
+            found[entry.name] = entry.inode(), kind
+        self._names[directory.stat().st_ino] = found
+
+    def _see_data(self, path: Path) -> None:
+        about = path.stat()
+        self._data[about.st_ino], self._times[about.st_ino] = path.read_bytes(), about.st_mtime_ns
+
+    def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        step = super()._wrap(name, real)
+
+        def seen(*args: Any, **kwargs: Any) -> Any:
+            done = step(*args, **kwargs)
+            if name == "fsync" and hasattr(self, "_names"):
+                path = Path(os.readlink(f"/proc/self/fd/{args[0]}"))
+                if path.is_dir():
+                    self._see_names(path)
+                elif path.is_file():
+                    self._see_data(path)
+            return done
+
+        return seen
+
+    def left(self, target: Path) -> None:
+        """Make what the medium holds in a new folder."""
+        self._make(self._folder.stat().st_ino, target)
+
+    def _make(self, inode: int, target: Path) -> None:
+        target.mkdir()
+        for name, (child, kind) in self._names.get(inode, {}).items():
+            if kind == "folder":
+                self._make(child, target / name)
+            elif kind == "file":
+                (target / name).write_bytes(self._data.get(child, b""))
+                os.utime(target / name, ns=(0, self._times.get(child, 0)))

@@ -9,7 +9,8 @@ from rmqtool.store.check.codes import INFO
 from rmqtool.store.check.context import Context
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.segments import list_dir
-from rmqtool.store.transaction.change import unfinished
+from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.places import MARKER, Places
 
 _KNOWN = {
     "commitlog",
@@ -21,6 +22,7 @@ _KNOWN = {
     "abort",
     "abort.bak",
     "lock",
+    MARKER,
     "config",
     "timerwheel",
     "timerlog",
@@ -50,8 +52,8 @@ def check_marks(ctx: Context) -> None:
     if (pid := holder(layout.root)) is not None:
         who = f"process {pid}" if pid else "a process of another machine"
         found.add("store-in-use", "lock", actual=f"held by {who}")
-    if unfinished(layout.root) is not None:
-        found.add("recovery-unfinished", ctx.name(layout.root + ".rmqtool"))
+    for run in pending_runs(Places.of(layout)):
+        found.add("recovery-unfinished", ctx.name(layout.root + ".rmqtool"), actual=run.problem)
     if layout.aborted:
         about = {"severity": INFO} if pid is not None else {}
         found.add("abort-present", "abort", **about)

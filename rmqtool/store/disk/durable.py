@@ -1,8 +1,14 @@
-"""Writes that last: a name or its bytes are on the medium when these return."""
+"""Writes that last: a name or its bytes are on the medium when these return.
+
+What is moved or copied keeps owner, mode, ACL, extended attributes, times and holes.
+"""
 
 import errno
 import os
-import shutil
+import stat
+
+from rmqtool.store.disk.ownership import give_as, take_after
+from rmqtool.store.disk.sparse import copy_written
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only who writes meets these
 
@@ -16,6 +22,13 @@ def sync(path: str) -> None:
         os.close(fd)
 
 
+def sync_all(folders: set[str]) -> None:
+    """Make the names in several directories durable; those that are gone need it no more."""
+    for folder in sorted(folders):
+        if os.path.isdir(folder):
+            sync(folder)
+
+
 def move(source: str, target: str) -> None:
     """Rename, or copy, sync and unlink across file systems; never a half file under the target's name."""
     try:
@@ -27,18 +40,65 @@ def move(source: str, target: str) -> None:
         os.unlink(source)
 
 
-def copy_aside(source: str, target: str) -> None:
-    """A durable second copy (or link) of a file, complete as soon as it has its name."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
+def link_aside(source: str, target: str) -> None:
+    """A second name of a file or link, or else a copy, complete as soon as it is there. The names in the target's
+    directory are not durable yet."""
     temporary = target + ".part"
     if os.path.lexists(temporary):
         os.unlink(temporary)  # of a run that was killed; it may be a second name of the source itself
     try:
         os.link(source, temporary)  # the kept file is the old inode itself: no copy, no chance of a torn one
     except OSError:
-        shutil.copy2(source, temporary)
-        sync(temporary)
+        _copy(source, temporary)
     os.replace(temporary, target)
     if os.path.lexists(temporary):
         os.unlink(temporary)  # rename does nothing when both names are one file already
+
+
+def copy_aside(source: str, target: str) -> None:
+    """A durable second copy (or link) of a file, complete as soon as it has its name."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    link_aside(source, target)
     sync(os.path.dirname(target))
+
+
+def write_durably(path: str, data: bytes, *, like: str) -> None:
+    """A small file, the old one or the new one after a power cut.
+
+    Args:
+        like: folder whose owner it takes, and whose mode without the right to execute.
+    """
+    temporary = path + ".tmp"
+    if os.path.lexists(temporary):
+        os.unlink(temporary)  # of a run that was killed
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        give_as(fd, like)
+        os.fsync(fd)
+    os.replace(temporary, path)
+    sync(os.path.dirname(path))
+
+
+def remove_durably(path: str) -> None:
+    """A file that is not there after a power cut either."""
+    if os.path.lexists(path):
+        os.unlink(path)
+        sync(os.path.dirname(path))
+
+
+def _copy(source: str, target: str) -> None:
+    found = os.lstat(source)
+    if stat.S_ISLNK(found.st_mode):
+        os.symlink(os.readlink(source), target)
+        return
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        copy_written(source, fd)
+        os.ftruncate(fd, found.st_size)
+        take_after(fd, source)
+        os.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))
+        os.fsync(fd)
+    finally:
+        os.close(fd)

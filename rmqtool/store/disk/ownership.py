@@ -33,6 +33,36 @@ def take_after(fd: int, path: str) -> None:
             os.setxattr(fd, name, os.getxattr(path, name))
 
 
+def give_as(fd: int, folder: str) -> None:
+    """Give an open file or directory owner and mode of a folder; a file may not be executed for it, and its owner may
+    always do what it takes to go on with it."""
+    model, own = os.stat(folder), os.fstat(fd)
+    mode = stat.S_IMODE(model.st_mode)
+    mode = mode | 0o700 if stat.S_ISDIR(own.st_mode) else (mode | 0o600) & 0o666
+    _give(fd, model.st_uid, model.st_gid, mode)
+
+
+def make_folders_as(path: str, model: str) -> list[str]:
+    """Make a directory and what is missing above it, with the owner and mode of another.
+
+    Returns:
+        Those that were made, outermost first. Their names are not durable yet.
+    """
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                give_as(fd, model)
+            finally:
+                os.close(fd)
+    return missing[::-1]
+
+
 def make_folders(path: str) -> list[str]:
     """Make a directory and what is missing above it, each after the one that it lies in.
 
@@ -71,8 +101,11 @@ def _take_after_folder(fd: int, folder: str) -> None:
 def _give(fd: int, uid: int, gid: int, mode: int) -> None:
     now = os.fstat(fd)
     if (now.st_uid, now.st_gid) != (uid, gid):
-        with suppress(PermissionError):
+        try:
             os.fchown(fd, uid, gid)
+        except PermissionError:
+            with suppress(PermissionError):
+                os.fchown(fd, -1, gid)  # a group that this process is in
     if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
         os.fchmod(fd, mode)
 

@@ -3,63 +3,91 @@
 A transaction lives in its own directory beside the store::
 
     <store>.rmqtool/20261121T081230Z-recover/
-        manifest.json   state (prepared | committed | done) and the list of actions
+        run.json        whose it is
+        manifest.json   state (committed | done | undoing | undone | forgotten) and the list of actions
         after/          files to be put in place
         before/         every file and byte range that was replaced, under its path in the store
 
-Order: stage new files, save what will be overwritten, sync all of it, mark committed, then apply. Every action can be
-applied twice. So a kill before the mark leaves the store untouched, and one after it is finished by the next writing
-command.
+Order: stage new files, save what will be overwritten, sync all of it, mark committed, there and in the store, then
+apply. Every action can be applied twice. So a kill before the mark leaves the store untouched, and one after it is
+finished by the next writing command, provided that nothing but this run has touched the store in between.
 """
 
-import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any
+from secrets import token_hex
 
-from rmqtool.errors import CorruptFile, Refused, UnreadableStore
-from rmqtool.store.disk.durable import NO_ROOM, copy_aside, move, sync
-from rmqtool.store.disk.segments import list_dir, read_small
-from rmqtool.store.disk.sparse import written
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.disk.durable import NO_ROOM, sync, sync_all, write_durably
+from rmqtool.store.disk.ownership import make_folders_as, take_after
+from rmqtool.store.transaction import manifest as manifests
+from rmqtool.store.transaction import steps
+from rmqtool.store.transaction.manifest import Action, Head, LogEnd, Manifest
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.prints import Print, digest_of, print_of
+from rmqtool.store.transaction.runs import claim, default_home, identity, mark, next_number, unmark
+from rmqtool.store.transaction.signals import Signals
+from rmqtool.store.transaction.snapshot import Snapshot
+from rmqtool.store.transaction.survey import Differs, Survey
 
-SUFFIX = ".rmqtool"
 PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
 _HALF_DONE = "half done; when that is mended, the same command goes on with it"
 _SYNCS = 4  # files that are made durable at a time
-_NAME = re.compile(r"\d{8}T\d{6}Z-[a-z-]+(-\d+)?")
+_LITTLE = 8  # actions that are rather finished than left, when a signal asks to stop
 
 
 class Transaction:
     """Prepare with :meth:`stage`, :meth:`remove`, :meth:`zero`; then :meth:`commit`.
 
     Args:
-        root: the store directory.
+        root: the store directory, or the places in which its files may be.
         command: the command's name, for the directory and the manifest.
         home: where backups go instead of beside the store.
         hint: how to have another place, for the message when there is no room.
+        signals: that ask to stop.
+        snapshot: of the store before it was read for this change.
+        dry: for a plan, that is never committed.
 
     As a context it is forgotten at the end, unless it was committed.
+
+    Attributes:
+        command: as given.
+        finished: folder of an earlier run that had to be finished first, and its command.
     """
 
-    def __init__(self, root: str, command: str, home: str | None = None, hint: str = "(see --backup)") -> None:
-        self.root, self._hint = root, hint
-        self.home = home or root.rstrip("/") + SUFFIX
-        self.actions: list[dict[str, Any]] = []
-        self._command = command
+    def __init__(
+        self,
+        root: str | Places,
+        command: str,
+        home: str | None = None,
+        hint: str = "(see --backup)",
+        *,
+        signals: Signals | None = None,
+        snapshot: Snapshot | None = None,
+        dry: bool = False,
+    ) -> None:
+        self.places = root if isinstance(root, Places) else Places(root)
+        self.root, self._hint = self.places.root, hint
+        self.home = os.path.abspath(home) if home is not None else default_home(self.places)
+        self.actions: list[Action] = []
+        self.log: LogEnd | None = None
+        self.finished: tuple[str, str] | None = None
+        self._head: Head | None = None
+        self.command = command
         self._path: str | None = None
         self._staged = 0
+        self.signals, self._snapshot, self._dry = signals or Signals(), snapshot, dry
 
     @classmethod
-    def at(cls, root: str, path: str, actions: list[dict[str, Any]]) -> "Transaction":
+    def at(cls, places: Places, path: str, manifest: Manifest, signals: Signals | None = None) -> "Transaction":
         """A transaction that an earlier run has written down."""
-        made = cls(root, "", os.path.dirname(path))
-        made._path, made.actions = path, actions
+        made = cls(places, manifest.head.command, os.path.dirname(path), signals=signals)
+        made._path, made._head, made.actions, made.log = path, manifest.head, manifest.actions, manifest.log
         return made
 
     @property
@@ -67,77 +95,160 @@ class Transaction:
         """The transaction's own directory, made when it is first needed: most runs find nothing to change."""
         if self._path is None:
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            self._path = _fresh_dir(self.home, f"{stamp}-{self._command}")
-            os.makedirs(os.path.join(self._path, "after"))
+            self._path = _fresh_dir(self.home, f"{stamp}-{self.command}", self.places, dry=self._dry)
         return self._path
 
-    def inside(self, *parts: str) -> str:
+    @property
+    def head(self) -> Head:
+        """Of the manifest, which must have been written."""
+        assert self._head is not None
+        return self._head
+
+    def inside(self, *parts: str | None) -> str:
         """A path in the transaction's own directory."""
-        return os.path.join(self.path, *parts)
+        return os.path.join(self.path, *filter(None, parts))
 
     def staging(self) -> str:
         """Path for a new file that :meth:`put` will move into place."""
         self._staged += 1
         return self.inside("after", f"{self._staged:06d}")
 
+    # -- preparing ----------------------------------------------------------------------------------------------------
+
     def put(self, path: str, staged: str, mtime_ns: int | None = None) -> None:
         """A staged file takes a path in the store; what was there is kept."""
+        self.places.name_of(path)
         if mtime_ns is not None:
             os.utime(staged, ns=(mtime_ns, mtime_ns))
-        made = os.stat(staged)
-        self.actions.append(
-            {
-                "do": "put",
-                "path": path,
-                "staged": os.path.relpath(staged, self.path),
-                # by these an undo sees whether the file is still the one that was put there
-                "bytes": made.st_size,
-                "mtime_ns": made.st_mtime_ns,
-            }
-        )
+        self.actions.append(Action("put", os.path.abspath(path), staged=os.path.relpath(staged, self.path)))
 
     def remove(self, path: str) -> None:
         """A file leaves the store and is kept."""
-        self.actions.append({"do": "remove", "path": path})
+        self.places.name_of(path)
+        self.actions.append(Action("remove", os.path.abspath(path)))
 
     def zero(self, path: str, start: int, stop: int) -> None:
         """Bytes [start, stop) of a file become zero; those that are not zero yet are kept."""
-        self.actions.append({"do": "zero", "path": path, "start": start, "stop": stop})
+        self.places.path_of(self.places.name_of(path), follow=True)
+        self.actions.append(Action("zero", os.path.abspath(path), start=start, stop=stop))
+
+    def expect_log(self, files: list[tuple[str, int]], file: str | None, at: int) -> None:
+        """What this change takes for granted: the files of the log, and that nothing is written behind its end.
+
+        Args:
+            files: (path, length).
+            file: in which the log ends.
+            at: where in it.
+        """
+        self.log = LogEnd(files, file, at, None)
+
+    # -- committing ---------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Make it durable, then do it."""
-        for number, action in enumerate(self.actions):
-            if action["do"] == "zero":
-                action["kept"] = f"before/{number:06d}.bytes"
-                # retention and the time search of 4.9 read a file's age from its modification time
-                action["mtime_ns"] = os.stat(action["path"]).st_mtime_ns
-                _save_range(
-                    action["path"], action["start"], action["stop"], self.inside("before", f"{number:06d}.bytes")
-                )
-            elif action["do"] != "put" or os.path.lexists(action["path"]):
-                action["kept"] = os.path.join("before", _kept_name(self.root, action["path"]))
-            if action["do"] == "put":
-                action["made"] = _missing_parents(action["path"])
+        """Make it durable, then do it.
+
+        Raises:
+            Refused: a file is not as it was when this change was planned; nothing was changed.
+            Interrupted: a signal came while it was applied.
+        """
+        self._fix()
         folders = list(os.walk(self.inside("after")))
-        staged = [os.path.join(directory, name) for directory, _subdirs, names in folders for name in names]
+        staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
         # all at once, so that the medium is not idle between them; who takes longest begins first
         staged.sort(key=lambda path: os.stat(path).st_blocks, reverse=True)
         with ThreadPoolExecutor(_SYNCS) as pool:
             for _done in pool.map(sync, staged):
                 pass
-        for directory, *_names in folders:
-            sync(directory)
+        sync_all({directory for directory, *_names in folders} | {self.path})
+        number = next_number(self.places, self.home)
+        beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
+        store = identity(self.places)
+        self.signals.defer()
+        self._head = Head(manifests.FORMAT, token_hex(8), number, self.command, "committed", store, beside)
         self.write_manifest("committed")
         self.apply()
+
+    def _fix(self) -> None:
+        """Write down what each action finds, and save what no later moment could save."""
+        if self._snapshot is not None and (changed := self._snapshot.changed(action.path for action in self.actions)):
+            more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+            raise Refused(
+                f"{changed[0]}{more}: has changed while this was planned, as by a broker that starts: nothing was "
+                "changed; run it again"
+            )
+        made: set[str] = set()
+        for number, action in enumerate(self.actions):
+            action.was = print_of(action.path)
+            if action.was is not None and action.was.size < 0:
+                raise Refused(f"{action.path}: is neither a file nor a link: nothing was changed")
+            if action.do == "zero":
+                action.kept = f"before/{number:06d}.bytes"
+                # retention and the time search of 4.9 read a file's age from its modification time
+                action.mtime_ns = os.stat(action.path).st_mtime_ns
+                made |= steps.room_for(self.path, self.places, action.kept)
+                steps.save_range(self.path, action)
+            elif action.was is not None:
+                action.kept = self._kept_name(action.path)
+            elif action.do == "remove":
+                raise Refused(f"{action.path}: is gone: nothing was changed; run it again")
+            if action.do == "put":
+                fd = os.open(self.inside(action.staged), os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    take_after(fd, action.path)
+                finally:
+                    os.close(fd)
+                action.put = print_of(self.inside(action.staged))
+                action.made = _missing_parents(action.path)
+        sync_all(made)
+        if self.log is not None and self.log.file is not None:
+            with open(self.log.file, "rb") as file:
+                self.log.behind = digest_of(file.fileno(), self.log.at, os.fstat(file.fileno()).st_size)
+
+    def _kept_name(self, path: str) -> str:
+        """Path of a kept file below the run's folder: that in the store, or one of its own for a file outside."""
+        name = self.places.name_of(path)
+        if isinstance(name, list):
+            name = f"outside/{name[0]}/{name[1]}"
+        elif isinstance(name, dict):
+            name = f"named/{len(self.actions)}-{os.path.basename(path)}"
+        return f"before/{name}"
+
+    # -- applying -----------------------------------------------------------------------------------------------------
+
+    def survey(self) -> Survey:
+        """How far it is."""
+        try:
+            since = os.stat(self.inside(manifests.NAME)).st_mtime_ns
+        except OSError:
+            since = 0
+        return Survey(self.places, self.path, Manifest(self.head, self.log, self.actions, since))
 
     def apply(self) -> None:
         """Carry out a committed transaction, also one that was interrupted.
 
         Raises:
             UnreadableStore: a file cannot be moved or written, as when a disk is full; it can be gone on with.
+            Refused: a file has changed while this was carried out.
+            Interrupted: a signal asked to stop.
         """
+        assert self._head is not None
         with self.going_on():
-            self._apply()
+            if self._head.format == 1:
+                self.write_manifest("committed")
+            mark(self.places, self._head.run, self.path)
+            left = self._apply()
+            if not left:
+                unmark(self.places)  # before the manifest: a mark always means that something is left to look at
+                self.write_manifest("done")
+        if self.signals.asked is not None:
+            store = self.places.root
+            if left:
+                done = len(self.actions) - left
+                raise self.signals.error(
+                    f"{done} of {len(self.actions)} changes are done and durable, {left} are left: the same command "
+                    f"goes on with them, and rmqtool undo {store} puts all back"
+                )
+            raise self.signals.error(f"all was done before it stopped: rmqtool undo {store} puts it back")
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -145,23 +256,40 @@ class Transaction:
 
         Raises:
             UnreadableStore: instead of an OSError.
+            Refused: somebody else changes the store meanwhile.
         """
         try:
             yield
         except OSError as err:
             where = err.filename2 or err.filename or self.path
             raise UnreadableStore(f"{where}: {os.strerror(err.errno or 0)}: {_HALF_DONE}") from err
+        except Differs as err:
+            raise Refused(
+                f"{err} while this was carried out, which stopped there: half done; everything replaced is kept in "
+                f"{self.path} (see rmqtool undo {self.places.root} --dry-run)"
+            ) from err
 
-    def _apply(self) -> None:
+    def _apply(self) -> int:
+        """Returns how many actions are left, where a signal came."""
         # of a run of like actions once for all, for each is a wait for the medium; but before the next kind begins: no
         # power cut may take back queues and leave the abort file removed
-        for kind, actions in groupby(self.actions, key=lambda action: str(action["do"])):
-            changed: set[str] = set()
+        left = len(self.actions)
+        for kind, group in groupby(self.actions, key=lambda action: action.do):
+            actions, changed = list(group), set[str]()
+            if kind == "put":
+                for action in actions:
+                    steps.keep(self.path, self.places, action, changed)
+                sync_all(changed)  # before anything is replaced
+                changed.clear()
             for action in actions:
-                {"put": self._put, "remove": self._remove, "zero": self._zero}[kind](action, changed)
-            for directory in filter(os.path.isdir, sorted(changed)):
-                sync(directory)
-        self.write_manifest("done")
+                if self.signals.asked is not None and left > _LITTLE:
+                    break
+                steps.STEPS[kind](self.path, self.places, action, changed)
+                left -= 1
+            sync_all(changed)
+            if self.signals.asked is not None and left > _LITTLE:
+                return left
+        return 0
 
     def __enter__(self) -> "Transaction":
         return self
@@ -173,7 +301,7 @@ class Transaction:
             Refused: instead of an OSError about the place for backups, which is all that is written to until then.
         """
         words = f"nothing was changed {self._hint}"
-        if self._path is not None and not os.path.exists(self.inside("manifest.json")):
+        if self._path is not None and not os.path.exists(self.inside(manifests.NAME)):
             shutil.rmtree(self._path, ignore_errors=True)
             _remove_if_empty(self.home)
         elif self._path is not None:
@@ -183,105 +311,54 @@ class Transaction:
             if str(named).startswith(self.home) if named is not None else error.errno in NO_ROOM:
                 raise Refused(f"{self.home}: {os.strerror(error.errno or 0)}: {words}") from error
 
-    def _put(self, action: dict[str, Any], changed: set[str]) -> None:
-        staged, path = self.inside(action["staged"]), action["path"]
-        changed.update(map(os.path.dirname, (path, *action.get("made", ()))))
-        if not os.path.exists(staged):
-            return  # an earlier run got this far
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        if "kept" in action and not os.path.lexists(self.inside(action["kept"])):
-            copy_aside(path, self.inside(action["kept"]))
-        move(staged, path)
-
-    def _remove(self, action: dict[str, Any], changed: set[str]) -> None:
-        kept = self.inside(action["kept"])
-        changed.update(map(os.path.dirname, (kept, action["path"])))
-        if os.path.lexists(action["path"]):
-            os.makedirs(os.path.dirname(kept), exist_ok=True)
-            move(action["path"], kept)
-
-    def _zero(self, action: dict[str, Any], _changed: set[str]) -> None:
-        path, start, stop = action["path"], action["start"], action["stop"]
-        accessed = os.stat(path).st_atime_ns
-        with open(path, "r+b", buffering=0) as file:
-            for at, data in written(file.fileno(), start, stop):
-                if data.strip(b"\0"):
-                    os.pwrite(file.fileno(), bytes(len(data)), at)
-            os.fsync(file.fileno())
-        os.utime(path, ns=(accessed, action["mtime_ns"]))
+    def _as_this_version(self) -> None:
+        """A run of an earlier version, found to be in order: write down what it did not."""
+        head = self._head
+        assert head is not None
+        for number, action in enumerate(self.actions):
+            if action.do == "zero":
+                with open(self.inside(action.kept), "rb") as kept:
+                    action.digest = digest_of(kept.fileno(), 0, action.stop - action.start)
+                action.was = Print(os.stat(action.path).st_size, action.mtime_ns)
+            elif action.kept is not None:
+                kept_path = self.inside(action.kept)
+                action.was = print_of(kept_path if os.path.lexists(kept_path) else action.path)
+                if action.was is None:
+                    raise Differs(f"{action.path}: actions[{number}] has neither its file nor a kept one")
+            action.known = True
+        head.format, head.run, head.store = manifests.FORMAT, token_hex(8), identity(self.places)
+        head.beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
 
     def write_manifest(self, state: str) -> None:
         """Write down the actions and how far they are, durably."""
-        head = json.dumps({"format": 1, "state": state, "store": self.root})
-        # a line each: to read, and to write fast, which json is not where it indents
-        actions = ",\n  ".join(map(json.dumps, self.actions))
-        temporary = self.inside("manifest.json.tmp")
-        with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(f'{head[:-1]}, "actions": [\n  {actions}\n]}}\n')
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.inside("manifest.json"))
-        sync(self.path)
+        assert self._head is not None
+        if self._head.format == 1:
+            self._as_this_version()
+        self._head.state = state
+        text = manifests.build(Manifest(self._head, self.log, self.actions), self.places)
+        write_durably(self.inside(manifests.NAME), text.encode("utf-8", "surrogateescape"), like=self.places.real)
 
 
-def transactions(root: str, home: str | None = None) -> Iterator[tuple[str, Transaction]]:
-    """(state, transaction) of all that were written down for a store, oldest first.
-
-    Raises:
-        CorruptFile: a manifest cannot be read.
-        Refused: the place for backups is no directory, or may not be read.
-    """
-    home = home or root.rstrip("/") + SUFFIX
+def _fresh_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
+    """A new folder that says whose it is, and whose name is durable."""
+    path = ""
     try:
-        entries = list_dir(home)
-    except UnreadableStore as err:
-        raise Refused(f"{err}: no place for a backup (see --backup)") from err
-    for entry in entries:
-        path = os.path.join(entry.path, "manifest.json")
-        data = read_small(path) if entry.is_dir() else None
-        if data is None:
-            continue
-        try:
-            manifest = json.loads(data.decode("utf-8", "surrogateescape"))
-            yield manifest["state"], Transaction.at(root, entry.path, manifest["actions"])
-        except (ValueError, KeyError, TypeError) as err:
-            raise CorruptFile(path, None, f"not a manifest of rmqtool: {err}") from err
-
-
-def sweep(root: str, home: str | None = None) -> None:
-    """Remove what runs left that were killed before they had written anything into the store."""
-    home = home or root.rstrip("/") + SUFFIX
-    for entry in list_dir(home):
-        if entry.is_dir() and _NAME.fullmatch(entry.name) and not os.path.exists(f"{entry.path}/manifest.json"):
-            shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def unfinished(root: str, home: str | None = None) -> Transaction | None:
-    """The committed but not completed transaction of a store, if a writer was killed.
-
-    Raises:
-        Refused: an undo was killed; only another undo can go on from there.
-    """
-    for state, transaction in transactions(root, home):
-        if state == "committed":
-            return transaction
-        if state == "undoing":
-            raise Refused(f"{transaction.path}: an undo was interrupted here: finish it with rmqtool undo")
-    return None
-
-
-def _fresh_dir(home: str, name: str) -> str:
-    for attempt in range(1000):
-        path = os.path.join(home, name if not attempt else f"{name}-{attempt + 1}")
-        try:
-            os.makedirs(path)
-        except FileExistsError:
-            continue
-        except OSError as err:
-            _remove_if_empty(home)
-            raise Refused(f"{home}: {os.strerror(err.errno or 0)}: no place for a backup (see --backup)") from err
+        made = make_folders_as(home, places.real)
+        for attempt in range(1000):
+            path = os.path.join(home, name if not attempt else f"{name}-{attempt + 1}")
+            if make_folders_as(path, places.real):
+                break
+        else:
+            raise Refused(f"{home}: too many backups of this second")
+        make_folders_as(os.path.join(path, "after"), places.real)
+        if not dry:
+            claim(path, places)
+            sync_all({home, *map(os.path.dirname, made)})
         return path
-    raise Refused(f"{home}: too many backups of this second")
+    except OSError as err:
+        shutil.rmtree(path, ignore_errors=True)
+        _remove_if_empty(home)
+        raise Refused(f"{home}: {os.strerror(err.errno or 0)}: no place for a backup (see --backup)") from err
 
 
 def _missing_parents(path: str) -> list[str]:
@@ -290,25 +367,6 @@ def _missing_parents(path: str) -> list[str]:
     while not os.path.isdir(path := os.path.dirname(path)):
         missing.append(path)
     return missing
-
-
-def _kept_name(root: str, path: str) -> str:
-    """Path of a kept file below ``before/``; files outside the root (other commit-log paths) keep their whole path."""
-    relative = os.path.relpath(path, root)
-    return os.path.join("outside", path.lstrip("/")) if relative.startswith("..") else relative
-
-
-def _save_range(path: str, start: int, stop: int, target: str) -> None:
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    with open(path, "rb") as file, open(target, "wb") as out:
-        for at, data in written(file.fileno(), start, stop):
-            if data.strip(b"\0"):
-                out.seek(at - start)
-                out.write(data)
-        out.truncate(stop - start)
-        out.flush()
-        os.fsync(out.fileno())
-    sync(os.path.dirname(target))
 
 
 def _remove_if_empty(path: str) -> None:

@@ -1,7 +1,7 @@
 """Put back what a writing command replaced, from the manifest of its transaction.
 
 Done only while the store is still as that command left it: a broker that has run since has built on it. A killed undo
-is finished by the next one.
+is finished by the next one, and what a killed command had done by then is undone too.
 """
 
 import os
@@ -10,10 +10,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqtool.errors import Refused
-from rmqtool.store.disk.durable import copy_aside, move, sync
+from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
 from rmqtool.store.disk.lock import StoreLock
-from rmqtool.store.disk.sparse import has_bytes, written
-from rmqtool.store.transaction.change import Transaction, transactions
+from rmqtool.store.disk.ownership import make_folders, make_folders_as
+from rmqtool.store.disk.sparse import extents, written
+from rmqtool.store.transaction.change import Transaction
+from rmqtool.store.transaction.manifest import Action
+from rmqtool.store.transaction.pending import find, forget, open_run, shortened, way_on
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.runs import mark, runs, unmark
+from rmqtool.store.transaction.signals import Signals, Stop
+from rmqtool.store.transaction.survey import Survey, own_path
+
+_PIECE = 1 << 20
+_LITTLE = 8  # actions that are rather finished than left, when a signal asks to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,29 +35,56 @@ class UndoReport:
     actions: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)  # files that are not as the command left them
     applied: bool = False
+    reasons: list[str] = field(default_factory=list)  # how they differ
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
         return asdict(self)
 
 
-def _newest(root: str, home: str | None) -> tuple[str, Transaction] | None:
-    """The last transaction that is not undone yet; an interrupted undo before all others."""
-    found = [(state, transaction) for state, transaction in transactions(root, home) if state != "undone"]
-    return next((one for one in found if one[0] == "undoing"), found[-1] if found else None)
+def _newest(places: Places, home: str | None, signals: Signals | None = None) -> Transaction | None:
+    """The run that is half done, else the last one that is not undone yet.
+
+    Raises:
+        CorruptFile: a manifest cannot be read.
+        Refused: what is half done cannot be found.
+    """
+    try:
+        if (run := find(places, home)) is not None:
+            return open_run(places, run, signals)
+    except Refused as err:
+        raise Refused(f"{err}: bring it back; or else {way_on(places.root)}") from err
+    done = [run for run in runs(places, home) if run.state == "done"]
+    return open_run(places, done[-1], signals) if done else None
 
 
-def plan_undo(root: str, home: str | None = None) -> UndoReport:
-    """What an undo would do; nothing is written."""
-    newest = _newest(root, home)
-    if newest is None:
-        return UndoReport(store=root, backup=None)
-    state, transaction = newest
-    conflicts = [] if state in ("undoing", "committed") else _conflicts(transaction)
-    return UndoReport(store=root, backup=transaction.path, actions=_words(transaction), conflicts=conflicts)
+def plan_undo(root: str | Places, home: str | None = None) -> UndoReport:
+    """What an undo would do; nothing is written.
+
+    Raises:
+        CorruptFile: a manifest cannot be read.
+        Refused: what is half done cannot be found.
+    """
+    places = root if isinstance(root, Places) else Places(root)
+    transaction = _newest(places, home)
+    if transaction is None:
+        return UndoReport(store=places.root, backup=None)
+    survey = transaction.survey()
+    return _report(transaction, survey, applied=False)
 
 
-def undo(root: str, home: str | None = None, *, force: bool = False) -> UndoReport:
+def _report(transaction: Transaction, survey: Survey, *, applied: bool) -> UndoReport:
+    return UndoReport(
+        store=transaction.places.root,
+        backup=transaction.path,
+        actions=_words(transaction),
+        conflicts=list(dict.fromkeys(survey.paths)),
+        reasons=survey.differences + survey.lacks(undoing=True),
+        applied=applied,
+    )
+
+
+def undo(root: str | Places, home: str | None = None, *, force: bool = False) -> UndoReport:
     """Undo the last writing command of a store, under the broker's lock.
 
     Args:
@@ -55,92 +92,155 @@ def undo(root: str, home: str | None = None, *, force: bool = False) -> UndoRepo
 
     Raises:
         Refused: the store is in use, or has changed since.
+        Interrupted: SIGINT or SIGTERM.
     """
-    if _newest(root, home) is None:
-        return UndoReport(store=root, backup=None)
-    with StoreLock(root):
-        newest = _newest(root, home)
-        if newest is None:
-            return UndoReport(store=root, backup=None)
-        state, transaction = newest
-        if state == "committed":
-            transaction.apply()
-        conflicts = _conflicts(transaction) if state == "done" else []
-        if conflicts and not force:
-            more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
-            raise Refused(f"{conflicts[0]}{more}: has changed since; --force puts the old one back all the same")
-        with transaction.going_on():
-            transaction.write_manifest("undoing")
-            for action in reversed(transaction.actions):
-                {"put": _unput, "remove": _unremove, "zero": _unzero}[action["do"]](transaction, action)
+    places = root if isinstance(root, Places) else Places(root)
+    if _newest(places, home) is None:
+        return UndoReport(store=places.root, backup=None)
+    with Signals() as signals:
+        try:
+            with StoreLock(places.root):
+                transaction = _newest(places, home, signals)
+                if transaction is None:
+                    return UndoReport(store=places.root, backup=None)
+                return _undo(transaction, signals, force=force)
+        except Stop:
+            raise signals.error("nothing was changed") from None
+
+
+def _undo(transaction: Transaction, signals: Signals, *, force: bool) -> UndoReport:
+    places, head = transaction.places, transaction.head
+    survey = transaction.survey()
+    report = _report(transaction, survey, applied=True)
+    if survey.differences and not force:
+        way = f". {way_on(places.root)}" if head.state != "done" else ""
+        raise Refused(
+            f"{shortened(survey.differences)}: has changed since: nothing was changed; --force puts the old ones back "
+            f"all the same, and keeps what is there now{way}"
+        )
+    if lacks := survey.lacks(undoing=True):
+        raise Refused(f"{transaction.path}: {shortened(lacks)}: nothing was changed")
+    signals.defer()
+    with transaction.going_on():
+        transaction.write_manifest("undoing")
+        mark(places, transaction.head.run, transaction.path)
+        left = len(transaction.actions)
+        steps = list(zip(transaction.actions, survey.how, strict=True))
+        for action, how in reversed(steps):
+            if signals.asked is not None and left > _LITTLE:
+                break
+            if how is None:
+                _save(transaction, action)
+            # also where that was begun, or never done: each looks itself for what is left
+            {"put": _unput, "remove": _unremove, "zero": _unzero}[action.do](transaction, action)
+            left -= 1
+        else:
+            unmark(places)
             transaction.write_manifest("undone")
-    return UndoReport(
-        store=root, backup=transaction.path, actions=_words(transaction), conflicts=conflicts, applied=True
-    )
+    if signals.asked is not None:
+        if left:
+            raise signals.error(
+                f"{len(steps) - left} of {len(steps)} changes are put back, {left} are left: the same command goes on"
+            )
+        raise signals.error("all was put back before it stopped")
+    return report
+
+
+def give_up(root: str | Places, home: str | None = None) -> str | None:
+    """Forget what was interrupted, under the lock: the store stays as it is, the backup too.
+
+    Returns:
+        What was given up; None where nothing was interrupted.
+
+    Raises:
+        Refused: the store is in use.
+    """
+    places = root if isinstance(root, Places) else Places(root)
+    with StoreLock(places.root):
+        return forget(places, home)
 
 
 def _words(transaction: Transaction) -> list[str]:
     names = {"put": "put back", "remove": "put back", "zero": "write the old bytes into"}
     return [
-        f"{names[a['do']] if 'kept' in a else 'remove'} {os.path.relpath(a['path'], transaction.root)}"
-        for a in reversed(transaction.actions)
+        f"{names[action.do] if action.kept is not None else 'remove'} {os.path.relpath(action.path, transaction.root)}"
+        for action in reversed(transaction.actions)
     ]
 
 
-def _conflicts(transaction: Transaction) -> list[str]:
-    """Files that are not as the transaction left them."""
-    found = []
-    for action in transaction.actions:
-        path = action["path"]
-        if action["do"] == "put":
-            try:
-                now = os.stat(path)
-            except OSError:
-                found.append(path)
-                continue
-            if (now.st_size, now.st_mtime_ns) != (action["bytes"], action["mtime_ns"]):
-                found.append(path)
-        elif action["do"] == "remove":
-            if os.path.lexists(path):
-                found.append(path)
-        elif not os.path.exists(path) or has_bytes(path, action["start"], action["stop"]) > action["start"]:
-            found.append(path)
-    return found
+def _save(transaction: Transaction, action: Action) -> None:
+    """Keep what is there now and should not be; the store still has it, too."""
+    folder = transaction.inside("after", "replaced")
+    made = make_folders_as(folder, transaction.places.real)
+    if not os.path.lexists(action.path):
+        return
+    number = 1
+    while os.path.lexists(target := os.path.join(folder, f"{number:06d}-{os.path.basename(action.path)}")):
+        number += 1
+    if action.do == "zero":  # it is written to, so a second name would not keep it
+        _copy_range(transaction, action, target)
+    else:
+        link_aside(action.path, target)
+    sync_all({folder, *map(os.path.dirname, made)})
 
 
-def _unput(transaction: Transaction, action: dict[str, Any]) -> None:
-    path, staged = action["path"], transaction.inside(action["staged"])
-    kept = transaction.inside(action["kept"]) if "kept" in action else None
+def _copy_range(transaction: Transaction, action: Action, target: str) -> None:
+    with open(action.path, "rb") as file, open(target, "xb") as out:
+        for at, data in written(file.fileno(), action.start, action.stop):
+            os.pwrite(out.fileno(), data, at - action.start)
+        os.ftruncate(out.fileno(), action.stop - action.start)
+        os.fsync(out.fileno())
+
+
+def _unput(transaction: Transaction, action: Action) -> None:
+    path, staged = action.path, own_path(transaction.path, action.staged or "")
+    kept = own_path(transaction.path, action.kept) if action.kept is not None else None
     if kept is None:
         if os.path.lexists(path):
             move(path, staged)
     elif os.path.lexists(kept):
         if os.path.lexists(path) and not os.path.lexists(staged):
-            copy_aside(path, staged)
+            link_aside(path, staged)
+            sync(os.path.dirname(staged))
+        _made_again(path)
         move(kept, path)
     if os.path.isdir(os.path.dirname(path)):
         sync(os.path.dirname(path))
-    for directory in action.get("made", ()):
+    for directory in action.made:
         with suppress(OSError):  # something else is in it by now
             os.rmdir(directory)
+            sync(os.path.dirname(directory))
 
 
-def _unremove(transaction: Transaction, action: dict[str, Any]) -> None:
-    kept, path = transaction.inside(action["kept"]), action["path"]
+def _unremove(transaction: Transaction, action: Action) -> None:
+    kept, path = own_path(transaction.path, action.kept or ""), action.path
     if os.path.lexists(kept):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        _made_again(path)
         move(kept, path)
         sync(os.path.dirname(path))
 
 
-def _unzero(transaction: Transaction, action: dict[str, Any]) -> None:
-    path, start = action["path"], action["start"]
-    if not os.path.exists(path):
-        return
+def _made_again(path: str) -> None:
+    sync_all(set(map(os.path.dirname, make_folders(os.path.dirname(path)))))
+
+
+def _unzero(transaction: Transaction, action: Action) -> None:
+    """The range becomes what it was, byte for byte, zeros too."""
+    path, start, length = action.path, action.start, action.stop - action.start
     accessed = os.stat(path).st_atime_ns
-    with open(transaction.inside(action["kept"]), "rb") as kept, open(path, "r+b", buffering=0) as file:
-        for at, data in written(kept.fileno(), 0, action["stop"] - start):
-            if data.strip(b"\0"):
-                os.pwrite(file.fileno(), data, start + at)
+    kept_path = own_path(transaction.path, action.kept or "")
+    with (
+        open(os.open(kept_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as kept,
+        open(path, "r+b", buffering=0) as file,
+    ):
+        for first, end in [*extents(kept.fileno(), 0, length), *_shifted(file.fileno(), start, action.stop)]:
+            for at in range(first, end, _PIECE):
+                data = os.pread(kept.fileno(), min(_PIECE, end - at), at)
+                if data != os.pread(file.fileno(), len(data), start + at):
+                    os.pwrite(file.fileno(), data, start + at)
         os.fsync(file.fileno())
-    os.utime(path, ns=(accessed, action["mtime_ns"]))
+    os.utime(path, ns=(accessed, action.mtime_ns))
+
+
+def _shifted(fd: int, start: int, stop: int) -> list[tuple[int, int]]:
+    return [(first - start, end - start) for first, end in extents(fd, start, stop)]

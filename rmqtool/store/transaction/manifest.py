@@ -1,0 +1,357 @@
+"""``manifest.json`` of a run: whose it is, how far it is, what it expects of the log, and its actions, a line each.
+
+Format 2. Format 1 of earlier versions is read too: it names files by their whole paths and expects nothing of them, so
+that times tell whether something has changed since. Everything in it is checked when it is read, and nothing is
+believed: see :mod:`rmqtool.store.transaction.places`.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqtool.errors import CorruptFile, Refused, UnreadableStore
+from rmqtool.store.disk.segments import read_small
+from rmqtool.store.transaction.places import NotNamed, Places, checked_relative
+from rmqtool.store.transaction.prints import Print
+
+FORMAT = 2
+NAME = "manifest.json"
+STATES = ("committed", "done", "undoing", "undone", "forgotten")
+_MOST = 1 << 28  # bytes of a manifest; each action takes some hundred
+_BIG = 1 << 63
+_LINE = 1 << 16
+_HEAD = {"format", "run", "number", "command", "state", "store", "beside", "log"}
+_FIELDS = {
+    "put": {"do", "path", "staged", "bytes", "mtime_ns", "digest", "was", "kept", "made"},
+    "remove": {"do", "path", "was", "kept"},
+    "zero": {"do", "path", "start", "stop", "was", "digest", "kept", "mtime_ns"},
+}
+
+
+@dataclass(slots=True)
+class Action:
+    """One thing that is done to one file. Paths are absolute; kept and staged ones are below the run's folder.
+
+    Attributes:
+        was: what was at the path before; None for nothing.
+        put: what is there afterwards.
+        digest: of the range that becomes zero.
+        mtime_ns: that the file keeps although bytes in it become zero.
+        made: directories that are made for it, innermost first.
+        known: whether ``was`` and ``digest`` were written down; format 1 did not.
+    """
+
+    do: str
+    path: str
+    staged: str | None = None
+    kept: str | None = None
+    start: int = 0
+    stop: int = 0
+    was: Print | None = None
+    put: Print | None = None
+    digest: str | None = None
+    mtime_ns: int = 0
+    made: list[str] = field(default_factory=list)
+    known: bool = True
+
+
+@dataclass(slots=True)
+class LogEnd:
+    """What a change takes for granted of the commit log.
+
+    Attributes:
+        files: path and length of each file, before the change.
+        file: in which the log ends; None for an empty one.
+        at: byte at which it ends there.
+        behind: digest of the bytes from there to the end of the file.
+    """
+
+    files: list[tuple[str, int]]
+    file: str | None
+    at: int
+    behind: str | None
+
+
+@dataclass(slots=True)
+class Head:
+    """The manifest without its actions.
+
+    Attributes:
+        store: real path, device and inode of the store that the run was about.
+        beside: the run lies in the default place, beside its store, and so goes wherever that goes.
+    """
+
+    format: int
+    run: str
+    number: int
+    command: str
+    state: str
+    store: dict[str, Any]
+    beside: bool
+
+
+@dataclass(slots=True)
+class Manifest:
+    """All of it."""
+
+    head: Head
+    log: LogEnd | None
+    actions: list[Action]
+    written_ns: int = 0  # when the file was
+
+
+def build(manifest: Manifest, places: Places) -> str:
+    """The file's text."""
+    head = {name: getattr(manifest.head, name) for name in Head.__slots__}
+    if (log := manifest.log) is not None:
+        head["log"] = {
+            "files": [[places.name_of(path), size] for path, size in log.files],
+            "file": None if log.file is None else places.name_of(log.file),
+            "at": log.at,
+            "behind": log.behind,
+        }
+    actions = ",\n  ".join(json.dumps(_written(action, places)) for action in manifest.actions)
+    return f'{json.dumps(head)[:-1]}, "actions": [\n  {actions}\n]}}\n'
+
+
+def _written(action: Action, places: Places) -> dict[str, Any]:
+    made: dict[str, Any] = {"do": action.do, "path": places.name_of(action.path)}
+    if action.do == "zero":
+        made |= {"start": action.start, "stop": action.stop, "digest": action.digest, "mtime_ns": action.mtime_ns}
+    if action.do == "put":
+        assert action.put is not None
+        made |= {"staged": action.staged, "bytes": action.put.size, "mtime_ns": action.put.mtime_ns}
+        made |= {"digest": action.put.digest, "made": [_made_name(path, action, places) for path in action.made]}
+    made["was"] = None if action.was is None else dict(zip(Print._fields, action.was, strict=True))
+    return made | ({"kept": action.kept} if action.kept is not None else {})
+
+
+def _made_name(path: str, action: Action, places: Places) -> Any:
+    return {"named": path} if action.path in places.named else places.name_of(path)
+
+
+def read_head(folder: str) -> Head:
+    """Only the first line, which is all that it takes to see whose run it is and how far.
+
+    Raises:
+        CorruptFile: not a manifest.
+        UnreadableStore: it cannot be read.
+    """
+    path = os.path.join(folder, NAME)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            line = file.readline(_MOST if os.fstat(file.fileno()).st_size < _MOST else _LINE)
+    except OSError as err:
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    with _told(path):
+        text = line.decode("utf-8", "surrogateescape").rstrip()
+        value = json.loads(text + "]}" if text.endswith('"actions": [') else text)
+        return _head(value)
+
+
+def read(folder: str, places: Places) -> Manifest:
+    """All of a manifest, checked.
+
+    Raises:
+        CorruptFile: not a manifest of this store; it names the field.
+        Refused: it is about a file outside the store, which must be named.
+    """
+    path = os.path.join(folder, NAME)
+    if os.path.islink(path):
+        raise CorruptFile(path, None, "is a symbolic link")
+    data = read_small(path, _MOST)
+    if data is None:
+        raise UnreadableStore(f"{path}: no such file")
+    with _told(path):
+        value = json.loads(data.decode("utf-8", "surrogateescape"))
+        head = _head(value)
+        if not isinstance(value["actions"], list):
+            raise ValueError("actions: no list")
+        seen: set[str] = set()
+        actions = []
+        for number, one in enumerate(value["actions"]):
+            try:
+                action = _action(one, head, places)
+                for name in (action.path, action.staged, action.kept):
+                    if name in seen:
+                        raise ValueError(f"{name}: twice")
+                    if name is not None:
+                        seen.add(name)
+            except (ValueError, TypeError, KeyError) as err:
+                raise ValueError(f"actions[{number}]: {_words(err)}") from err
+            actions.append(action)
+        log = _log(value["log"], places) if value.get("log") is not None else None
+        return Manifest(head, log, actions, os.stat(path).st_mtime_ns)
+
+
+class _told:
+    """Says which file it is that has such a field."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        cause = error
+        while cause is not None:
+            if isinstance(cause, NotNamed):
+                raise Refused(f"{self._path}: {cause}") from error
+            cause = cause.__cause__
+        if isinstance(error, (ValueError, KeyError, TypeError, RecursionError)):
+            raise CorruptFile(self._path, None, f"not a manifest of this store: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    return f"no {error.args[0]}" if isinstance(error, KeyError) else f"{error}"[:500]
+
+
+def _head(value: Any) -> Head:
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    version = _of(value, "format", int)
+    if version not in (1, FORMAT):
+        raise ValueError(f"format: {version} is not known to this version")
+    state = _of(value, "state", str)
+    if state not in STATES:
+        raise ValueError(f"state: {state[:80]!r} is none")
+    if version == 1:
+        _only(value, {"format", "state", "store", "actions"})
+        return Head(1, "", 0, "", state, {"path": _of(value, "store", str)}, beside=True)
+    _only(value, _HEAD | {"actions"})
+    store = _of(value, "store", dict)
+    _only(store, {"path", "device", "inode"})
+    store = {"path": _of(store, "path", str), "device": _of(store, "device", int), "inode": _of(store, "inode", int)}
+    run, command = _of(value, "run", str), _of(value, "command", str)
+    if len(run) > 64 or len(command) > 64:
+        raise ValueError("run, command: too long")
+    return Head(FORMAT, run, _of(value, "number", int), command, state, store, beside=_of(value, "beside", bool))
+
+
+def _action(value: Any, head: Head, places: Places) -> Action:
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    do = value.get("do")
+    if do not in _FIELDS:
+        raise ValueError("do: no action")
+    _only(value, _FIELDS[do])
+    name = _legacy_name(value["path"], head, places) if head.format == 1 else value["path"]
+    path = _named("path", lambda: places.path_of(name, follow=do == "zero"))
+    made = Action(do, path, known=head.format != 1)
+    if "kept" in value:
+        made.kept = _inside(value, "kept", "before")
+    elif do != "put":
+        raise ValueError("no kept")
+    if made.known:
+        made.was = _print("was", value["was"])
+        if (made.was is None) != (made.kept is None):
+            raise ValueError("was, kept: one without the other")
+    if do == "put":
+        made.staged = _inside(value, "staged", "after")
+        digest = value.get("digest")
+        made.put = _print(
+            "put", {"size": value["bytes"], "mtime_ns": value["mtime_ns"], "digest": digest, "link": None}
+        )
+        for one in _of(value, "made", list) if "made" in value else ():
+            folder = _legacy_name(one, head, places) if head.format == 1 else one
+            if path in places.named and isinstance(folder, dict):
+                folder = _of(folder, "named", str)  # above a file that was named
+            else:
+                folder = _named("made", lambda folder=folder: places.path_of(folder))  # type: ignore[misc]
+            if not path.startswith(folder + "/"):
+                raise ValueError("made: not above the file")
+            made.made.append(folder)
+    elif do == "zero":
+        made.start, made.stop = _number(value, "start"), _number(value, "stop")
+        made.mtime_ns = _time(value)
+        made.digest = _of(value, "digest", str) if made.known else None
+        if made.start >= made.stop:
+            raise ValueError("start, stop: no range")
+    return made
+
+
+def _legacy_name(path: Any, head: Head, places: Places) -> Any:
+    """A whole path of format 1 as this format has it."""
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise ValueError("path: not absolute")
+    root = head.store["path"].rstrip("/") + "/"
+    if path.startswith(root):
+        return path[len(root) :]
+    for number, log in enumerate(places.logs):
+        if path.startswith(log + "/"):
+            return [number, path[len(log) + 1 :]]
+    return {"named": path}
+
+
+def _log(value: Any, places: Places) -> LogEnd:
+    try:
+        _only(value, {"files", "file", "at", "behind"})
+        files = [(places.path_of(name), size) for name, size in _of(value, "files", list)]
+        if any(type(size) is not int or not 0 <= size < _BIG for _path, size in files):
+            raise ValueError("files: no length")
+        file = None if value["file"] is None else places.path_of(value["file"])
+        behind = None if value["behind"] is None else _of(value, "behind", str)
+        return LogEnd(files, file, _number(value, "at"), behind)
+    except (ValueError, TypeError, KeyError, AttributeError) as err:
+        raise ValueError(f"log: {_words(err)}") from err
+
+
+def _inside(value: dict[str, Any], name: str, folder: str) -> str:
+    """A path in the run's own folder."""
+    path = _named(name, lambda: checked_relative(value[name]))
+    if not path.startswith(folder + "/"):
+        raise ValueError(f"{name}: not in {folder}/")
+    return path
+
+
+def _print(name: str, value: Any) -> Print | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(f"{name}: no object")
+    _only(value, set(Print._fields))
+    texts = [value[one] for one in ("digest", "link")]
+    if any(one is not None and (not isinstance(one, str) or len(one) > 4096) for one in texts):
+        raise ValueError(f"{name}: no text")
+    return Print(_number(value, "size"), _time(value), *texts)
+
+
+def _named(name: str, make: Callable[[], str]) -> str:
+    try:
+        return make()
+    except ValueError as err:
+        raise ValueError(f"{name}: {err}") from err
+
+
+def _number(value: dict[str, Any], name: str) -> int:
+    number: int = _of(value, name, int)
+    if not 0 <= number < _BIG:
+        raise ValueError(f"{name}: out of range")
+    return number
+
+
+def _time(value: dict[str, Any]) -> int:
+    number: int = _of(value, "mtime_ns", int)
+    if abs(number) >= _BIG:
+        raise ValueError("mtime_ns: out of range")
+    return number
+
+
+def _of(value: dict[str, Any], name: str, kind: type) -> Any:
+    if name not in value:
+        raise KeyError(name)
+    if type(value[name]) is not kind:
+        raise ValueError(f"{name}: no {kind.__name__}")
+    return value[name]
+
+
+def _only(value: dict[str, Any], known: set[str]) -> None:
+    for name in _unknown(value, known):
+        raise ValueError(f"{name[:80]}: not known")
+
+
+def _unknown(value: dict[str, Any], known: set[str]) -> Iterator[str]:
+    yield from sorted(name for name in value if name not in known)

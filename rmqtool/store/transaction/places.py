@@ -1,0 +1,141 @@
+"""How a manifest names files: below the store, below another commit-log path of it, or given by the user each time.
+
+A manifest lies in a directory that somebody else may have written, so no name in it is believed: what does not lie
+where a change of this store could have put it is refused before anything is touched.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rmqtool.errors import Refused
+from rmqtool.store.layout import StoreLayout
+
+MARKER = ".rmqtool-pending"  # in the store, while a change of it is half done
+_NOT_OURS = {"", "lock", MARKER}
+_NAMED = "named"
+_MOST_PATH = 4000
+# files that may lie outside the store by a symbolic link on the way: only such names are ever written there
+_STORE_FILE = re.compile(r"(?:[^/]+/)*\d{17,20}|config/[A-Za-z]+\.json(?:\.bak)?")
+
+
+class NotNamed(ValueError):
+    """A manifest speaks of a file outside the store."""
+
+
+class Places:
+    """The directories in which a change may touch files.
+
+    Args:
+        root: the store, by any of its names.
+        logs: all its commit-log paths, in the order of its settings.
+        named: files outside that the user has named in this very command, as of a broadcasting client.
+
+    Attributes:
+        root: absolute, as it was given.
+        real: without symbolic links; two names of one store have the same.
+    """
+
+    def __init__(self, root: str, logs: Iterable[str] = (), named: Iterable[str] = ()) -> None:
+        self.root, self.real = os.path.abspath(root), os.path.realpath(root)
+        self.logs = [os.path.abspath(path) for path in logs]
+        self._real_logs = [os.path.realpath(path) for path in self.logs]
+        self.named = {os.path.abspath(path) for path in named}
+        self._folders: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, layout: StoreLayout, named: Iterable[str] = ()) -> "Places":
+        """Those of a store."""
+        return cls(layout.root, layout.commit_log_paths, named)
+
+    def name_of(self, path: str) -> Any:
+        """A file as a manifest has it.
+
+        Raises:
+            Refused: no change of this store may touch it.
+        """
+        path = os.path.abspath(path)
+        if (relative := _below(path, self.root)) is not None:
+            name: Any = relative
+        elif path in self.named:
+            name = {_NAMED: path}
+        else:
+            name = next(([n, rest] for n, log in enumerate(self.logs) if (rest := _below(path, log)) is not None), None)
+        try:
+            self.path_of(name)
+        except ValueError as err:
+            raise Refused(f"{path}: {err}") from err
+        return name
+
+    def path_of(self, name: Any, *, follow: bool = False) -> str:
+        """The path of a file in a manifest.
+
+        Args:
+            follow: whether it will be written through a link that has its name.
+
+        Raises:
+            ValueError: it may not be touched.
+        """
+        if isinstance(name, dict):
+            path = name.get(_NAMED)
+            if len(name) != 1 or not isinstance(path, str):
+                raise ValueError("no name of a file")
+            if path not in self.named:
+                raise NotNamed(
+                    f"{path} lies outside the store, and was not named in this command: a client's offsets.json is "
+                    "named with --broadcast"
+                )
+            return path
+        base, real, relative = self.root, self.real, name
+        if isinstance(name, list):
+            if len(name) != 2 or type(name[0]) is not int:
+                raise ValueError("no name of a file")
+            if not 0 <= name[0] < len(self.logs):
+                raise ValueError("in another commit-log path than those of the settings (see --broker-conf)")
+            base, real, relative = self.logs[name[0]], self._real_logs[name[0]], name[1]
+        path = os.path.join(base, checked_relative(relative))
+        if base is self.root and relative in _NOT_OURS:
+            raise ValueError("no change touches this file")
+        self._check_links(path, real, relative, follow=follow)
+        return path
+
+    def _check_links(self, path: str, real: str, relative: str, *, follow: bool) -> None:
+        folder = os.path.dirname(path)
+        if (found := self._folders.get(folder)) is None:
+            found = self._folders[folder] = os.path.realpath(folder)
+        ends = [os.path.join(found, os.path.basename(path))]
+        if follow and os.path.islink(path):
+            ends.append(os.path.realpath(path))
+        for end in ends:
+            if _below(end, real) is None and not (
+                _STORE_FILE.fullmatch(relative) and os.path.basename(end) == os.path.basename(path)
+            ):
+                raise ValueError("a symbolic link leads out of the store")
+
+    def shown(self, path: str) -> str:
+        """A file for people."""
+        return _below(path, self.root) or path
+
+
+def named_outside(paths: Iterable[str | None]) -> list[str]:
+    """Files that a command may change outside the store because its user has named them, and their ``.bak``."""
+    return [name for path in paths if path is not None for name in (path, path + ".bak")]
+
+
+def checked_relative(name: Any) -> str:
+    """A relative path that stays below whatever it is joined to.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(name, str) or not name or len(name) > _MOST_PATH or "\0" in name:
+        raise ValueError("no name of a file")
+    if any(part in ("", ".", "..") or len(part) > 255 for part in name.split("/")):
+        raise ValueError("leads out of its directory, or is no plain path")
+    return name
+
+
+def _below(path: str, folder: str) -> str | None:
+    inside = folder.rstrip("/") + "/"
+    return path[len(inside) :] or None if path.startswith(inside) else None

@@ -1,0 +1,85 @@
+"""What a file or a range of bytes is known by, so that a later run can tell whether it is still the same.
+
+Holes and zero bytes count alike: a copy of a store may have the one where the original has the other.
+"""
+
+import os
+import stat
+import struct
+from hashlib import blake2b
+from typing import NamedTuple
+
+from rmqtool.store.disk.sparse import extents
+
+_BLOCK = 64 << 10
+_PIECE = struct.Struct(">QQ")
+_SMALL = 8 << 20  # bytes on the disk up to which a whole file is read to know it; larger ones go by length and time
+_SECOND = 1_000_000_000
+
+
+class Print(NamedTuple):
+    """A file, or a symbolic link."""
+
+    size: int
+    mtime_ns: int
+    digest: str | None = None
+    link: str | None = None
+
+
+def digest_of(fd: int, start: int, stop: int) -> str:
+    """Digest of bytes [start, stop) of an open file."""
+    made, done = blake2b(digest_size=16), start
+    for first, end in extents(fd, start, stop):
+        at = max(start + (first - start) // _BLOCK * _BLOCK, done)
+        while at < end:
+            data = os.pread(fd, min(_BLOCK, stop - at), at)
+            if not data:
+                break
+            if kept := data.rstrip(b"\0"):
+                made.update(_PIECE.pack(at - start, len(kept)))
+                made.update(kept)
+            at += len(data)
+        done = max(at, done)
+    return made.hexdigest()
+
+
+def print_of(path: str) -> Print | None:
+    """What is at a path now; None when nothing is. Something that is neither file nor link has no size."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        return Print(0, 0, None, os.readlink(path))
+    if not stat.S_ISREG(found.st_mode):
+        return Print(-1, 0)
+    digest = None
+    if found.st_blocks * 512 <= _SMALL:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            digest = digest_of(fd, 0, found.st_size)
+        finally:
+            os.close(fd)
+    return Print(found.st_size, found.st_mtime_ns, digest)
+
+
+def same(found: Print | None, wanted: Print | None) -> bool:
+    """Whether a file is the one that is wanted: by its content where that is known, else by length and time."""
+    if found is None or wanted is None:
+        return found is wanted
+    if (found.size, found.link) != (wanted.size, wanted.link) or found.size < 0:
+        return False
+    if found.digest is not None and wanted.digest is not None:
+        return found.digest == wanted.digest
+    return _same_time(found.mtime_ns, wanted.mtime_ns)
+
+
+def is_still(path: str, wanted: Print | None) -> bool:
+    """As :func:`same`, of a file that is there now."""
+    return same(print_of(path), wanted)
+
+
+def _same_time(one: int, other: int) -> bool:
+    """Some file systems keep seconds only, which a copy then has."""
+    whole = not one % _SECOND or not other % _SECOND
+    return one == other or (whole and one // _SECOND == other // _SECOND)

@@ -1,0 +1,232 @@
+"""The runs of a store: where their folders are, whose they are, and which of them is half done.
+
+A store that is half changed says so itself, by :data:`rmqtool.store.transaction.places.MARKER` in its root: by whatever
+name it is reached, and wherever the run's folder is, or was.
+"""
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+from rmqtool.errors import CorruptFile, Refused, RmqError, UnreadableStore
+from rmqtool.store.disk.durable import remove_durably, write_durably
+from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.transaction import manifest as manifests
+from rmqtool.store.transaction.manifest import Head
+from rmqtool.store.transaction.places import MARKER, Places
+
+SUFFIX = ".rmqtool"
+IDENTITY = "run.json"
+_NAME = re.compile(r"\d{8}T\d{6}Z-[a-z-]+(-\d+)?")
+_MOST_MARKER = 1 << 16
+
+
+@dataclass(slots=True)
+class Run:
+    """One folder.
+
+    Attributes:
+        head: of its manifest; None where that cannot be read.
+        problem: why not.
+    """
+
+    path: str
+    head: Head | None
+    problem: RmqError | None = None
+
+    @property
+    def state(self) -> str:
+        """As the manifest has it."""
+        return self.head.state if self.head is not None else ""
+
+
+@dataclass(slots=True)
+class Marker:
+    """What a store says of the run that is half done."""
+
+    run: str
+    folder: str
+
+
+def identity(places: Places) -> dict[str, Any]:
+    """What a store is known by."""
+    found = os.stat(places.real)
+    return {"path": places.real, "device": found.st_dev, "inode": found.st_ino}
+
+
+def default_home(places: Places) -> str:
+    """Where runs are kept unless a command says otherwise: beside the store itself, not beside a link to it."""
+    return places.real.rstrip("/") + SUFFIX
+
+
+def _homes(places: Places, home: str | None) -> list[str]:
+    beside = [
+        default_home(places),
+        places.root.rstrip("/") + SUFFIX,
+    ]  # earlier versions went by the name that was given
+    found: dict[str, str] = {}
+    for path in [*([home] if home is not None else []), *beside]:
+        found.setdefault(os.path.realpath(path), os.path.abspath(path))
+    return list(found.values())
+
+
+def runs(places: Places, home: str | None = None) -> list[Run]:
+    """All runs of a store that were written down, oldest first.
+
+    Raises:
+        Refused: the place for backups is no directory, or may not be read.
+    """
+    found: list[Run] = []
+    for place in _homes(places, home):
+        beside = os.path.realpath(place) == os.path.realpath(default_home(places))
+        for entry in _entries(place):
+            if not entry.is_dir() or not os.path.lexists(os.path.join(entry.path, manifests.NAME)):
+                continue
+            try:
+                head = manifests.read_head(entry.path)
+            except RmqError as err:
+                # whose it is cannot be told by it; in a place that others use too it may be theirs
+                if beside or _owner(entry.path, places):
+                    found.append(Run(entry.path, None, err))
+                continue
+            if _is_own(head, places, beside=beside):
+                found.append(Run(entry.path, head))
+    found.sort(key=lambda run: (run.head.number if run.head is not None else 0, os.path.basename(run.path)))
+    return found
+
+
+def _entries(home: str) -> list[Any]:
+    try:
+        return list_dir(home)
+    except UnreadableStore as err:
+        raise Refused(f"{err}: no place for a backup (see --backup)") from err
+
+
+def _is_own(head: Head, places: Places, *, beside: bool) -> bool:
+    if beside and head.beside:
+        return True  # it came with the store
+    if head.format == 1:
+        return bool(os.path.realpath(head.store["path"]) == places.real)
+    return is_of(head.store, places)
+
+
+def is_of(store: dict[str, Any], places: Places) -> bool:
+    """Whether a run was about this store: at the same path still, or the same directory under another one."""
+    here = identity(places)
+    moved = (store.get("device"), store.get("inode")) == (here["device"], here["inode"])
+    return moved or bool(store.get("path") == here["path"])
+
+
+def _owner(folder: str, places: Places) -> bool:
+    """Whether a folder says that it is of this store."""
+    try:
+        data = read_small(os.path.join(folder, IDENTITY), _MOST_MARKER)
+        value = json.loads(data or b"null")
+        return isinstance(value, dict) and is_of(value, places)
+    except (RmqError, ValueError, RecursionError):
+        return False
+
+
+def claim(folder: str, places: Places) -> None:
+    """Write down whose a new folder is."""
+    write_durably(os.path.join(folder, IDENTITY), json.dumps(identity(places)).encode(), like=places.real)
+
+
+def sweep(places: Places, home: str | None = None) -> None:
+    """Remove what runs of this store left that were killed before they had written anything into it."""
+    for place in _homes(places, home):
+        beside = os.path.realpath(place) == os.path.realpath(default_home(places))
+        for entry in list_dir(place):
+            if not entry.is_dir() or not _NAME.fullmatch(entry.name) or os.path.islink(entry.path):
+                continue
+            names = {one.name for one in list_dir(entry.path)}
+            if any(name.startswith("manifest.json") and name != "manifest.json.tmp" for name in names):
+                continue
+            if not names <= {"after", "before", "manifest.json.tmp", IDENTITY, IDENTITY + ".tmp"}:
+                continue  # somebody else's
+            if _owner(entry.path, places) or (beside and IDENTITY not in names):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+# -- the marker -------------------------------------------------------------------------------------------------------
+
+
+def mark(places: Places, run: str, folder: str) -> None:
+    """Say in the store that it is half changed."""
+    text = json.dumps({"format": 1, "run": run, "folder": os.path.abspath(folder)})
+    write_durably(os.path.join(places.root, MARKER), text.encode("utf-8", "surrogateescape"), like=places.real)
+
+
+def unmark(places: Places) -> None:
+    """It is no more."""
+    for name in (MARKER + ".tmp", MARKER):
+        remove_durably(os.path.join(places.root, name))
+
+
+def read_marker(places: Places) -> Marker | None:
+    """What the store says.
+
+    Raises:
+        CorruptFile: that cannot be read.
+    """
+    path = os.path.join(places.root, MARKER)
+    if os.path.islink(path):
+        raise CorruptFile(path, None, "is a symbolic link")
+    data = read_small(path, _MOST_MARKER)
+    if data is None:
+        return None
+    try:
+        value = json.loads(data)
+        if value["format"] != 1 or not isinstance(value["run"], str) or not isinstance(value["folder"], str):
+            raise ValueError("not of this version")
+        if not os.path.isabs(value["folder"]) or "\0" in value["folder"]:
+            raise ValueError("folder: not absolute")
+        return Marker(value["run"], value["folder"])
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
+        raise CorruptFile(path, None, f"not a marker of rmqtool: {err}") from err
+
+
+def marked(marker: Marker, places: Places, home: str | None, known: list[Run]) -> Run:
+    """The run that a store names.
+
+    Raises:
+        Refused: its folder is gone, or is another store's.
+        CorruptFile: its manifest cannot be read.
+    """
+    for run in known:
+        if run.head is not None and run.head.run == marker.run:
+            return run
+    for run in known:
+        if run.problem is not None and os.path.basename(run.path) == os.path.basename(marker.folder):
+            raise run.problem
+    try:
+        head = manifests.read_head(marker.folder)
+    except UnreadableStore:
+        raise Refused(
+            f"{places.root}: an interrupted run has what it keeps in {marker.folder}, which is not there"
+        ) from None
+    if head.run != marker.run:
+        raise Refused(f"{places.root}: an interrupted run has what it keeps in {marker.folder}, which is another run's")
+    if not is_of(head.store, places) and _lives(head.store):
+        raise Refused(
+            f"{places.root}: seems to be a copy of {head.store['path']}, made while a run was half done; the files of "
+            f"that run are in {marker.folder}, and belong to the original"
+        )
+    return Run(marker.folder, head)
+
+
+def _lives(store: dict[str, Any]) -> bool:
+    """Whether the store that a run was about is still at its place."""
+    try:
+        found = os.stat(store["path"])
+    except (OSError, ValueError):
+        return False
+    return (found.st_dev, found.st_ino) == (store["device"], store["inode"])
+
+
+def next_number(places: Places, home: str | None) -> int:
+    """By which the next run is ordered: clocks step back, and many runs fit into a second."""
+    return 1 + max((run.head.number for run in runs(places, home) if run.head is not None), default=0)

@@ -1,0 +1,62 @@
+"""What a store's files looked like before a change was planned: a broker's start changes them without the lock."""
+
+import os
+from collections.abc import Iterable
+
+from rmqtool.store.layout import StoreLayout
+
+_FOLDERS = ("consumequeue", "consumequeue_ext", "index", "config")
+_FILES = ("checkpoint", "abort")
+_Seen = tuple[int, int]  # length, time of modification in ns
+
+
+class Snapshot:
+    """Lengths and times of all files that a change may touch.
+
+    Args:
+        named: files outside the store that belong to them too.
+    """
+
+    def __init__(self, layout: StoreLayout, named: Iterable[str] = ()) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._alone = [*(layout.path(name) for name in _FILES), *named]
+        self._logs = list(layout.commit_log_paths)
+        for folder in (*self._logs, *map(layout.path, _FOLDERS)):
+            self._walk(folder)
+        for path in self._alone:
+            self._look(path)
+
+    def _walk(self, folder: str, depth: int = 0) -> None:
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir() and depth < 3:
+                        self._walk(entry.path, depth + 1)
+                    else:
+                        found = entry.stat(follow_symlinks=False)
+                        self._seen[entry.path] = found.st_size, found.st_mtime_ns
+        except OSError:
+            return  # who needs it will say so
+
+    def _look(self, path: str) -> None:
+        if (now := _now(path)) is not None:
+            self._seen[path] = now
+
+    def changed(self, paths: Iterable[str]) -> list[str]:
+        """Of some paths, and of the log, those that are not as they were."""
+        log = []
+        for folder in self._logs:
+            try:
+                log += [entry.path for entry in os.scandir(folder)]
+            except OSError:
+                continue
+        log += [path for path in self._seen if os.path.dirname(path) in self._logs]
+        return [path for path in dict.fromkeys((*log, *self._alone, *paths)) if _now(path) != self._seen.get(path)]
+
+
+def _now(path: str) -> _Seen | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,118 @@
+"""The single steps of a change. Each can be done twice, and looks once more at what it is about to replace."""
+
+import os
+from collections.abc import Callable
+
+from rmqtool.store.disk.durable import link_aside, move
+from rmqtool.store.disk.ownership import make_folders, make_folders_as, take_after
+from rmqtool.store.disk.sparse import written
+from rmqtool.store.transaction.manifest import Action
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.prints import digest_of, print_of
+from rmqtool.store.transaction.survey import Differs, own_path
+
+Folders = set[str]  # whose names must be made durable
+
+
+def room_for(folder: str, places: Places, kept: str) -> Folders:
+    """Make the directory of a kept file."""
+    path = os.path.dirname(own_path(folder, kept))
+    return {path, *map(os.path.dirname, make_folders_as(path, places.real))}
+
+
+def save_range(folder: str, action: Action) -> None:
+    """Keep the bytes that become zero."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with (
+        open(action.path, "rb") as file,
+        open(os.open(own_path(folder, action.kept or ""), flags, 0o600), "w+b") as out,
+    ):
+        for at, data in written(file.fileno(), action.start, action.stop):
+            if data.strip(b"\0"):
+                out.seek(at - action.start)
+                out.write(data)
+        out.truncate(action.stop - action.start)
+        out.flush()
+        take_after(out.fileno(), action.path)
+        os.fsync(out.fileno())
+        action.digest = digest_of(out.fileno(), 0, action.stop - action.start)
+
+
+def keep(folder: str, places: Places, action: Action, changed: Folders) -> None:
+    """The file that will be replaced gets a second name."""
+    if action.kept is None or not os.path.exists(own_path(folder, action.staged or "")):
+        return
+    if not os.path.lexists(kept := own_path(folder, action.kept)):
+        changed |= room_for(folder, places, action.kept)
+        still(action)
+        link_aside(action.path, kept)
+
+
+def still(action: Action) -> None:
+    """A last look, at what costs nothing.
+
+    Raises:
+        Differs: the file is not as it was.
+    """
+    was = action.was
+    if not action.known:
+        return
+    try:
+        found = os.lstat(action.path)
+    except FileNotFoundError:
+        if was is None:
+            return
+        raise Differs(f"{action.path}: has gone") from None
+    if was is None:
+        raise Differs(f"{action.path}: has appeared")
+    if was.link is not None or (found.st_size, found.st_mtime_ns) == (was.size, was.mtime_ns):
+        return
+    if was.digest is None or print_of(action.path) != was._replace(mtime_ns=found.st_mtime_ns):
+        raise Differs(f"{action.path}: has changed")
+
+
+def put(folder: str, _places: Places, action: Action, changed: Folders) -> None:
+    """The staged file takes its place."""
+    staged, path = own_path(folder, action.staged or ""), action.path
+    changed.update(map(os.path.dirname, (path, *action.made)))
+    if not os.path.exists(staged):
+        return  # an earlier run got this far
+    if action.kept is None and os.path.lexists(path) and print_of(path) != action.put:
+        raise Differs(f"{path}: has appeared")
+    changed.update(map(os.path.dirname, make_folders(os.path.dirname(path))))
+    move(staged, path)
+
+
+def remove(folder: str, places: Places, action: Action, changed: Folders) -> None:
+    """The file goes to what is kept."""
+    assert action.kept is not None
+    kept = own_path(folder, action.kept)
+    changed.update(map(os.path.dirname, (kept, action.path)))
+    if os.path.lexists(action.path):
+        still(action)
+        changed |= room_for(folder, places, action.kept)
+        move(action.path, kept)
+
+
+def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> None:
+    """The bytes that were kept become zero, and no others."""
+    path = action.path
+    accessed = os.stat(path).st_atime_ns
+    kept = os.open(own_path(folder, action.kept or ""), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with open(path, "r+b", buffering=0) as file:
+            for at, data in written(file.fileno(), action.start, action.stop):
+                if not data.strip(b"\0"):
+                    continue
+                old = os.pread(kept, len(data), at - action.start)
+                # an earlier run may have got through a part of it
+                if data != old and any(here and here != there for here, there in zip(data, old, strict=True)):
+                    raise Differs(f"{path}: was written to at {at} or behind")
+                os.pwrite(file.fileno(), bytes(len(data)), at)
+            os.fsync(file.fileno())
+    finally:
+        os.close(kept)
+    os.utime(path, ns=(accessed, action.mtime_ns))
+
+
+STEPS: dict[str, Callable[[str, Places, Action, Folders], None]] = {"put": put, "remove": remove, "zero": zero}

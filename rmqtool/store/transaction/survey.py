@@ -1,0 +1,229 @@
+"""How far each action of a run is, by what is found in the store; and what is there that the run cannot have left."""
+
+import os
+import stat
+from collections.abc import Iterator
+from enum import Enum
+
+import numpy as np
+
+from rmqtool.store.disk.segments import list_dir, offset_name
+from rmqtool.store.disk.sparse import written
+from rmqtool.store.transaction.manifest import Action, Manifest
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.prints import Print, digest_of, is_still, print_of, same
+
+
+class How(Enum):
+    """Where an action stands."""
+
+    BEFORE = "not begun"
+    BETWEEN = "begun"
+    AFTER = "done"
+
+
+class Differs(Exception):
+    """A file is neither as it was nor as the run leaves it."""
+
+
+class Survey:
+    """Looks at the store for one run; nothing is written.
+
+    Attributes:
+        how: of each action; None where the file differs.
+        differences: file by file, what is there that should not be, for people.
+    """
+
+    def __init__(self, places: Places, folder: str, manifest: Manifest) -> None:
+        self._places, self._folder, self._manifest = places, folder, manifest
+        self.how: list[How | None] = []
+        self.differences: list[str] = []
+        self.paths: list[str] = []  # of the files that differ
+        for action in manifest.actions:
+            try:
+                for name in (action.staged, action.kept):
+                    if name is not None:
+                        own_path(folder, name)
+                self.how.append({"put": self._put, "remove": self._remove, "zero": self._zero}[action.do](action))
+            except (Differs, OSError) as err:
+                self.how.append(None)
+                self._differs(action.path, f"{err}")
+        if manifest.log is not None:
+            for path, words in self._log():
+                self._differs(path, words)
+
+    def _differs(self, path: str, words: str) -> None:
+        self.differences.append(f"{self._places.shown(path)}: {words}")
+        self.paths.append(path)
+
+    def lacks(self, *, undoing: bool) -> list[str]:
+        """Files of the run's own that are gone or changed, so that it cannot be finished, or not be undone."""
+        found = []
+        for action, how in zip(self._manifest.actions, self.how, strict=True):
+            if not undoing and action.do == "put" and how is How.BEFORE:
+                if not is_still(self._inside(action.staged), action.put):
+                    found.append(f"{self._inside(action.staged)}: is not what was to be put in place")
+            elif action.kept is not None and how in ((How.AFTER, How.BETWEEN, None) if undoing else (How.BETWEEN,)):
+                kept = self._inside(action.kept)
+                if how is None and not os.path.lexists(kept):
+                    continue  # the run has not come to it
+                good = self._kept_range(action) if action.do == "zero" else self._kept_file(action)
+                if not good:
+                    found.append(f"{kept}: is not what was kept")
+        return found
+
+    def _inside(self, name: str | None) -> str:
+        assert name is not None
+        return os.path.join(self._folder, name)
+
+    def _kept_file(self, action: Action) -> bool:
+        found = print_of(self._inside(action.kept))
+        return found is not None and found.size >= 0 and (not action.known or same(found, action.was))
+
+    def _kept_range(self, action: Action) -> bool:
+        path = self._inside(action.kept)
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+                fd = file.fileno()
+                found, length = os.fstat(fd), action.stop - action.start
+                if not stat.S_ISREG(found.st_mode) or found.st_size != length:
+                    return False
+                return not action.known or digest_of(fd, 0, length) == action.digest
+        except OSError:
+            return False
+
+    # -- actions ------------------------------------------------------------------------------------------------------
+
+    def _put(self, action: Action) -> How:
+        now = print_of(action.path)
+        staged = os.path.lexists(self._inside(action.staged))
+        before = self._is_before(now, action)
+        if same(now, action.put) and not (before and staged):
+            return How.AFTER
+        if before:
+            return How.BEFORE
+        raise Differs(_change(now, action.was if staged else action.put))
+
+    def _remove(self, action: Action) -> How:
+        now = print_of(action.path)
+        if now is None:
+            if not os.path.lexists(self._inside(action.kept)):
+                raise Differs("is gone, and not kept")
+            return How.AFTER
+        if self._is_before(now, action):
+            return How.BEFORE
+        raise Differs(_change(now, action.was if action.known else None))
+
+    def _is_before(self, now: Print | None, action: Action) -> bool:
+        if action.known:
+            return same(now, action.was)
+        if now is None:
+            return action.do == "put" and action.kept is None
+        return now.size >= 0 and now.mtime_ns <= self._manifest.written_ns
+
+    def _zero(self, action: Action) -> How:
+        start, stop = action.start, action.stop
+        try:
+            fd = os.open(action.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise Differs("is gone") from None
+        try:
+            size = os.fstat(fd).st_size
+            wanted = action.was.size if action.was is not None else stop
+            if size != wanted and (action.known or size < wanted):
+                raise Differs(f"has {size} bytes, not {wanted}")
+            if action.known and digest_of(fd, start, stop) == action.digest:
+                return How.BEFORE
+            kept_path = self._inside(action.kept)
+            try:
+                kept = os.open(kept_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError as err:
+                kept = None
+                if any(data.strip(b"\0") for _at, data in written(fd, start, stop)):
+                    raise Differs("the range that becomes zero is not as it was, and not kept") from err
+            try:
+                return self._against(fd, kept, start, stop)
+            finally:
+                if kept is not None:
+                    os.close(kept)
+        finally:
+            os.close(fd)
+
+    def _against(self, fd: int, kept: int | None, start: int, stop: int) -> How:
+        """Every byte of the range is the kept one, or zero already."""
+        foreign, first, left = 0, -1, False
+        for at, data in written(fd, start, stop):
+            if not data.strip(b"\0"):
+                continue
+            old = os.pread(kept, len(data), at - start) if kept is not None else b""
+            here, there = np.frombuffer(data, np.uint8), np.frombuffer(old.ljust(len(data), b"\0"), np.uint8)
+            strange = np.flatnonzero((here != 0) & (here != there))
+            foreign += len(strange)
+            if len(strange) and first < 0:
+                first = at + int(strange[0])
+            left = True
+        if foreign:
+            raise Differs(f"{foreign} bytes were written since between {start} and {stop}, the first at {first}")
+        return How.BETWEEN if left else How.AFTER
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    def _log(self) -> Iterator[tuple[str, str]]:
+        log, manifest = self._manifest.log, self._manifest
+        assert log is not None
+        known = {path for path, _size in log.files}
+        removed = {action.path for action in manifest.actions if action.do == "remove"}
+        zeroed = {action.path for action in manifest.actions if action.do == "zero"}
+        for path, size in log.files:
+            try:
+                now = os.stat(path).st_size
+            except OSError as err:
+                if path not in removed:
+                    yield path, f"{os.strerror(err.errno or 0)}; it was a file of the log"
+                continue
+            if now != size and path not in removed | zeroed:
+                yield path, f"has {now} bytes, not {size}"
+        for folder in sorted({os.path.dirname(path) for path in known} | set(self._places.logs)):
+            for entry in list_dir(folder):
+                if offset_name(entry.name) is not None and entry.path not in known:
+                    yield entry.path, "is a new file of the log"
+        if log.file is not None and log.file not in removed | zeroed:
+            yield from self._behind(log.file, log.at, log.behind)
+
+    def _behind(self, path: str, at: int, behind: str | None) -> Iterator[tuple[str, str]]:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # told already
+        try:
+            size = os.fstat(fd).st_size
+            if digest_of(fd, at, size) != behind:
+                count = sum(len(data) - data.count(0) for _at, data in written(fd, at, size))
+                yield path, f"{count} bytes were written since behind the log's end at {at}"
+        finally:
+            os.close(fd)
+
+
+def own_path(folder: str, name: str) -> str:
+    """A path in a run's own folder.
+
+    Raises:
+        Differs: a symbolic link leads out of it.
+    """
+    path = os.path.join(folder, name)
+    above = os.path.realpath(os.path.dirname(path))
+    if above != os.path.join(os.path.realpath(folder), os.path.dirname(name)):
+        raise Differs(f"{path}: a symbolic link leads out of {folder}")
+    return path
+
+
+def _change(now: Print | None, wanted: Print | None) -> str:
+    if now is None:
+        return "is gone"
+    if wanted is None:
+        return "is there, and was not"
+    if now.size < 0:
+        return "is neither a file nor a link"
+    if now.size != wanted.size:
+        return f"has changed since: {now.size} bytes, not {wanted.size}"
+    return "has changed since"

@@ -1,0 +1,67 @@
+"""The one way in which a command changes a store: lock, finish or refuse what is half done, sweep, change, commit."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.scratch import temporary_folder
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.transaction.change import PLAN_HINT, Transaction
+from rmqtool.store.transaction.pending import settle
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.runs import sweep
+from rmqtool.store.transaction.signals import Signals, Stop
+from rmqtool.store.transaction.snapshot import Snapshot
+
+
+@contextmanager
+def changing(
+    layout: StoreLayout, command: str, backup: str | None = None, *, named: Iterable[str] = ()
+) -> Iterator[Transaction]:
+    """Change a store under the broker's lock. What was interrupted before is finished first, which ``finished`` of what
+    is given tells. Nothing is changed before :meth:`Transaction.commit`.
+
+    Args:
+        layout: read it anew inside: what was finished may have changed it.
+        command: for the folder's name.
+        backup: directory for what is replaced, instead of the one beside the store.
+        named: files outside the store that the user has named, and that may be changed too.
+
+    Raises:
+        Refused: the store is in use, or half changed in a way that cannot be finished.
+        CorruptFile: what says so cannot be read.
+        Interrupted: SIGINT or SIGTERM.
+    """
+    named = list(named)
+    places = Places.of(layout, named)
+    finished: tuple[str, str] | None = None
+    with Signals() as signals:
+        try:
+            with StoreLock(places.root):
+                finished = settle(places, backup, signals)
+                if finished is not None:
+                    signals.resume()
+                sweep(places, backup)
+                snapshot = Snapshot(layout, named)
+                with Transaction(places, command, backup, signals=signals, snapshot=snapshot) as transaction:
+                    transaction.finished = finished
+                    yield transaction
+        except Stop:
+            before = f"the interrupted run in {finished[0]} was finished, " if finished is not None else ""
+            raise signals.error(f"{before}nothing {'else ' if before else ''}was changed") from None
+
+
+@contextmanager
+def planning(root: str) -> Iterator[Transaction]:
+    """As :func:`changing`, for a plan: the store is only read, and what is staged is thrown away.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM.
+    """
+    with Signals() as signals, ExitStack() as stack:
+        try:
+            directory = stack.enter_context(temporary_folder())
+            yield stack.enter_context(Transaction(root, "plan", directory, PLAN_HINT, dry=True))
+        except Stop:
+            stack.close()
+            raise signals.error("nothing was changed") from None

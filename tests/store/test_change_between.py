@@ -1,0 +1,209 @@
+"""A change is interrupted, and somebody writes to the store before it is gone on with: nothing of that is lost."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.errors import Refused
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.live import LiveStore
+from rmqtool.store.recover import recover
+from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.undo import undo
+from tests.cli.running import rmqtool
+from tests.store.dying import killed
+from tests.store.helpers import tree
+
+SIZES = {
+    "mappedFileSizeCommitLog": str(1 << 16),
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "1000",
+}
+MARKER = ".rmqtool-pending"
+WRITERS = [
+    ["recover", "STORE", "--yes"],
+    ["rebuild", "STORE", "index", "--yes"],
+    ["dispatch", "STORE"],
+    ["clean", "STORE", "--hours", "0", "--yes"],
+    ["clean", "STORE", "--hours", "0", "--yes", "--delete"],
+    ["truncate", "STORE", "0", "--yes"],
+    ["undo", "STORE", "--yes"],
+    ["group", "reset", "STORE", "g", "--topic", "t0", "--to-earliest", "--yes"],
+]
+
+
+def layout_of(store: Path) -> StoreLayout:
+    return StoreLayout(str(store), BrokerConf(SIZES))
+
+
+def fill(store: Path, name: str, count: int) -> None:
+    """Append as a broker does, which knows nothing of what is half done."""
+    with Store(store, broker_conf=SIZES, write=True) as opened:
+        opened.append_many(
+            [Message(topic=f"t{n % 3}", body=f"{name}-{n}".encode(), keys=f"{name}{n}") for n in range(count)]
+        )
+
+
+def bodies(store: Path, name: str) -> int:
+    """How many messages of a kind the log holds."""
+    walked = CommitLog(layout_of(store)).walk()
+    return sum(isinstance(one, Found) and bytes(one.record.body).startswith(name.encode()) for one in walked)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "broker.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in SIZES.items()))
+    return path
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Path:
+    """A store of a broker that was killed: its last record is torn."""
+    store = tmp_path / "store"
+    with Store.create(store, broker_conf=SIZES) as opened:
+        opened.append_many([Message(topic=f"t{n % 3}", body=f"old-{n}".encode(), keys=f"k{n}") for n in range(40)])
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"t0@g":{0:3}}}')
+    log = store / "commitlog" / f"{0:020d}"
+    data = log.read_bytes()
+    end = len(data.rstrip(b"\0"))
+    log.write_bytes(data[: end - 30] + b"\xff" * 30 + bytes(len(data) - end))
+    (store / "abort").touch()
+    return store
+
+
+def meanwhile(store: Path, count: int) -> None:
+    """A broker boots, and takes messages: the backup is not in its sight, nor does it heed what is not its own."""
+    home, hidden = Path(f"{store}.rmqtool"), store.parent / "hidden"
+    home.rename(hidden)
+    if (store / MARKER).exists():
+        (store / MARKER).rename(hidden / MARKER)
+    recover(layout_of(store), backup=str(store.parent / "broker"))
+    fill(store, "new", count)
+    if (hidden / MARKER).exists():
+        (hidden / MARKER).rename(store / MARKER)
+    hidden.rename(home)
+
+
+@pytest.mark.parametrize("words", WRITERS, ids=lambda words: "-".join(word for word in words[:3:2]))
+def test_what_was_written_meanwhile_stays(words: list[str], torn: Path, conf: Path) -> None:
+    killed(4, "recover", torn, "--yes", "--broker-conf", conf)
+    meanwhile(torn, 50)
+    before = tree(torn)
+    assert bodies(torn, "new") == 50
+    told = rmqtool("recover", torn, "--dry-run", "--broker-conf", conf)
+    assert told.code == 1
+    assert "cannot be finished" in told.out
+    assert f"undo {torn} --forget" in " ".join(told.out.split())
+    done = rmqtool(*[str(torn) if word == "STORE" else word for word in words], "--broker-conf", conf)
+    assert done.code == 4, done
+    assert "bytes were written since" in done.err
+    assert f"rmqtool undo {torn} --forget" in done.err
+    assert tree(torn) == before
+    assert rmqtool("undo", torn, "--dry-run", "--broker-conf", conf).code == 1
+    assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
+    assert not (torn / MARKER).exists()
+    assert pending_runs(Places.of(layout_of(torn))) == []
+    assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
+    assert (bodies(torn, "old"), bodies(torn, "new")) == (39, 50)
+    assert len(list(Path(f"{torn}.rmqtool").glob("*-recover/before/*"))) >= 1  # the backup is still there
+
+
+@pytest.mark.parametrize("step", [3, 8, 14])
+def test_an_undo_does_not_go_on_over_it(step: int, torn: Path, conf: Path) -> None:
+    rmqtool("recover", torn, "--yes", "--broker-conf", conf)
+    killed(step, "undo", torn, "--yes", "--broker-conf", conf)
+    meanwhile(torn, 30)
+    before = tree(torn)
+    for words in (["undo", torn, "--yes"], ["recover", torn, "--yes"]):
+        done = rmqtool(*words, "--broker-conf", conf)
+        assert done.code == 4, done
+        assert tree(torn) == before
+    assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
+    assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
+    assert bodies(torn, "new") == 30
+
+
+@pytest.mark.parametrize("step", [1, 4, 9, 15])
+def test_undo_puts_back_what_an_interrupted_run_had_done(step: int, torn: Path, conf: Path) -> None:
+    before = tree(torn)
+    killed(step, "recover", torn, "--yes", "--broker-conf", conf)
+    assert undo(str(torn)).applied
+    assert {**tree(torn), "lock": None} == {**before, "lock": None}
+
+
+def test_force_keeps_what_it_overwrites(torn: Path, conf: Path) -> None:
+    rmqtool("recover", torn, "--yes", "--broker-conf", conf)
+    fill(torn, "new", 20)
+    log = (torn / "commitlog" / f"{0:020d}").read_bytes()
+    assert rmqtool("undo", torn, "--yes", "--broker-conf", conf).code == 4
+    assert rmqtool("undo", torn, "--yes", "--force", "--broker-conf", conf).code == 0
+    assert bodies(torn, "new") == 0
+    kept = b"".join(path.read_bytes() for path in sorted(Path(f"{torn}.rmqtool").glob("*/after/replaced/*")))
+    assert all(f"new-{n}".encode() in kept for n in range(20))
+    assert log.rstrip(b"\0")[-200:] in kept
+
+
+def test_the_store_itself_says_it_by_any_name(torn: Path, conf: Path, tmp_path: Path) -> None:
+    killed(4, "recover", torn, "--yes", "--broker-conf", conf)
+    link = tmp_path / "sub" / "link"
+    link.parent.mkdir()
+    link.symlink_to(torn)
+    for name in (torn, link, torn / ".." / "store"):
+        (run,) = pending_runs(Places(str(name)))
+        assert run.to_finish
+        assert run.command == "recover"
+    with pytest.raises(Refused, match="a change of it was interrupted"):
+        LiveStore(str(link), BrokerConf(SIZES))
+    assert rmqtool("recover", link, "--yes", "--broker-conf", conf).code == 0
+    assert pending_runs(Places(str(torn))) == []
+    assert not (tmp_path / "sub" / "link.rmqtool").exists()
+
+
+@pytest.mark.parametrize("way", ["there", "gone", "named"])
+def test_a_backup_elsewhere(way: str, torn: Path, conf: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    killed(4, "recover", torn, "--yes", "--backup", kept, "--broker-conf", conf)
+    if way == "gone":
+        kept.rename(tmp_path / "away")
+        before = tree(torn)
+        for words in (["recover", torn, "--yes"], ["undo", torn, "--yes"], ["clean", torn, "--yes"]):
+            done = rmqtool(*words, "--broker-conf", conf)
+            assert done.code == 4, done
+            assert "which is not there: bring it back" in done.err
+        assert "not there" in rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).out.replace("\n", " ")
+        assert tree(torn) == before
+        assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
+    extra = ["--backup", kept] if way == "named" else []
+    assert rmqtool("recover", torn, "--yes", *extra, "--broker-conf", conf).code == 0
+    assert pending_runs(Places.of(layout_of(torn))) == []
+    assert not (torn / "abort").exists()
+    assert bodies(torn, "old") == 39
+
+
+def test_a_plan_that_is_no_more_true_is_not_carried_out(torn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker's start changes files before it asks for the lock."""
+    from rmqtool.store import recover as module
+
+    real = module.prepare
+
+    def slow(*args: object) -> list[str]:
+        with open(torn / "commitlog" / f"{0:020d}", "r+b") as log:
+            log.seek(60_000)
+            log.write(b"a broker was here")
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "prepare", slow)
+    with pytest.raises(Refused, match="has changed while this was planned"):
+        recover(layout_of(torn))
+    assert (torn / "abort").exists()
+    assert not os.path.exists(f"{torn}.rmqtool")
+    shutil.rmtree(torn)

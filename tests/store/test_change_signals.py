@@ -1,0 +1,114 @@
+"""SIGINT and SIGTERM at any step of a real process: the state is told and durable, and the same command goes on."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.places import Places
+from tests.cli.running import rmqtool
+from tests.store.dying import ended
+from tests.store.helpers import content, tree
+from tests.store.test_change_between import MARKER, SIZES, conf, torn
+
+__all__ = ["conf", "torn"]
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+STEP = 195  # in the middle of the renames
+both = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A store with many queues that have to be built anew."""
+    store = tmp_path / "wide"
+    with Store.create(store, broker_conf=SIZES) as opened:
+        opened.append_many([Message(topic=f"t{n}", body=b"x", keys=f"k{n}") for n in range(30)])
+    for path in (store / "consumequeue").glob("*/*/*"):
+        path.write_bytes(b"\1" * 2000)
+    return store
+
+
+@both
+@pytest.mark.parametrize("times", [1, 5])
+def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, conf: Path, tmp_path: Path) -> None:
+    words = ["rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf]
+    before = tree(wide)
+    done = ended(number, STEP, *words, times=times)
+    assert done.code == CODES[number], done
+    assert done.out == ""
+    said = re.fullmatch(
+        rf"error: {number.name}: (\d+) of (\d+) changes are done and durable, (\d+) are left: the same command goes on "
+        rf"with them, and rmqtool undo {wide} puts all back\n",
+        done.err,
+    )
+    assert said is not None, done.err
+    assert 0 < int(said[1]) < int(said[2]) == int(said[1]) + int(said[3])
+    assert (wide / MARKER).exists()
+    assert rmqtool(*words).code == 0
+    assert pending_runs(Places(str(wide))) == []
+    assert rmqtool("check", wide, "--broker-conf", conf).code == 0
+    assert rmqtool("undo", wide, "--yes").code == 0
+    assert rmqtool("undo", wide, "--yes").code == 0
+    assert {**tree(wide), "lock": None} == {**before, "lock": None}
+
+
+@both
+def test_what_was_stopped_is_put_back(number: signal.Signals, wide: Path, conf: Path) -> None:
+    before = tree(wide)
+    ended(number, 100, "rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf)
+    assert rmqtool("undo", wide, "--yes").code == 0
+    assert {**tree(wide), "lock": None} == {**before, "lock": None}
+
+
+@both
+def test_a_short_rest_is_done(number: signal.Signals, torn: Path, conf: Path, tmp_path: Path) -> None:
+    words = ["recover", torn, "--yes", "--broker-conf", conf]
+    done = ended(number, 4, *words)
+    assert done.code == CODES[number], done
+    assert done.err == f"error: {number.name}: all was done before it stopped: rmqtool undo {torn} puts it back\n"
+    assert "in order" in rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).out
+
+
+@both
+@pytest.mark.parametrize("step", [-1, -9, -40])
+def test_while_it_is_planned(number: signal.Signals, step: int, wide: Path, conf: Path) -> None:
+    before = content(wide)
+    done = ended(number, step, "rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf)
+    assert done.code == CODES[number], done
+    assert done.err == f"error: {number.name}: nothing was changed\n"
+    assert content(wide) == before
+    assert not Path(f"{wide}.rmqtool").exists()
+
+
+@both
+def test_an_undo(number: signal.Signals, wide: Path, conf: Path) -> None:
+    before = tree(wide)
+    assert rmqtool("rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf).code == 0
+    done = ended(number, 20, "undo", wide, "--yes")
+    assert done.code == CODES[number], done
+    assert re.fullmatch(
+        rf"error: {number.name}: \d+ of \d+ changes are put back, \d+ are left: the same command goes on\n", done.err
+    )
+    assert rmqtool("recover", wide, "--yes", "--broker-conf", conf).code == 4
+    assert rmqtool("undo", wide, "--yes").code == 0
+    assert {**tree(wide), "lock": None} == {**before, "lock": None}
+
+
+@both
+def test_clean_that_deletes(number: signal.Signals, tmp_path: Path, conf: Path) -> None:
+    store = tmp_path / "long"
+    with Store.create(store, broker_conf=SIZES) as opened:
+        opened.append_many([Message(topic="t", body=b"x" * 1000) for n in range(500)])
+    files = len(list((store / "commitlog").iterdir()))
+    assert files > 8
+    words = ["clean", store, "--hours", "0", "--yes", "--delete", "--broker-conf", conf]
+    done = ended(number, -2, *words)
+    assert done.code == CODES[number], done
+    assert re.fullmatch(rf"error: {number.name}: \d+ of \d+ files are deleted, \d+ are left: .*\n", done.err), done.err
+    assert rmqtool(*words).code == 0
+    assert len(list((store / "commitlog").iterdir())) == 1
+    assert rmqtool("check", store, "--broker-conf", conf).code == 0
+    assert not Path(f"{store}.rmqtool").exists()
