@@ -19,7 +19,7 @@ from rmqtool.store.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.durable import sync
-from rmqtool.store.disk.lock import StoreLock, holder
+from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import drop_scratch
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, reput_batches
@@ -37,6 +37,7 @@ T = TypeVar("T")
 _LIGHT_PREFIX = "%LMQ%"
 _DISPATCH_BYTES = 32 << 20  # appended before it is dispatched without being asked for
 _FLUSH_SECONDS = 10.0  # as often as a broker makes everything durable
+_LOOK_SECONDS = 1.0
 _SPARE = 64 << 20  # bytes that the file system must have left: a full one ends a process that writes to a mapping
 
 
@@ -135,7 +136,7 @@ class LiveStore:
         self._checkpoint = checkpoint.parse(layout.checkpoint() or b"")
         self._open_for_writing = False
         self._broken = False
-        self._flushed_at = time.monotonic()
+        self._flushed_at = self._looked_at = time.monotonic()
 
     def _has_light_queues(self) -> bool:
         return any(topic.startswith(_LIGHT_PREFIX) for topic, _queue_id, _path in self.layout.queue_dirs())
@@ -161,10 +162,20 @@ class LiveStore:
         """Physical offset of the next message."""
         return self.appender.writer.position
 
+    def _look(self) -> None:
+        """Whether no broker has begun to load the store.
+
+        Raises:
+            Disturbed: one has.
+        """
+        self._lock.check()
+        self._looked_at = time.monotonic()
+
     def _begin(self) -> None:
         """Before the first change: the marker that tells a broker that this store was not closed."""
         self._check_space()
         if not self._open_for_writing:
+            self._lock.check()
             path = self.layout.path("abort")
             with open(path, "wb"):
                 pass
@@ -183,14 +194,26 @@ class LiveStore:
         if self._lock.held:
             try:
                 if self._open_for_writing and not self._broken:
-                    self.flush()
-                    os.unlink(self.layout.path("abort"))
-                    sync(self.layout.root)
+                    with self._lock.alone():
+                        self.flush()
+                        self._lock.check()
+                        os.unlink(self.layout.path("abort"))
+                        sync(self.layout.root)
+            except Disturbed as err:
+                raise self._disturbed(err) from err
             finally:
                 if self._pool is not None:
                     self._pool.shutdown()
                 self.index.close()
+                if self._open_for_writing:
+                    self._lock.wait()
                 self._lock.__exit__()
+
+    def _disturbed(self, err: Disturbed) -> Disturbed:
+        """Stop: a broker's load has cut and deleted what it took for useless among what was being written."""
+        self._broken = True
+        self.appender.writer.sync()  # every message that was acknowledged is in the log
+        return Disturbed(f"{err}. Nothing more is taken; every message that was is in the log: run rmqtool recover")
 
     # -- append -------------------------------------------------------------------------------------------------------
 
@@ -225,6 +248,8 @@ class LiveStore:
         if not self._open_for_writing:
             self._begin()
         try:
+            if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+                self._look()
             results = put()
             if self.sync_flush:
                 self.appender.writer.sync()
@@ -233,6 +258,8 @@ class LiveStore:
                 self._dispatch_beside()
                 if time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
                     self.flush()
+        except Disturbed as err:
+            raise self._disturbed(err) from err
         except (OSError, UnreadableStore):
             self._broken = True  # the abort marker stays: the next start looks at all of it
             raise

@@ -19,12 +19,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from typing import Any
 
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.durable import NO_ROOM, copy_aside, move, sync
+from rmqtool.store.disk.lock import Disturbed, check_alone, held_off
 from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.disk.sparse import written
 
@@ -127,16 +128,27 @@ class Transaction:
                 pass
         for directory, *_names in folders:
             sync(directory)
-        self.write_manifest("committed")
-        self.apply()
+        with self.held_off():  # a broker that came while this was prepared ends it here: nothing was changed yet
+            self.write_manifest("committed")
+            self.apply()
+
+    def held_off(self) -> AbstractContextManager[None]:
+        """No broker loads the store as long as this lasts.
+
+        Raises:
+            Disturbed: one has already, or is about to.
+        """
+        config = os.path.join(self.root, "config", "")
+        return held_off(self.root, configs=any(str(action["path"]).startswith(config) for action in self.actions))
 
     def apply(self) -> None:
         """Carry out a committed transaction, also one that was interrupted.
 
         Raises:
             UnreadableStore: a file cannot be moved or written, as when a disk is full; it can be gone on with.
+            Disturbed: a broker has come in; what is left to do is done by the next writing command.
         """
-        with self.going_on():
+        with self.held_off(), self.going_on():
             self._apply()
 
     @contextmanager
@@ -145,9 +157,12 @@ class Transaction:
 
         Raises:
             UnreadableStore: instead of an OSError.
+            Disturbed: as it was, and that something is left.
         """
         try:
             yield
+        except Disturbed as err:
+            raise Disturbed(f"{err}: {_HALF_DONE}") from err
         except OSError as err:
             where = err.filename2 or err.filename or self.path
             raise UnreadableStore(f"{where}: {os.strerror(err.errno or 0)}: {_HALF_DONE}") from err
@@ -158,6 +173,7 @@ class Transaction:
         for kind, actions in groupby(self.actions, key=lambda action: str(action["do"])):
             changed: set[str] = set()
             for action in actions:
+                check_alone(self.root)
                 {"put": self._put, "remove": self._remove, "zero": self._zero}[kind](action, changed)
             for directory in filter(os.path.isdir, sorted(changed)):
                 sync(directory)

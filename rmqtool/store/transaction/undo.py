@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.durable import copy_aside, move, sync
-from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.lock import StoreLock, check_alone
 from rmqtool.store.disk.sparse import has_bytes, written
 from rmqtool.store.transaction.change import Transaction, transactions
 
@@ -69,9 +69,10 @@ def undo(root: str, home: str | None = None, *, force: bool = False) -> UndoRepo
         if conflicts and not force:
             more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
             raise Refused(f"{conflicts[0]}{more}: has changed since; --force puts the old one back all the same")
-        with transaction.going_on():
+        with transaction.held_off(), transaction.going_on():
             transaction.write_manifest("undoing")
             for action in reversed(transaction.actions):
+                check_alone(root)
                 {"put": _unput, "remove": _unremove, "zero": _unzero}[action["do"]](transaction, action)
             transaction.write_manifest("undone")
     return UndoReport(
