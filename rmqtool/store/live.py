@@ -211,6 +211,8 @@ class LiveStore:
 
     def _disturbed(self, err: Disturbed) -> Disturbed:
         """Stop: a broker's load has cut and deleted what it took for useless among what was being written."""
+        if self._broken:
+            return err
         self._broken = True
         self.appender.writer.sync()  # every message that was acknowledged is in the log
         return Disturbed(f"{err}. Nothing more is taken; every message that was is in the log: run rmqtool recover")
@@ -328,6 +330,7 @@ class LiveStore:
         if not self._open_for_writing:
             return
         try:
+            self._look()
             self.dispatch()
             self.appender.writer.sync()
             sync_all(self._touched)
@@ -340,6 +343,8 @@ class LiveStore:
                         index_msg_timestamp=max(full, self._checkpoint.index_msg_timestamp),
                     )
                 )
+        except Disturbed as err:
+            raise self._disturbed(err) from err
         except (OSError, UnreadableStore):
             self._broken = True
             raise

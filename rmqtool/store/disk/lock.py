@@ -61,7 +61,10 @@ def holder(root: str) -> int | None:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     try:
         pid = _asked(fd, _LOCK)
-        return pid if pid is None or pid > 0 else (_asked(fd, _WHO) or 0)
+        if pid is None or pid > 0:
+            return pid
+        # the lock that tells is lost when its process closes another descriptor of the file
+        return _asked(fd, _WHO) or next((one.pid for one in openers(fd) if one.writes), 0)
     except OSError as err:
         # a file system without locks cannot be asked; a writer will find out when it tries
         if err.errno in (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
@@ -79,13 +82,13 @@ def _asked(fd: int, byte: int) -> int | None:
 
 
 def _listed(path: str) -> int:
-    """Who has a POSIX lock on a file that cannot be opened now, from the kernel's list; 0 where it does not say."""
+    """Whose a file is that cannot be opened now, from the kernel's list of locks; 0 where it does not say."""
     found = os.stat(path)
     name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
         with open("/proc/locks", encoding="ascii") as lines:
             for fields in map(str.split, lines):
-                if len(fields) > 5 and fields[1] == "POSIX" and fields[5] == name:
+                if len(fields) > 5 and fields[1] in ("POSIX", "LEASE") and fields[5] == name:
                     return max(int(fields[4]), 0)
     except (OSError, ValueError):
         return 0
