@@ -211,8 +211,8 @@ class Engine:
     def step(self, step: str, store: Path, config: Mapping[str, Any] | None = None, **request: Any) -> dict[str, Any]:
         """One step of a broker's start, so that something else can happen in between.
 
-        ``construct`` opens the file ``lock``; ``load`` recovers, and deletes; ``start`` asks for the lock (the answer says
-        ``started``, or ``why`` not); ``put`` takes messages as :meth:`write` does; ``end`` closes.
+        ``construct`` opens the file ``lock``; ``load`` recovers, and deletes; ``start`` asks for the lock (the
+        answer says ``started``, or ``why`` not); ``put`` takes messages as :meth:`write` does; ``end`` closes.
         """
         if "puts" in request:
             request["puts"] = [_put(m) for m in request["puts"]]

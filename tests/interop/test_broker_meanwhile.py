@@ -1,4 +1,4 @@
-"""A real broker that is started while we write, step by step: it opens ``lock``, loads the store, and asks for the lock last."""
+"""A real broker that is started while we write: it opens ``lock``, loads the store, and asks for the lock last."""
 
 import shutil
 import threading
@@ -185,8 +185,11 @@ def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
     assert (store / "abort").exists()
     broker._end(kill=True)
     closing.join()
-    recover(StoreLayout(str(store), conf_of("clean")))
     layout = StoreLayout(str(store), conf_of("clean"))
+    recover(layout)
+    problems = {finding.code for finding in check_store(layout) if is_problem(finding)}
+    assert problems <= {"index-missing"}  # as after its own death: it deletes the index, and builds only the end anew
+    rebuild(StoreLayout(str(store), conf_of("clean")), ("index",))
     assert not [finding for finding in check_store(layout) if is_problem(finding)]
     assert all(answer.ok for answer in answers)
     assert {answer.physical_offset for answer in answers} <= {at for at, _body in messages(store)}
