@@ -1,7 +1,7 @@
 """Write leases of the kernel (fcntl F_SETLEASE): whoever has one knows that nobody else has the file open.
 
-While it lasts, whoever opens the file waits: until it is given back, at most /proc/sys/fs/lease-break-time (45 s). It is
-an open file's, like a lock of an open file description: it ends with the last descriptor, so also when the process is killed.
+While it lasts, whoever opens the file waits: until it is given back, at most /proc/sys/fs/lease-break-time (45 s). It
+belongs to an open file description and ends with its last descriptor, so also when the process is killed.
 """
 
 import fcntl

@@ -4,11 +4,12 @@ That the file exists means nothing: it is never deleted. Looking asks the kernel
 
 Two things make more of it than a lock:
 
-* A record lock of POSIX is a process's, and lost as soon as that process closes any descriptor of the file: a copy of the
-  store, made in the same process, would do. So ours is an open file description's, which excludes a broker's as well. It
-  does not tell whose it is; for that a POSIX lock lies on byte 1.
-* A broker opens the file first, then loads the store, which cuts and deletes, and asks for the lock last. So whoever writes
-  watches who opens the file (:meth:`StoreLock.check`), and keeps others from opening it where that is short (:func:`held_off`).
+* A POSIX record lock belongs to a process, which loses it as soon as it closes any descriptor of the file: copying the
+  store in the same process is enough. So ours belongs to an open file description; it excludes a broker's as well. The
+  kernel does not tell whose it is; for that a POSIX lock lies on byte 1.
+* A broker opens the file first, then loads the store, which cuts and deletes, and asks for the lock last. So whoever
+  writes watches who opens the file (:meth:`StoreLock.check`), and keeps others from opening it while a change is
+  applied (:func:`held_off`).
 """
 
 import errno
@@ -40,8 +41,9 @@ class Disturbed(Refused):
 
 
 def holder(root: str) -> int | None:
-    """Process id of whoever holds the store's lock; None when it is free. 0 where it cannot be told whose it is: on another
-    machine, or in another container.
+    """Process id of whoever holds the store's lock; None when it is free.
+
+    It is 0 where it cannot be told whose it is: on another machine, or in another container.
 
     Raises:
         UnreadableStore: the lock file cannot be opened for reading.
@@ -127,8 +129,8 @@ class StoreLock:
     def _taken(self) -> bool:
         """Take it; False if somebody else has the file open, and not locked.
 
-        The lock is taken while nobody else can open the file: whoever loads the store by then is seen, and whoever opens
-        it later is told of.
+        The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens it
+        later is seen by :meth:`check`.
         """
         self._refuse_if_held()
         try:
@@ -209,8 +211,8 @@ class StoreLock:
         """Whether we were alone all the time; cheap enough for several times a second.
 
         Raises:
-            Disturbed: somebody else has the file ``lock`` open for longer than a look takes, somebody who could write to it
-                has closed it since it was locked, or it is another file by now. From then on it is raised always.
+            Disturbed: somebody else has the file ``lock`` open for longer than a look takes, somebody who could write to
+                it has closed it since it was locked, or it is another file by now. From then on it is always raised.
         """
         if self._fd is not None and self._disturbed is None:
             self._disturbed = self._seen(self._fd)
@@ -250,9 +252,10 @@ class StoreLock:
 
     @contextmanager
     def alone(self, *, configs: bool = False) -> Iterator[None]:
-        """Nobody opens the file as long as this lasts, so that a broker waits before it loads anything (45 s at most: see
-        :meth:`check`, to be called in between where it may last longer). Where the kernel or the file system has no
-        leases, or the file is another user's, a broker is not held off but noticed.
+        """Nobody opens the file as long as this lasts, so that a broker waits before it loads anything.
+
+        It waits 45 s at most; where this may last longer, call :meth:`check` between the steps. Where the kernel or the
+        file system has no leases, or the file is another user's, a broker is not held off but noticed.
 
         Args:
             configs: files are changed that a broker reads before it opens the file ``lock``.
@@ -282,8 +285,11 @@ class StoreLock:
             give_back(fd)
 
     def wait(self) -> None:
-        """Until nobody else has the file open. A broker that has loaded the store must not get the lock once something was
-        appended: it would write where it took the end to be."""
+        """Until nobody else has the file open.
+
+        A broker that loaded the store before something was appended must not get the lock: it would write where it took
+        the end to be, over what was appended.
+        """
         while self._fd is not None and not self._is_alone(self._fd, 0):
             time.sleep(_WAIT)
 
