@@ -129,8 +129,8 @@ class StoreLock:
     def _taken(self) -> bool:
         """Take it; False if somebody else has the file open, and not locked.
 
-        The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens it
-        later is seen by :meth:`check`.
+        The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens
+        it later is seen by :meth:`check`.
         """
         self._refuse_if_held()
         try:
