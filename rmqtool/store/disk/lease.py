@@ -5,7 +5,6 @@ belongs to an open file description and ends with its last descriptor, so also w
 """
 
 import fcntl
-import signal
 from enum import Enum
 
 
@@ -19,6 +18,8 @@ class Lease(Enum):
 
 def take(fd: int) -> Lease:
     """Ask for the lease of a file that is open for reading and writing."""
+    import signal  # only writers need it
+
     try:
         # SIGIO, which would tell of somebody who waits, ends a process that does not expect it; this one is ignored
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)

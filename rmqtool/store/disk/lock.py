@@ -15,7 +15,6 @@ Two things make more of it than a lock:
 import errno
 import fcntl
 import os
-import random
 import struct
 import time
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ from contextlib import contextmanager
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.lease import Lease, give_back, take, writer_waits
 from rmqtool.store.disk.openers import GONE, OPENED, WRITER_LEFT, Watch, openers
-from rmqtool.store.disk.ownership import take_after_folder
 from rmqtool.store.disk.remote import place_of
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid
@@ -119,6 +117,8 @@ class StoreLock:
         return self._fd is not None
 
     def __enter__(self) -> "StoreLock":
+        import random  # only writers need it
+
         give_up = time.monotonic() + _TRANSIENT
         while not self._taken():
             if time.monotonic() > give_up:
@@ -211,8 +211,8 @@ class StoreLock:
         """Whether we were alone all the time; cheap enough for several times a second.
 
         Raises:
-            Disturbed: somebody else has the file ``lock`` open for longer than a look takes, somebody who could write to
-                it has closed it since it was locked, or it is another file by now. From then on it is always raised.
+            Disturbed: somebody else has the file ``lock`` open for longer than a look takes, somebody who could write
+                to it has closed it since it was locked, or it is another file by now. From then on it is always raised.
         """
         if self._fd is not None and self._disturbed is None:
             self._disturbed = self._seen(self._fd)
@@ -333,6 +333,8 @@ def _opened(path: str) -> int:
         return os.open(path, flags)
     except FileNotFoundError:
         fd = os.open(path, flags | os.O_CREAT, 0o644)
+        from rmqtool.store.disk.ownership import take_after_folder
+
         take_after_folder(fd, os.path.dirname(path))
         return fd
 

@@ -1,6 +1,5 @@
 """Who opens a file: told by the kernel while it is watched (inotify), or looked up among the processes (/proc)."""
 
-import ctypes
 import os
 import struct
 from contextlib import suppress
@@ -21,6 +20,8 @@ class Watch:
     """
 
     def __init__(self, path: str) -> None:
+        import ctypes  # only writers need it
+
         self._fd = -1
         with suppress(OSError, AttributeError):
             libc = ctypes.CDLL(None, use_errno=True)
