@@ -19,11 +19,14 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.lease import Lease, give_back, take, writer_waits
-from rmqtool.store.disk.openers import GONE, OPENED, WRITER_LEFT, Watch, openers
 from rmqtool.store.disk.remote import place_of
+
+if TYPE_CHECKING:
+    from rmqtool.store.disk.openers import Watch
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")
@@ -63,6 +66,8 @@ def holder(root: str) -> int | None:
         pid = _asked(fd, _LOCK)
         if pid is None or pid > 0:
             return pid
+        from rmqtool.store.disk.openers import openers
+
         # the lock that tells is lost when its process closes another descriptor of the file
         return _asked(fd, _WHO) or next((one.pid for one in openers(fd) if one.writes), 0)
     except OSError as err:
@@ -132,6 +137,8 @@ class StoreLock:
         The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens
         it later is seen by :meth:`check`.
         """
+        from rmqtool.store.disk.openers import Watch, openers
+
         self._refuse_if_held()
         try:
             fd = _opened(self.path)
@@ -189,6 +196,8 @@ class StoreLock:
             return  # then nobody is told who holds it
 
     def _somebody(self) -> str:
+        from rmqtool.store.disk.openers import openers
+
         try:
             fd = self._fd if self._fd is not None else os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -221,6 +230,8 @@ class StoreLock:
 
     def _seen(self, fd: int) -> str | None:
         """What disturbs us, in words."""
+        from rmqtool.store.disk.openers import GONE, OPENED, WRITER_LEFT
+
         try:
             replaced = _key(os.stat(self.path)) != _key(os.fstat(fd))
         except OSError:
@@ -241,6 +252,8 @@ class StoreLock:
 
     def _is_alone(self, fd: int, seconds: float) -> bool:
         """Whether nobody else has it open, within a time; where that cannot be told, whether no writer is seen."""
+        from rmqtool.store.disk.openers import openers
+
         give_up = time.monotonic() + seconds
         while (lease := take(fd)) is Lease.BUSY and time.monotonic() < give_up:
             time.sleep(_PAUSE)
@@ -264,6 +277,8 @@ class StoreLock:
             Disturbed: somebody else has it open, or had it since it was locked; raised before anything is done. With
                 ``configs`` also at the end, if a broker waits by then: what it has read before is out of date.
         """
+        from rmqtool.store.disk.openers import OPENED
+
         self.check()
         fd = self._fd
         if fd is None or self._alone:
