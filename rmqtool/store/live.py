@@ -19,7 +19,7 @@ from rmqtool.store.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.durable import sync
-from rmqtool.store.disk.lock import StoreLock, holder
+from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import give_away, make_file, sweep
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.segments import Segments
@@ -40,6 +40,7 @@ T = TypeVar("T")
 _LIGHT_PREFIX = "%LMQ%"
 _DISPATCH_BYTES = 32 << 20  # appended before it is dispatched without being asked for
 _FLUSH_SECONDS = 10.0  # as often as a broker makes everything durable
+_LOOK_SECONDS = 1.0
 _SPARE = 64 << 20  # bytes that each file system must have left, so that a full one is no matter of half a message,
 _SHARE = 8  # or this part of a small one
 
@@ -141,7 +142,7 @@ class LiveStore:
         self._checkpoint = checkpoint.parse(layout.checkpoint() or b"")
         self._open_for_writing = False
         self._broken = False
-        self._flushed_at = time.monotonic()
+        self._flushed_at = self._looked_at = time.monotonic()
 
     def _new_queue(self, topic: str, queue_id: int, path: str) -> LiveQueue:
         queue = LiveQueue(topic, queue_id, path, self._queue_size, self._touched)
@@ -164,9 +165,19 @@ class LiveStore:
         """Physical offset of the next message."""
         return self.appender.writer.position
 
+    def _look(self) -> None:
+        """Whether no broker has begun to load the store.
+
+        Raises:
+            Disturbed: one has.
+        """
+        self._lock.check()
+        self._looked_at = time.monotonic()
+
     def _begin(self) -> None:
         """Before the first change: the marker that tells a broker that this store was not closed."""
         self._check_space()
+        self._lock.check()
         for place in self._places:
             if place in self.layout.commit_log_paths:
                 sweep(os.path.dirname(place), place)
@@ -195,15 +206,29 @@ class LiveStore:
         if self._lock.held:
             try:
                 if self._open_for_writing and not self._broken:
-                    self.flush()
-                    os.unlink(self.layout.path("abort"))
-                    sync(self.layout.root)
+                    with self._lock.alone():
+                        self.flush()
+                        self._lock.check()
+                        os.unlink(self.layout.path("abort"))
+                        sync(self.layout.root)
+            except Disturbed as err:
+                raise self._disturbed(err) from err
             finally:
                 if self._pool is not None:
                     self._pool.shutdown()
                 self.appender.writer.let_go()
                 self.index.close()
+                if self._open_for_writing:
+                    self._lock.wait()
                 self._lock.__exit__()
+
+    def _disturbed(self, err: Disturbed) -> Disturbed:
+        """Stop: a broker's load has cut and deleted what it took for useless among what was being written."""
+        if self._broken:
+            return err
+        self._broken = True
+        self.appender.writer.sync()  # every message that was acknowledged is in the log
+        return Disturbed(f"{err}. Nothing more is taken; every message that was is in the log: run rmqtool recover")
 
     # -- append -------------------------------------------------------------------------------------------------------
 
@@ -239,6 +264,8 @@ class LiveStore:
             self._begin()
         before = self.end
         try:
+            if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+                self._look()
             if before - self._asked >= _DISPATCH_BYTES:
                 self._check_space()
                 self._dispatch_beside()
@@ -247,6 +274,8 @@ class LiveStore:
             results = put()
             if self.sync_flush:
                 self.appender.writer.sync()
+        except Disturbed as err:
+            raise self._disturbed(err) from err
         except BaseException as err:
             self._fail(err, before)
             raise
@@ -341,6 +370,7 @@ class LiveStore:
         if not self._open_for_writing:
             return
         try:
+            self._look()
             self.dispatch()
             self.appender.writer.sync()
             self._touched.sync()
@@ -353,6 +383,8 @@ class LiveStore:
                         index_msg_timestamp=max(full, self._checkpoint.index_msg_timestamp),
                     )
                 )
+        except Disturbed as err:
+            raise self._disturbed(err) from err
         except BaseException as err:
             self._fail(err)
             raise

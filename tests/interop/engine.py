@@ -208,6 +208,17 @@ class Engine:
         """
         return self._ask("write", store, config, options, puts=[_put(m) for m in messages], kill=kill)
 
+    def step(self, step: str, store: Path, config: Mapping[str, Any] | None = None, **request: Any) -> dict[str, Any]:
+        """One step of a broker's start, so that something else can happen in between.
+
+        ``construct`` opens the file ``lock``; ``load`` recovers, and deletes; ``start`` asks for the lock (the
+        answer says ``started``, or ``why`` not); ``put`` takes messages as :meth:`write` does; ``end`` closes.
+        """
+        if "puts" in request:
+            request["puts"] = [_put(m) for m in request["puts"]]
+        options = {name: request.pop(name) for name in (*_OPTIONS, "timeout") if name in request}
+        return self._ask("step", store, config, options, step=step, **request)
+
     def bench(
         self,
         store: Path,

@@ -1,25 +1,50 @@
-"""The broker's own lock: a POSIX record lock on byte 0 of the file ``lock`` (store.DefaultMessageStore.start).
+"""The broker's own lock: a record lock on byte 0 of the file ``lock`` (store.DefaultMessageStore.start).
 
 That the file exists means nothing: it is never deleted. Looking asks the kernel and writes nothing.
+
+Two things make more of it than a lock:
+
+* A POSIX record lock belongs to a process, which loses it as soon as it closes any descriptor of the file: copying the
+  store in the same process is enough. So ours belongs to an open file description; it excludes a broker's as well. The
+  kernel does not tell whose it is; for that a POSIX lock lies on byte 1.
+* A broker opens the file first, then loads the store, which cuts and deletes, and asks for the lock last. So whoever
+  writes watches who opens the file (:meth:`StoreLock.check`), and keeps others from opening it while a change is
+  applied (:func:`held_off`).
 """
 
 import errno
 import fcntl
 import os
 import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.disk.new_files import make_file
+from rmqtool.store.disk.lease import Lease, give_back, take, writer_waits
 from rmqtool.store.disk.remote import place_of
+
+if TYPE_CHECKING:
+    from rmqtool.store.disk.openers import Watch
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = struct.Struct("hhqqi4x")
-# A process does not exclude itself by such a lock, and loses it as soon as it closes any descriptor of the file.
-_held_here: set[str] = set()
+_LOCK, _WHO = 0, 1  # the bytes of the file
+_TRANSIENT = 0.5  # s; a backup, or somebody who only looks, has it open for much less
+_PAUSE = 0.02  # s
+_WAIT = 0.2  # s
+_held: dict[tuple[int, int], "StoreLock"] = {}  # those of this process, by device and inode of the file
+
+
+class Disturbed(Refused):
+    """A broker was started, or something else has the file ``lock`` open, while we write."""
 
 
 def holder(root: str) -> int | None:
-    """Process id of whoever holds the store's lock; None when it is free. 0 where the holder is not on this machine.
+    """Process id of whoever holds the store's lock; None when it is free.
+
+    It is 0 where it cannot be told whose it is: on another machine, or in another container.
 
     Raises:
         UnreadableStore: the lock file cannot be opened for reading.
@@ -27,18 +52,24 @@ def holder(root: str) -> int | None:
     if place_of(root) is not None:
         return None  # nobody writes to files there
     path = os.path.join(root, "lock")
-    if os.path.realpath(path) in _held_here:
-        return os.getpid()
     try:
+        if _key(os.stat(path)) in _held:
+            return os.getpid()
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except BlockingIOError:
+        return _listed(path)  # a writer of ours that lets nobody open it at the moment
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     try:
-        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        kind, _whence, _start, _length, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
-        return None if kind == fcntl.F_UNLCK else max(pid, 0)
+        pid = _asked(fd, _LOCK)
+        if pid is None or pid > 0:
+            return pid
+        from rmqtool.store.disk.openers import openers
+
+        # the lock that tells is lost when its process closes another descriptor of the file
+        return _asked(fd, _WHO) or next((one.pid for one in openers(fd) if one.writes), 0)
     except OSError as err:
         # a file system without locks cannot be asked; a writer will find out when it tries
         if err.errno in (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
@@ -48,16 +79,42 @@ def holder(root: str) -> int | None:
         os.close(fd)
 
 
+def _asked(fd: int, byte: int) -> int | None:
+    """Who has locked a byte: a process id, 0 where that is not known; None for nobody."""
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    kind, _whence, _start, _length, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
+    return None if kind == fcntl.F_UNLCK else max(pid, 0)
+
+
+def _listed(path: str) -> int:
+    """Whose a file is that cannot be opened now, from the kernel's list of locks; 0 where it does not say."""
+    found = os.stat(path)
+    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    try:
+        with open("/proc/locks", encoding="ascii") as lines:
+            for fields in map(str.split, lines):
+                if len(fields) > 5 and fields[1] in ("POSIX", "LEASE") and fields[5] == name:
+                    return max(int(fields[4]), 0)
+    except (OSError, ValueError):
+        return 0
+    return 0
+
+
 class StoreLock:
     """Holds the broker's lock while a command writes.
 
+    A child that is forked does not have it: it lets go of its copy, and this process keeps the lock.
+
     Raises:
-        Refused: a broker, or another of our writers, holds it.
+        Refused: a broker, or another of our writers, holds it, or is about to start.
     """
 
     def __init__(self, root: str) -> None:
         self.path = os.path.join(root, "lock")
         self._fd: int | None = None
+        self._watch: Watch | None = None
+        self._alone = False  # whether others are kept from opening it
+        self._disturbed: str | None = None
 
     @property
     def held(self) -> bool:
@@ -65,26 +122,243 @@ class StoreLock:
         return self._fd is not None
 
     def __enter__(self) -> "StoreLock":
-        if os.path.realpath(self.path) in _held_here:
-            raise Refused(f"{self.path}: held by this process")
+        import random  # only writers need it
+
+        give_up = time.monotonic() + _TRANSIENT
+        while not self._taken():
+            if time.monotonic() > give_up:
+                raise Refused(f"{self.path}: {self._somebody()} has it open: is a broker starting? Stop it first")
+            time.sleep(random.uniform(_PAUSE / 2, 2 * _PAUSE))  # two of ours that meet must not go on meeting
+        return self
+
+    def _taken(self) -> bool:
+        """Take it; False if somebody else has the file open, and not locked.
+
+        The lock is taken while nobody else can open the file: who loads the store by then is seen here, and who opens
+        it later is seen by :meth:`check`.
+        """
+        from rmqtool.store.disk.openers import Watch, openers
+
+        self._refuse_if_held()
         try:
-            make_file(self.path, b"")
-            fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = _opened(self.path)
+        except BlockingIOError:
+            return False
+        except OSError as err:
+            raise Refused(f"{self.path}: {os.strerror(err.errno or 0)}: the store cannot be locked") from err
+        watch = Watch(self.path)
+        try:
+            lease = take(fd)
+            free = not any(one.writes for one in openers(fd)) if lease is Lease.UNKNOWN else lease is Lease.TAKEN
+            if free:
+                self._lock(fd)
+                give_back(fd)
+                self._fd, self._watch, self._disturbed = fd, watch, None
+                watch.happened()  # what we did ourselves
+                _held[_key(os.fstat(fd))] = self
+        finally:
+            if self._fd is None:
+                watch.close()
+                os.close(fd)
+        return free
+
+    def _refuse_if_held(self) -> None:
+        try:
+            pid = holder(os.path.dirname(self.path))
+        except UnreadableStore:
+            return  # whoever may not read it may be allowed to write
+        if pid is not None:
+            self._refuse(pid)
+
+    def _refuse(self, pid: int | None) -> None:
+        if pid == os.getpid():
+            raise Refused(f"{self.path}: held by this process")
+        raise Refused(f"{self.path}: held by {f'process {pid}' if pid else 'another process'}: stop the broker first")
+
+    def _lock(self, fd: int) -> None:
+        if _key(os.fstat(fd)) in _held:
+            self._refuse(os.getpid())
+        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LOCK, 1, 0)
+        try:
+            try:
+                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
+            except OSError as err:
+                if err.errno != errno.EINVAL:
+                    raise
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LOCK)  # a kernel that knows no other
+        except (BlockingIOError, PermissionError):
+            self._refuse(_asked(fd, _LOCK) or _asked(fd, _WHO))
         except OSError as err:
             raise Refused(f"{self.path}: {os.strerror(err.errno or 0)}: the store cannot be locked") from err
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError as err:
-            os.close(fd)
-            pid = holder(os.path.dirname(self.path))
-            who = f"process {pid}" if pid else "another process"
-            raise Refused(f"{self.path}: held by {who}: stop the broker first") from err
-        self._fd = fd
-        _held_here.add(os.path.realpath(self.path))
-        return self
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _WHO)
+        except OSError:
+            return  # then nobody is told who holds it
+
+    def _somebody(self) -> str:
+        from rmqtool.store.disk.openers import openers
+
+        try:
+            fd = self._fd if self._fd is not None else os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return "another process"
+        try:
+            return ", ".join(map(str, openers(fd))) or "another process"
+        finally:
+            if fd != self._fd:
+                os.close(fd)
 
     def __exit__(self, *_exc: object) -> None:
         if self._fd is not None:
-            _held_here.discard(os.path.realpath(self.path))
-            os.close(self._fd)
-            self._fd = None
+            fd, self._fd = self._fd, None
+            if self._watch is not None:
+                self._watch.close()
+            _held.pop(_key(os.fstat(fd)), None)
+            os.close(fd)
+
+    def check(self) -> None:
+        """Whether we were alone all the time; cheap enough for several times a second.
+
+        Raises:
+            Disturbed: somebody else has the file ``lock`` open for longer than a look takes, somebody who could write
+                to it has closed it since it was locked, or it is another file by now. From then on it is always raised.
+        """
+        if self._fd is not None and self._disturbed is None:
+            self._disturbed = self._seen(self._fd)
+        if self._disturbed is not None:
+            raise Disturbed(f"{self.path}: {self._disturbed}")
+
+    def _seen(self, fd: int) -> str | None:
+        """What disturbs us, in words."""
+        from rmqtool.store.disk.openers import GONE, OPENED, WRITER_LEFT
+
+        try:
+            replaced = _key(os.stat(self.path)) != _key(os.fstat(fd))
+        except OSError:
+            replaced = True
+        happened = self._happened()
+        if replaced or happened & GONE:
+            return "was moved, removed or replaced while we held it"
+        if happened & OPENED or self._watch is None or not self._watch.works:
+            if not self._is_alone(fd, _TRANSIENT):
+                return f"{self._somebody()} has opened it: a broker is starting"
+            happened |= self._happened()
+        if happened & WRITER_LEFT:
+            return "another process has opened and closed it: a broker was started"
+        return None
+
+    def _happened(self) -> int:
+        return self._watch.happened() if self._watch is not None else 0
+
+    def _is_alone(self, fd: int, seconds: float) -> bool:
+        """Whether nobody else has it open, within a time; where that cannot be told, whether no writer is seen."""
+        from rmqtool.store.disk.openers import openers
+
+        give_up = time.monotonic() + seconds
+        while (lease := take(fd)) is Lease.BUSY and time.monotonic() < give_up:
+            time.sleep(_PAUSE)
+        if lease is Lease.UNKNOWN:
+            return not any(one.writes for one in openers(fd))
+        if lease is Lease.TAKEN and not self._alone:
+            give_back(fd)
+        return lease is Lease.TAKEN
+
+    @contextmanager
+    def alone(self, *, configs: bool = False) -> Iterator[None]:
+        """Nobody opens the file as long as this lasts, so that a broker waits before it loads anything.
+
+        It waits 45 s at most; where this may last longer, call :meth:`check` between the steps. Where the kernel or the
+        file system has no leases, or the file is another user's, a broker is not held off but noticed.
+
+        Args:
+            configs: files are changed that a broker reads before it opens the file ``lock``.
+
+        Raises:
+            Disturbed: somebody else has it open, or had it since it was locked; raised before anything is done. With
+                ``configs`` also at the end, if a broker waits by then: what it has read before is out of date.
+        """
+        from rmqtool.store.disk.openers import OPENED
+
+        self.check()
+        fd = self._fd
+        if fd is None or self._alone:
+            yield
+            return
+        self._alone = True
+        try:
+            if not self._is_alone(fd, _TRANSIENT):
+                self._disturbed = f"{self._somebody()} has it open: is a broker starting?"
+            self.check()
+            yield
+            if configs and (writer_waits(fd) or self._happened() & OPENED) and take(fd) is not Lease.TAKEN:
+                raise Disturbed(
+                    f"{self.path}: it is done, but a broker was started meanwhile. It may have read the config files "
+                    "before, and will write them back: stop it, look, and do it again"
+                )
+        finally:
+            self._alone = False
+            give_back(fd)
+
+    def wait(self) -> None:
+        """Until nobody else has the file open.
+
+        A broker that loaded the store before something was appended must not get the lock: it would write where it took
+        the end to be, over what was appended.
+        """
+        while self._fd is not None and not self._is_alone(self._fd, 0):
+            time.sleep(_WAIT)
+
+
+def lock_of(root: str) -> StoreLock | None:
+    """The lock of a store if this process holds it."""
+    try:
+        return _held.get(_key(os.stat(os.path.join(root, "lock"))))
+    except OSError:
+        return next((lock for lock in _held.values() if lock.path == os.path.join(root, "lock")), None)
+
+
+@contextmanager
+def held_off(root: str, *, configs: bool = False) -> Iterator[None]:
+    """:meth:`StoreLock.alone` of the lock that this process holds on a store; nothing where it holds none."""
+    lock = lock_of(root)
+    if lock is None:
+        yield
+    else:
+        with lock.alone(configs=configs):
+            yield
+
+
+def check_alone(root: str) -> None:
+    """:meth:`StoreLock.check` of the lock that this process holds on a store; nothing where it holds none.
+
+    Raises:
+        Disturbed: a broker has come in.
+    """
+    if (lock := lock_of(root)) is not None:
+        lock.check()
+
+
+def _key(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _opened(path: str) -> int:
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        fd = os.open(path, flags | os.O_CREAT, 0o644)
+        from rmqtool.store.disk.ownership import take_after_folder
+
+        take_after_folder(fd, os.path.dirname(path))
+        return fd
+
+
+def _let_go() -> None:
+    """In a child: it would keep the store locked for as long as it lives."""
+    for lock in list(_held.values()):
+        lock.__exit__()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -25,7 +25,7 @@ def take_after(fd: int, path: str) -> None:
     try:
         model = os.stat(path)
     except FileNotFoundError:
-        _take_after_folder(fd, _existing(os.path.dirname(path)))
+        take_after_folder(fd, _existing(os.path.dirname(path)))
         return
     _give(fd, model.st_uid, model.st_gid, stat.S_IMODE(model.st_mode))
     for name in _attributes(path):
@@ -91,7 +91,8 @@ def _existing(folder: str) -> str:
     return folder
 
 
-def _take_after_folder(fd: int, folder: str) -> None:
+def take_after_folder(fd: int, folder: str) -> None:
+    """Give an open new file what its folder suggests."""
     above = os.stat(folder)
     _give(fd, above.st_uid, above.st_gid, stat.S_IMODE(above.st_mode) & 0o666)
     with suppress(OSError):  # most folders have none

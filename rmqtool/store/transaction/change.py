@@ -18,12 +18,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from secrets import token_hex
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.durable import NO_ROOM, sync, sync_all, write_durably
+from rmqtool.store.disk.lock import Disturbed, check_alone, held_off
 from rmqtool.store.disk.ownership import make_folders_as, take_after
 from rmqtool.store.transaction import manifest as manifests
 from rmqtool.store.transaction import steps
@@ -165,8 +166,18 @@ class Transaction:
         store = identity(self.places)
         self.signals.defer()
         self._head = Head(manifests.FORMAT, token_hex(8), number, self.command, "committed", store, beside)
-        self.write_manifest("committed")
-        self.apply()
+        with self.held_off():  # a broker that came while this was prepared ends it here: nothing was changed yet
+            self.write_manifest("committed")
+            self.apply()
+
+    def held_off(self) -> AbstractContextManager[None]:
+        """No broker loads the store as long as this lasts.
+
+        Raises:
+            Disturbed: one has already, or is about to.
+        """
+        config = os.path.join(self.root, "config", "")
+        return held_off(self.root, configs=any(action.path.startswith(config) for action in self.actions))
 
     def _fix(self) -> None:
         """Write down what each action finds, and save what no later moment could save."""
@@ -230,9 +241,10 @@ class Transaction:
             UnreadableStore: a file cannot be moved or written, as when a disk is full; it can be gone on with.
             Refused: a file has changed while this was carried out.
             Interrupted: a signal asked to stop.
+            Disturbed: a broker has come in; what is left to do is done by the next writing command.
         """
         assert self._head is not None
-        with self.going_on():
+        with self.held_off(), self.going_on():
             if self._head.format == 1:
                 self.write_manifest("committed")
             mark(self.places, self._head.run, self.path)
@@ -257,9 +269,12 @@ class Transaction:
         Raises:
             UnreadableStore: instead of an OSError.
             Refused: somebody else changes the store meanwhile.
+            Disturbed: as it was, and that something is left.
         """
         try:
             yield
+        except Disturbed as err:
+            raise Disturbed(f"{err}: {_HALF_DONE}") from err
         except OSError as err:
             where = err.filename2 or err.filename or self.path
             raise UnreadableStore(f"{where}: {os.strerror(err.errno or 0)}: {_HALF_DONE}") from err
@@ -284,6 +299,7 @@ class Transaction:
             for action in actions:
                 if self.signals.asked is not None and left > _LITTLE:
                     break
+                check_alone(self.root)
                 steps.STEPS[kind](self.path, self.places, action, changed)
                 left -= 1
             sync_all(changed)

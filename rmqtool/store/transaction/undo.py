@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
-from rmqtool.store.disk.lock import StoreLock
+from rmqtool.store.disk.lock import StoreLock, check_alone
 from rmqtool.store.disk.ownership import make_folders, make_folders_as
 from rmqtool.store.disk.sparse import extents, written
 from rmqtool.store.transaction.change import Transaction
@@ -121,7 +121,7 @@ def _undo(transaction: Transaction, signals: Signals, *, force: bool) -> UndoRep
     if lacks := survey.lacks(undoing=True):
         raise Refused(f"{transaction.path}: {shortened(lacks)}: nothing was changed")
     signals.defer()
-    with transaction.going_on():
+    with transaction.held_off(), transaction.going_on():
         transaction.write_manifest("undoing")
         mark(places, transaction.head.run, transaction.path)
         left = len(transaction.actions)
@@ -129,6 +129,7 @@ def _undo(transaction: Transaction, signals: Signals, *, force: bool) -> UndoRep
         for action, how in reversed(steps):
             if signals.asked is not None and left > _LITTLE:
                 break
+            check_alone(places.root)
             if how is None:
                 _save(transaction, action)
             # also where that was begun, or never done: each looks itself for what is left

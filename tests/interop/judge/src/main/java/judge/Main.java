@@ -53,6 +53,9 @@ public final class Main {
             case "write":
                 Write.run(request, answer);
                 break;
+            case "step":
+                Steps.run(request, answer);
+                break;
             case "bench":
                 Bench.run(request, answer);
                 break;

@@ -27,6 +27,9 @@ final class Request {
     List<Put> puts = List.of();
     boolean kill;
 
+    // step: construct, load, start, put or end, one after the other; a store each time
+    String step;
+
     // bench
     long count = 100_000;
     int bodySize = 1024;

@@ -25,6 +25,13 @@ final class Write {
             return;
         }
         session.start();
+        puts(session, request, answer);
+        if (!request.kill) {
+            session.stop();
+        }
+    }
+
+    static void puts(Session session, Request request, Map<String, Object> answer) throws Exception {
         List<Map<String, Object>> results = new ArrayList<>();
         answer.put("results", results);
         for (Request.Put put : request.puts) {
@@ -33,9 +40,6 @@ final class Write {
         }
         session.awaitDispatch(request.startTimeoutMillis);
         answer.put("state", Open.state(session.store));
-        if (!request.kill) {
-            session.stop();
-        }
     }
 
     private static PutMessageResult put(Session session, Request.Put put) throws Exception {

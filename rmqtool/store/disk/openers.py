@@ -1,0 +1,95 @@
+"""Who opens a file: told by the kernel while it is watched (inotify), or looked up among the processes (/proc)."""
+
+import os
+import struct
+from contextlib import suppress
+from typing import NamedTuple
+
+OPENED, WRITER_LEFT, GONE = 0x20, 0x08, 0x400 | 0x800 | 0x8000 | 0x2000
+_WATCHED = OPENED | WRITER_LEFT | 0x400 | 0x800  # IN_OPEN, IN_CLOSE_WRITE, IN_DELETE_SELF, IN_MOVE_SELF
+_OVERFLOW = 0x4000
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of a name, which a watched file has not
+_BUFFER = 64 << 10
+
+
+class Watch:
+    """What happens to a file from now on, seen from this machine.
+
+    Attributes:
+        works: False where the kernel does not tell: too many watches, or no inotify.
+    """
+
+    def __init__(self, path: str) -> None:
+        import ctypes  # only writers need it
+
+        self._fd = -1
+        with suppress(OSError, AttributeError):
+            libc = ctypes.CDLL(None, use_errno=True)
+            fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(path), _WATCHED) < 0:
+                os.close(fd)
+                fd = -1
+            self._fd = fd
+
+    @property
+    def works(self) -> bool:
+        """Whether :meth:`happened` knows anything."""
+        return self._fd >= 0
+
+    def happened(self) -> int:
+        """What has happened since it was last asked: OPENED, WRITER_LEFT (closed what was open for writing), GONE."""
+        seen = 0
+        while self._fd >= 0:
+            try:
+                data = os.read(self._fd, _BUFFER)
+            except BlockingIOError:
+                break
+            at = 0
+            while at < len(data):
+                _watch, mask, _cookie, length = _EVENT.unpack_from(data, at)
+                seen |= mask
+                at += _EVENT.size + length
+        # what was lost may have been anything
+        return seen | OPENED | WRITER_LEFT if seen & _OVERFLOW else seen
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Opener(NamedTuple):
+    """A process that has a file open."""
+
+    pid: int
+    name: str
+    writes: bool
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name})"
+
+
+def openers(fd: int) -> list[Opener]:
+    """Other processes that have the file open, as far as this one may look into them."""
+    mine = os.fstat(fd)
+    found = []
+    for pid in map(int, filter(str.isdecimal, _names("/proc"))):
+        if pid == os.getpid():
+            continue
+        for number in _names(f"/proc/{pid}/fd"):
+            with suppress(OSError, ValueError, StopIteration):
+                there = os.stat(f"/proc/{pid}/fd/{number}")
+                if (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino):
+                    with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii") as info:
+                        flags = next(int(line.split()[1], 8) for line in info if line.startswith("flags:"))
+                    with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+                        found.append(Opener(pid, comm.read().strip(), flags & os.O_ACCMODE != os.O_RDONLY))
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # gone, or not ours to look at

@@ -1,0 +1,220 @@
+"""A real broker that is started while we write: it opens ``lock``, loads the store, and asks for the lock last."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.errors import Refused
+from rmqtool.store.check.run import check_store, is_problem
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.disk.lock import Disturbed, holder
+from rmqtool.store.expiry import clean
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.rebuild import rebuild
+from rmqtool.store.recover import dispatch, recover, truncate
+from rmqtool.store.transaction.change import Transaction
+from rmqtool.store.transaction.undo import undo
+from tests.interop.engine import Engine, available, golden_config, unpack_golden
+from tests.store.helpers import conf_of, content, cut_queues
+
+pytestmark = pytest.mark.interop
+
+
+def lose_some(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "TopicA")
+    shutil.rmtree(store / "index")
+
+
+def lose_last(store: Path) -> None:
+    cut_queues(StoreLayout(str(store), conf_of("clean")), 4)
+
+
+def to_undo(store: Path) -> None:
+    lose_some(store)
+    COMMANDS["rebuild"][2](StoreLayout(str(store), conf_of("clean")))
+
+
+def nothing(_store: Path) -> None:
+    """What there is to do lies in the golden store."""
+
+
+# golden store, what is done to it first, the command
+COMMANDS: dict[str, tuple[str, Callable[[Path], None], Callable[[StoreLayout], object]]] = {
+    "recover": ("torn-last-record", nothing, recover),
+    "dispatch": ("clean", lose_last, dispatch),
+    "truncate": ("clean", nothing, lambda layout: truncate(layout, 166_574)),
+    "rebuild": ("clean", lose_some, lambda layout: rebuild(layout, ("consumequeue", "index", "checkpoint"))),
+    "clean": ("clean", nothing, lambda layout: clean(layout, reserved_hours=0)),
+    "undo": ("clean", to_undo, lambda layout: undo(layout.root)),
+}
+
+
+@pytest.fixture(params=["4.9.8", "5.3.3"], scope="module")
+def broker(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Of its own: it keeps ``lock`` open until its process ends."""
+    if reason := available(request.param):
+        pytest.skip(reason)
+    with Engine(request.param) as engine:
+        yield engine
+
+
+def made(command: str, folder: Path) -> tuple[Path, dict[str, Any], Callable[[], object]]:
+    """A store, its settings, and the command to be run on it."""
+    case, prepare, run = COMMANDS[command]
+    store = unpack_golden(case, folder)
+    prepare(store)
+    return store, golden_config(case), lambda: run(StoreLayout(str(store), conf_of(case)))
+
+
+def messages(store: Path, case: str = "clean") -> set[tuple[int, bytes]]:
+    found = CommitLog(StoreLayout(str(store), conf_of(case))).walk()
+    return {(one.physical_offset, bytes(one.record.body)) for one in found if isinstance(one, Found)}
+
+
+def waits(broker: Engine) -> bool:
+    """Whether the engine waits for somebody's lease to end."""
+    assert broker._jvm is not None
+    pids = {task.name for task in Path(f"/proc/{broker._jvm.pid}/task").iterdir()} | {str(broker._jvm.pid)}
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any("BREAKER" in fields and pids & set(fields) for fields in lines)
+
+
+def before(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None], number: int = 1) -> None:
+    """Have something done at the n-th call of a method of the transaction."""
+    real, count = getattr(Transaction, name), [0]
+
+    def replaced(self: Transaction, *args: Any, **named: Any) -> Any:
+        count[0] += 1
+        if count[0] == number:
+            do()
+        return real(self, *args, **named)
+
+    monkeypatch.setattr(Transaction, name, replaced)
+
+
+@pytest.mark.parametrize(
+    ("command", "gone"),
+    [*((name, False) for name in COMMANDS if name != "undo"), ("rebuild", True)],  # a new engine for each is dear
+)
+def test_started_while_we_plan(
+    command: str, gone: bool, broker: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, config, run = made(command, tmp_path)
+    here: list[dict[str, str]] = []
+
+    def start() -> None:
+        broker.step("construct", store, config)
+        assert broker.step("load", store)["loadOk"]
+        answer = broker.step("start", store)
+        assert not answer["started"]
+        assert "already started" in answer["why"]
+        if gone:
+            broker._end(kill=True)
+        here.append(content(store))
+
+    before(monkeypatch, "commit", start)
+    with pytest.raises(Disturbed, match="a broker was started" if gone else r"process \d+ \(java\)"):
+        run()
+    assert content(store) == here[0]
+    monkeypatch.undo()
+    broker._end(kill=True)
+    kept = messages(store, COMMANDS[command][0])
+    run()  # now that it is gone
+    if command not in ("clean", "truncate"):
+        assert messages(store, COMMANDS[command][0]) == kept
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_started_while_we_change_the_store(
+    command: str, broker: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_store, _config, run = made(command, tmp_path / "expected")
+    run()
+    # index files are named by the clock
+    expected = {path: digest for path, digest in content(expected_store).items() if not path.startswith("index/")}
+    store, config, run = made(command, tmp_path)
+    starting = threading.Thread(target=lambda: broker.step("construct", store, config))
+
+    def start() -> None:
+        starting.start()
+        while not waits(broker):
+            time.sleep(0.01)
+        assert holder(str(store)) is not None
+
+    name = {"truncate": "_remove", "clean": "_remove", "undo": "write_manifest"}.get(command, "_put")
+    before(monkeypatch, name, start, 2 if command in ("undo", "rebuild") else 1)
+    if not broker._jvm:
+        broker._begin()
+    run()
+    starting.join()
+    there = content(store)
+    assert {path: digest for path, digest in there.items() if not path.startswith("index/")} == expected
+    assert broker.step("load", store)["loadOk"]
+    assert broker.step("start", store)["started"]  # it has got the lock: we were done
+    broker.step("end", store)
+    layout = StoreLayout(str(store), conf_of(COMMANDS[command][0]))
+    if command not in ("undo", "clean"):
+        assert not [finding for finding in check_store(layout) if is_problem(finding)]
+    assert messages(store, COMMANDS[command][0]) == messages(expected_store, COMMANDS[command][0])
+
+
+def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
+    store = unpack_golden("clean", tmp_path)
+    config = golden_config("clean")
+    ours = Store(str(store), write=True, broker_conf=conf_of("clean").values)
+    answers = [ours.append(Message(topic="New", body=b"first %d" % n, keys=f"k{n}")) for n in range(50)]
+    ours.flush()
+    answers += [ours.append(Message(topic="New", body=b"second %d" % n)) for n in range(50)]
+    broker.step("construct", store, config)
+    assert broker.step("load", store)["loadOk"]
+    with pytest.raises(Disturbed, match=r"process \d+ \(java\)"):
+        ours.flush()
+    with pytest.raises(Refused):
+        ours.append(Message(topic="New", body=b"never"))
+    closing = threading.Thread(target=ours.close)
+    closing.start()
+    # it must not get the lock: it would write where it took the end to be
+    assert not broker.step("start", store)["started"]
+    assert closing.is_alive()
+    assert (store / "abort").exists()
+    broker._end(kill=True)
+    closing.join()
+    layout = StoreLayout(str(store), conf_of("clean"))
+    recover(layout)
+    problems = {finding.code for finding in check_store(layout) if is_problem(finding)}
+    assert problems <= {"index-missing"}  # as after its own death: it deletes the index, and builds only the end anew
+    rebuild(StoreLayout(str(store), conf_of("clean")), ("index",))
+    assert not [finding for finding in check_store(layout) if is_problem(finding)]
+    assert all(answer.ok for answer in answers)
+    assert {answer.physical_offset for answer in answers} <= {at for at, _body in messages(store)}
+    said = broker.open(store, config)
+    assert len([row for row in said["messages"] if row["cqTopic"] == "New" and row["message"] is not None]) == 100
+
+
+def test_we_come_while_it_loads(broker: Engine, tmp_path: Path) -> None:
+    store, config, run = made("rebuild", tmp_path)
+    broker.step("construct", store, config)
+    before = content(store)
+    with pytest.raises(Refused, match="is a broker starting"):
+        run()
+    with pytest.raises(Refused, match="is a broker starting"):
+        Store(str(store), write=True, broker_conf=conf_of("clean").values)
+    assert content(store) == before
+    assert broker.step("load", store)["loadOk"]
+    with pytest.raises(Refused, match="is a broker starting"):
+        run()
+    assert broker.step("start", store)["started"]
+    assert broker._jvm is not None
+    assert holder(str(store)) == broker._jvm.pid
+    with pytest.raises(Refused, match=f"held by process {broker._jvm.pid}"):
+        recover(StoreLayout(str(store), conf_of("clean")))
+    assert broker.step("put", store, puts=[{"topic": "Its", "body": b"x"}])["results"][0]["status"] == "PUT_OK"
+    broker.step("end", store)
+    broker._end()
+    run()
