@@ -7,7 +7,7 @@ import numpy as np
 
 from formats.message import Record
 from formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
-from rmqtool.store.check.codes import INFO, RECOVER, WARNING
+from rmqtool.store.check.codes import INFO, WARNING
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.queue_state import (
     BEFORE,
@@ -21,6 +21,7 @@ from rmqtool.store.check.queue_state import (
     Run,
     masks,
 )
+from rmqtool.store.check.steps import RECOVER
 from rmqtool.store.commit_log import Damage
 from rmqtool.store.layout import UNIT
 
@@ -97,6 +98,8 @@ def _behind_end(
     ctx: Context, queue: QueueState, file: QueueFile, numbers: Column, physical: Column, bad: set[int]
 ) -> None:
     bad.update((file.first + numbers).tolist())
+    # a start cuts the queue at the first of them, and with it what is good behind
+    about = {"steps": (RECOVER,)} if file.first + int(numbers[0]) > queue.last_matched else {}
     ctx.found.many(
         "cq-no-message",
         ctx.name(file.segment.path),
@@ -107,6 +110,7 @@ def _behind_end(
             "expected": f"a message before the log's end at {ctx.log_end}",
             "actual": str(int(physical[i])),
         },
+        **about,
         **queue.about,
     )
 
@@ -209,7 +213,7 @@ def _missing(ctx: Context, queue: QueueState, furthest: int, bad: set[int]) -> N
         elif run.soon and not torn:
             _tell(ctx, queue, "cq-behind", run, severity=INFO if run.soon == LAG else WARNING)
         elif not ctx.aborted and run.physical >= furthest:
-            _tell(ctx, queue, "cq-missing", run, fix=RECOVER)
+            _tell(ctx, queue, "cq-missing", run, steps=(RECOVER,))
         else:
             _tell(ctx, queue, "cq-missing", run)
     for (reason, soon), count in queue.overflow.items():

@@ -12,9 +12,9 @@ import numpy as np
 from formats.index import entries_array, entry_at, file_size, read_header, slot_at
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.chains import check_chains, used_entries
-from rmqtool.store.check.code import RECOVER
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.log import Stretch
+from rmqtool.store.check.steps import REBUILD_INDEX, RECOVER
 from rmqtool.store.disk.segments import forget, list_dir, map_file
 from rmqtool.store.index_files import BadIndex, IndexView, geometry_of, open_index
 
@@ -100,7 +100,7 @@ class IndexCheck:
                 continue
             if view.header.next_number > 1 and len(view.view) != size:
                 actual = f"{len(view.view)} bytes"
-                ctx.found.add("file-size", name, severity="warning", expected=f"{size} bytes", actual=actual)
+                ctx.found.add("file-size", name, severity="warning", expected=f"{size} bytes", actual=actual, steps=(REBUILD_INDEX,))
                 if slot_at(view.slots) > len(view.view):
                     self._all_read = False
                     continue
@@ -212,7 +212,7 @@ class IndexCheck:
                 "expected": expected,
                 "actual": f"hash {entries['key_hash'][i]}, physical offset {entries['physical_offset'][i]}",
             },
-            **({"fix": RECOVER} if file.moot else {}),
+            **({"steps": (RECOVER,)} if file.moot else {}),
         )
 
     def _note_missing(self, offsets: Column, seen: Column) -> None:

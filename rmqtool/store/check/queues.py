@@ -51,6 +51,7 @@ class QueueCheck:
         self._open = OpenFiles()
         self._tags = TagCheck(ctx)
         self._unnamed: Counter[str] = Counter()
+        self._unread: Counter[str] = Counter()  # messages in queues of another form
 
     def load(self) -> Iterator[None]:
         """Summarise every file of every queue."""
@@ -66,6 +67,11 @@ class QueueCheck:
             yield
 
     @property
+    def entries(self) -> int:
+        """Entries of all queues that should lead to a message."""
+        return sum(file.live for queue in self.queues.values() for file in queue.files)
+
+    @property
     def known(self) -> int:
         """End of the last message that any queue knows, as the broker's recovery takes it; -1 without one."""
         return max((_max_physical(queue) for queue in self.queues.values()), default=-1)
@@ -73,6 +79,9 @@ class QueueCheck:
     def _queue(self, topic: str, queue_id: int, messages: int) -> QueueState | None:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
+            if topic in self.ctx.unread_topics:
+                self._unread[topic] += messages
+                return None
             if not is_path_name(topic):
                 self._unnamed[topic] += messages
                 return None
@@ -238,13 +247,10 @@ class QueueCheck:
             ctx.queue_begins[key] = queue.begin
             if queue.topic == _DELAY_TOPIC and (first := queue.first_tags) is not None:
                 ctx.first_due[queue.queue_id + 1] = first
-        if not ctx.log.segments.files:
-            entries = sum(file.live for queue in self.queues.values() for file in queue.files)
-            if entries:
-                ctx.log_absent = True
-                consequence = f"{entries} queue entries point to nothing; a broker's next start deletes all queues"
-                ctx.found.add("log-absent", "commitlog", count=entries, consequence=consequence)
-                return
+        for topic, count in sorted(self._unread.items()):
+            ctx.found.add("cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues")
+        if ctx.log_absent:
+            return
         furthest = self.known
         for key in sorted(self.queues):
             queue = self.queues[key]
