@@ -58,6 +58,7 @@ def run_check(layout: StoreLayout, store: str, severity: str, limit_per_code: in
                 continue
             row = finding.to_dict()
             row["fix"] = _STORE.sub(lambda _match: quoted, finding.fix)
+            row["steps"] = [_of_store(step.to_dict(), store) for step in finding.steps]
             yield row
 
     if output == "table":
@@ -69,6 +70,11 @@ def run_check(layout: StoreLayout, store: str, severity: str, limit_per_code: in
     said = [f"{n} {name}{'s' if n != 1 else ''}" for name in SEVERITIES if (n := totals[name])]
     note(", ".join(said) if said else "clean: nothing found")
     return 1 if problems else 0
+
+
+def _of_store(step: dict[str, Any], store: str) -> dict[str, Any]:
+    """A step whose command names the store."""
+    return {**step, "command": [store if word == "STORE" else word for word in step["command"]]}
 
 
 def _table(rows: Iterator[dict[str, Any]]) -> None:

@@ -105,6 +105,7 @@ class Rebuild(Recovery):
                 raise CorruptFile(
                     queue.path, None, f"{queue.misplaced} messages do not follow the one before: salvage renumbers them"
                 )
+        self._need_messages()
         self._say_what_was_met()
         self.index.finish()
 
@@ -130,6 +131,19 @@ class Rebuild(Recovery):
                 return end
             self._passed_bytes += at - end.at
             self._position = file.base + at
+
+    def _need_messages(self) -> None:
+        """A log that is not there must not empty the queues that know what was in it."""
+        if self.dispatched:
+            return
+        queues = (segment for _topic, _id, path in self.layout.queue_dirs() for segment in Segments.of([path]))
+        for segment in queues:
+            if has_bytes(segment.path, 0, segment.size):
+                where = ", ".join(self.layout.commit_log_paths)
+                raise Refused(
+                    f"there are no messages in {where}, though queues know of some: is its disk mounted, is it the true "
+                    "path (--broker-conf)?"
+                )
 
     def _say_what_was_met(self) -> None:
         if self._wrong_bodies:

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.lock import StoreLock
@@ -12,6 +13,7 @@ from rmqtool.store.recovery_actions import prepare
 from rmqtool.store.recovery_actions import report as report_of
 from rmqtool.store.recovery_report import RecoveryReport
 from rmqtool.store.transaction.change import PLAN_HINT, Transaction, sweep, unfinished
+from rmqtool.store.transaction.pending import pending
 from rmqtool.store.truncate import Truncate
 
 Make = Callable[[StoreLayout, Stage], Recovery]
@@ -26,10 +28,15 @@ def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport
         recovery = make(layout, transaction.staging)
         recovery.run()
         actions = [] if recovery.refusals else prepare(recovery, transaction)
-        if (pending := unfinished(layout.root, backup)) is not None:
-            # what is seen now is half of two states; the rest of this plan holds once the first is finished
-            actions.insert(0, f"finish the interrupted run in {pending.path}")
-        return report_of(recovery, actions=actions, applied=False, backup=None)
+        stuck = []
+        for run in reversed(pending(layout.root, backup)):
+            if run.state == "committed":
+                # what is seen now is half of two states; the rest of this plan holds once the first is finished
+                actions.insert(0, f"finish the interrupted run in {run.path}")
+            else:
+                ways = "rmqtool undo STORE goes on with it" if run.state == "undoing" else "no command writes before"
+                stuck.insert(0, f"{run.path}: {run.reason}: {ways}")
+        return replace(report_of(recovery, actions=actions, applied=False, backup=None), pending=stuck)
 
 
 def _do(
@@ -41,8 +48,8 @@ def _do(
         if report.clean or not report.loadOk:
             return report
     with StoreLock(layout.root):
-        if (pending := unfinished(layout.root, backup)) is not None:
-            pending.apply()
+        if (interrupted := unfinished(layout.root, backup)) is not None:
+            interrupted.apply()
         sweep(layout.root, backup)
         layout = StoreLayout(layout.root, layout.conf)
         with Transaction(layout.root, command, backup) as transaction:
@@ -85,6 +92,7 @@ def recover(
     exactly: bool = False,
     fix_delay_times: bool = False,
     backup: str | None = None,
+    guard: Guard | None = None,
 ) -> RecoveryReport:
     """Recover a store under the broker's lock, keeping what is replaced. A healthy store is not touched at all.
 
@@ -96,6 +104,7 @@ def recover(
             that no queue has, and it does not load a queue whose last file is empty.
         fix_delay_times: keep deliver times that a 4.9 broker would lose.
         backup: directory for what is replaced, instead of ``<store>.rmqtool`` beside the store.
+        guard: sees the report before anything is changed, and raises where that must not be.
 
     Raises:
         Refused: the store is in use, or there is no place for the backup.
@@ -104,7 +113,7 @@ def recover(
     def make(layout: StoreLayout, stage: Stage) -> Recovery:
         return Recovery(layout, stage, engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
 
-    return _do(layout, "recover", make, backup)
+    return _do(layout, "recover", make, backup, guard)
 
 
 def truncate(

@@ -28,6 +28,7 @@ class Context:
         last_timestamp: highest store timestamp of the log; known then too.
         queue_ends: (topic, queue id) to the offset after the queue's last message, by its files or by the log.
         first_due: delay level to the deliver time of its first entry that is still in the log, or its tag hash.
+        first_delayed: delay level to the physical offset of that entry's message.
         queue_begins: (topic, queue id) to the offset of its first entry that is still in the log.
     """
 
@@ -52,6 +53,7 @@ class Context:
         self.last_timestamp: int | None = None
         self.queue_ends: dict[tuple[str, int], int] = {}
         self.first_due: dict[int, int] = {}
+        self.first_delayed: dict[int, int] = {}
         self.queue_begins: dict[tuple[str, int], int] = {}
 
     def choose_start(self, known: int | None) -> None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.consume_queue import FILLER_SIZE, as_array, read
+from formats.consume_queue import FILLER_SIZE, Entry, as_array, read
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout import UNIT
 
@@ -160,13 +160,13 @@ class QueueState:
         return next(live, self.end)
 
     @property
-    def first_tags(self) -> int | None:
-        """Tags code of the entry at :attr:`begin`; None without any."""
+    def first_entry(self) -> Entry | None:
+        """The entry at :attr:`begin`; None without any."""
         for file in self.files:
             if file.first_live is not None:
                 entry = read(file.segment.view(), file.first_live * UNIT)
                 file.segment.release()
-                return entry.tags_code
+                return entry
         return None
 
     @property

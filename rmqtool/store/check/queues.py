@@ -245,8 +245,9 @@ class QueueCheck:
             key = queue.topic, queue.queue_id
             ctx.queue_ends[key] = max(queue.end, queue.next_ordinal or 0)
             ctx.queue_begins[key] = queue.begin
-            if queue.topic == _DELAY_TOPIC and (first := queue.first_tags) is not None:
-                ctx.first_due[queue.queue_id + 1] = first
+            if queue.topic == _DELAY_TOPIC and (first := queue.first_entry) is not None:
+                ctx.first_due[queue.queue_id + 1] = first.tags_code
+                ctx.first_delayed[queue.queue_id + 1] = first.physical_offset
         for topic, count in sorted(self._unread.items()):
             ctx.found.add("cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues")
         if ctx.log_absent:
