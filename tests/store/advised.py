@@ -1,7 +1,6 @@
 """Follow the advice of ``check`` literally, in copies of a store, and count what can be read afterwards."""
 
 import shutil
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,25 +36,25 @@ def identity(record: Record) -> Any:
 class Readable:
     """Intact messages of one or more stores: in the log, through the queues, through the index."""
 
-    log: Counter[Any]
-    queues: Counter[Any]
-    index: Counter[Any]
+    log: set[Any]
+    queues: set[Any]
+    index: set[Any]
 
     def __or__(self, other: "Readable") -> "Readable":
         return Readable(self.log | other.log, self.queues | other.queues, self.index | other.index)
 
-    def parts(self) -> dict[str, Counter[Any]]:
+    def parts(self) -> dict[str, set[Any]]:
         return {"log": self.log, "queues": self.queues, "index": self.index}
 
 
 def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
     """What can be read of a store."""
-    found = Readable(Counter(), Counter(), Counter())
+    found = Readable(set(), set(), set())
     layout = StoreLayout(str(store), conf)
     log = CommitLog(layout)
     for item in log.walk():
         if isinstance(item, Found):
-            found.log[identity(item.record)] += 1
+            found.log.add(identity(item.record))
     try:
         for queue in queues_of(layout):
             for entry in queue.entries(queue.min_offset(log.min_offset)):
@@ -63,7 +62,7 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
                 if item is None or item.record.total_size != entry.size:
                     continue
                 if (item.record.topic.decode("utf-8", "replace"), item.record.queue_id) == (queue.topic, queue.queue_id):
-                    found.queues[identity(item.record)] += 1
+                    found.queues.add(identity(item.record))
     except RmqError:
         pass  # a broker does not read such queues either
     try:
@@ -71,7 +70,7 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
             key = parse(name[5]).get(UNIQ_KEY)
             hits = key_hits(layout, name[0].decode("utf-8", "replace"), key) if key else []
             if any((item := log.read(hit)) is not None and identity(item.record) == name for hit in hits):
-                found.index[name] += 1
+                found.index.add(name)
     except (RmqError, ValueError):
         pass
     return found
@@ -138,7 +137,7 @@ def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> l
             lost = had - done.kept.parts()[part]
             for other, outcome in outcomes.items():
                 if saved := lost & outcome.kept.parts()[part]:
-                    wrong.append(f"{codes}: {way} loses {saved.total()} messages ({part}) that {other} keeps")
+                    wrong.append(f"{codes}: {way} loses {len(saved)} messages ({part}) that {other} keeps")
         if still := done.left & set(codes) - WITH_HAND:
             if max(done.codes) <= 1:
                 wrong.append(f"{codes}: {way} leaves {sorted(still)}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rmqtool.store.check.steps import (
     EXPORT,
+    REBUILD_INDEX,
     REBUILD_QUEUES,
     RECOVER,
     RECOVER_UNHARMED,
@@ -50,6 +51,8 @@ class Situation:
         cuts: intact messages that the next start cuts off.
         log_codes: codes that were found in the log.
         refused: a broker would not load the store.
+        queues_damaged: more is wrong with queues than their tails; a start may cut them there.
+        index_shortened: the next start removes an index file, and builds it anew only from where it begins in the log.
     """
 
     settled: bool = False
@@ -61,6 +64,8 @@ class Situation:
     cuts: int = 0
     log_codes: set[str] = field(default_factory=set)
     refused: bool = False
+    queues_damaged: bool = False
+    index_shortened: bool = False
 
     def advise(self, code: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """A code's own advice as it is right here."""
@@ -95,15 +100,27 @@ class Situation:
     def _safe(self, step: Step) -> tuple[Step, ...]:
         if step.command[:2] == ("rmqtool", "rebuild") and step.command[3] in _PARTS_FROM_LOG:
             if self._builds(step):
-                return (*self._safe(RECOVER), step) if self.aborted or self._torn else (step,)
+                return self._with_recovery(step) if self.aborted or self._torn else (step,)
             return (SALVAGE,)
-        if step is RECOVER:
-            if self.refused:
-                return MEND_FILES
-            if self.cuts:
-                return SALVAGE, recover_cutting(self.cuts)
-            return (RECOVER_UNHARMED,)
-        return (step,)
+        return self._recover() if step is RECOVER else (step,)
+
+    def _recover(self) -> tuple[Step, ...]:
+        """Recovery, and what mends what it makes worse; salvage where nothing does."""
+        if self.refused:
+            return MEND_FILES
+        if self.cuts:
+            return SALVAGE, recover_cutting(self.cuts)
+        if self.log_codes & _MISPLACED:
+            return (SALVAGE,)  # dispatch goes by what records say of their position
+        parts = (REBUILD_QUEUES,) * self.queues_damaged + (REBUILD_INDEX,) * self.index_shortened
+        if not all(map(self._builds, parts)):
+            return (SALVAGE,)
+        return RECOVER_UNHARMED, *parts
+
+    def _with_recovery(self, step: Step) -> tuple[Step, ...]:
+        """A part that is built after recovery."""
+        before = self._recover()
+        return before if step in before or RECOVER_UNHARMED not in before else (*before, step)
 
     @property
     def _torn(self) -> bool:

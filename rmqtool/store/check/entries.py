@@ -28,12 +28,8 @@ from rmqtool.store.layout import UNIT
 Column = np.ndarray[Any, np.dtype[Any]]
 
 
-def finish_queue(ctx: Context, queue: QueueState, furthest: int) -> Iterator[None]:
-    """Tell what is wrong with one queue, once the whole log was compared with it.
-
-    Args:
-        furthest: end of the message that any queue's last entry points to: a clean start dispatches from there on.
-    """
+def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
+    """Tell what is wrong with one queue, once the whole log was compared with it."""
     bad: set[int] = set()
     bound = max(queue.end, queue.last_matched + 1)
     for file in queue.files:
@@ -41,7 +37,7 @@ def finish_queue(ctx: Context, queue: QueueState, furthest: int) -> Iterator[Non
         file.segment.release()
     if queue.last_matched >= queue.end:
         yield from _holes(ctx, queue)
-    _missing(ctx, queue, furthest, bad)
+    _missing(ctx, queue, bad)
     last = queue.files[-1] if queue.files else None
     if last is not None and not last.used and last.capacity:
         ctx.found.add("cq-empty-file", ctx.name(last.segment.path), offset=0, **queue.about)
@@ -189,7 +185,7 @@ def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _missing(ctx: Context, queue: QueueState, furthest: int, bad: set[int]) -> None:
+def _missing(ctx: Context, queue: QueueState, bad: set[int]) -> None:
     """Messages that no entry points to."""
     runs = queue.runs
     tail = queue.last_matched
@@ -212,8 +208,6 @@ def _missing(ctx: Context, queue: QueueState, furthest: int, bad: set[int]) -> N
             _tell(ctx, queue, "cq-starts-late", run)
         elif run.soon and not torn:
             _tell(ctx, queue, "cq-behind", run, severity=INFO if run.soon == LAG else WARNING)
-        elif not ctx.aborted and run.physical >= furthest:
-            _tell(ctx, queue, "cq-missing", run, steps=(RECOVER,))
         else:
             _tell(ctx, queue, "cq-missing", run)
     for (reason, soon), count in queue.overflow.items():

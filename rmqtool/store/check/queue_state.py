@@ -175,6 +175,15 @@ class QueueState:
         return max((file.last_matched for file in self.files), default=-1)
 
     @property
+    def damaged(self) -> bool:
+        """Whether entries in front of the last right one are wrong, or messages lack one that no start makes."""
+        last = self.last_matched
+        strange = sum(file.live - file.matched for file in self.files)
+        behind = max((file.first + file.used for file in self.files), default=0) - last - 1
+        never = any(not run.soon for run in self.runs) or any(not soon for _reason, soon in self.overflow)
+        return last >= self.end or strange > behind or never
+
+    @property
     def leading_end(self) -> int:
         """Ordinal after the fillers that the queue begins with."""
         return self.files[0].first + self.files[0].leading if self.files else 0

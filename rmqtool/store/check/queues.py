@@ -72,6 +72,11 @@ class QueueCheck:
         return sum(file.live for queue in self.queues.values() for file in queue.files)
 
     @property
+    def damaged(self) -> bool:
+        """Whether a queue has more wrong with it than its tail, once the log was read: a start may make that worse."""
+        return any(queue.damaged for queue in self.queues.values())
+
+    @property
     def known(self) -> int:
         """End of the last message that any queue knows, as the broker's recovery takes it; -1 without one."""
         return max((_max_physical(queue) for queue in self.queues.values()), default=-1)
@@ -252,11 +257,10 @@ class QueueCheck:
             ctx.found.add("cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues")
         if ctx.log_absent:
             return
-        furthest = self.known
         for key in sorted(self.queues):
             queue = self.queues[key]
             self._tags.finish(queue)
-            yield from finish_queue(ctx, queue, furthest)
+            yield from finish_queue(ctx, queue)
         for topic, messages in sorted(self._unnamed.items()):
             consequence = f"{messages} messages of this topic have no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)

@@ -50,6 +50,9 @@ def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Find
         pass
     if ctx.last_timestamp is None and not ctx.log_absent:
         check_presence(ctx, queues.entries, read=True)
+    if with_queues:
+        found.situation.queues_damaged = queues.damaged
+        found.situation.index_shortened = index.shortened
     yield from found.drain()
     if with_queues:
         for _ in queues.finish():
