@@ -55,8 +55,8 @@ def recover(
 
     The plan is shown first. Every byte and file that goes is kept in STORE.rmqtool beside the store. A killed run is
     finished by the next one. Where intact messages lie behind damage a broker cuts them off; salvage keeps them. The
-    plan says how many, and --yes alone refuses then, as it does where the log is missing. Exit code 0: nothing to do, or done; 1: a dry run found work, or the broker would refuse
-    to load the store; 4: refused.
+    plan says how many, and --yes alone refuses then, as it does where the log is missing. Exit code 0: nothing to do,
+    or done; 1: a dry run found work, or the broker would refuse to load the store; 4: refused.
     """
     import shlex
 

@@ -77,8 +77,8 @@ def _show(report: RecoveryReport, out: Console) -> None:
             losses.add_row(text(loss.topic), str(loss.queueId), str(loss.messages))
         out.print()
         out.print(losses)
-    for loss in report.destroys:
-        out.print(text(f"LOSS: {loss}", "bold red"))
+    for gone in report.destroys:
+        out.print(text(f"LOSS: {gone}", "bold red"))
     for path in report.pending:
         out.print(text(f"warning: {path}", "yellow"))
     for warning in report.warnings:

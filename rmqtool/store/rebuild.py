@@ -141,15 +141,19 @@ class Rebuild(Recovery):
             if has_bytes(segment.path, 0, segment.size):
                 where = ", ".join(self.layout.commit_log_paths)
                 raise Refused(
-                    f"there are no messages in {where}, though queues know of some: is its disk mounted, is it the true "
-                    "path (--broker-conf)?"
+                    f"there are no messages in {where}, though queues know of some: is its disk mounted, is it the "
+                    "true path (--broker-conf)?"
                 )
 
     def _say_what_was_met(self) -> None:
         if self._wrong_bodies:
-            self.warnings.append(f"{self._wrong_bodies} messages have another body than their checksum says (see check)")
+            self.warnings.append(
+                f"{self._wrong_bodies} messages have another body than their checksum says (see check)"
+            )
         if self._passed_bytes:
-            self.warnings.append(f"{self._passed_bytes} bytes of the log hold no message, and were passed over (see check)")
+            self.warnings.append(
+                f"{self._passed_bytes} bytes of the log hold no message, and were passed over (see check)"
+            )
 
     def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
         # dispatch trusts what a record says of its position; entries made from a wrong one would point elsewhere
@@ -225,7 +229,9 @@ class Rebuild(Recovery):
 
 def is_blank(view: memoryview, end: End, size: int) -> bool:
     """Whether records end at an end-of-file blank that says its true length: what is behind it means nothing."""
-    return end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big", signed=True) == size - end.at
+    return (
+        end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big", signed=True) == size - end.at
+    )
 
 
 def rebuild(

@@ -28,7 +28,7 @@ def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport
         recovery = make(layout, transaction.staging)
         recovery.run()
         actions = [] if recovery.refusals else prepare(recovery, transaction)
-        stuck = []
+        stuck: list[str] = []
         for run in reversed(pending(layout.root, backup)):
             if run.state == "committed":
                 # what is seen now is half of two states; the rest of this plan holds once the first is finished

@@ -15,7 +15,10 @@ def test_the_command(golden: Unpacked) -> None:
     assert torn.err == "1 error, 4 warnings\n"
     rows = [json.loads(line) for line in torn.out.splitlines()]
     assert all(tuple(row) == FINDING_FIELDS for row in rows)
-    assert rows[0]["fix"] == f"rmqtool recover {golden('torn-header')}"
+    assert rows[0]["fix"].startswith(f"rmqtool recover {golden('torn-header')}: ")
+    (step,) = rows[0]["steps"]
+    assert step["command"] == ["rmqtool", "recover", str(golden("torn-header"))]
+    assert (step["costs"], step["destroys"]) == ("no intact message is cut", False)
     errors = rmqtool("check", golden("torn-header"), "-o", "json", "--severity", "error")
     assert [row["code"] for row in json.loads(errors.out)] == ["cq-no-message"]
     assert rmqtool("check", golden("crash"), "--severity", "error").code == 0

@@ -61,7 +61,10 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
                 item = log.read(entry.physical_offset)
                 if item is None or item.record.total_size != entry.size:
                     continue
-                if (item.record.topic.decode("utf-8", "replace"), item.record.queue_id) == (queue.topic, queue.queue_id):
+                if (item.record.topic.decode("utf-8", "replace"), item.record.queue_id) == (
+                    queue.topic,
+                    queue.queue_id,
+                ):
                     found.queues.add(identity(item.record))
     except RmqError:
         pass  # a broker does not read such queues either
@@ -94,7 +97,7 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
     if kept_aside.is_dir():
         shutil.copytree(kept_aside, f"{copy}.rmqtool")
     places = {"STORE": copy, "NEWSTORE": new, "FILE": room / "out"}
-    options = ["--broker-conf", str(_file_of(conf, room))] if conf else []
+    options = ["--broker-conf", str(conf_file(conf, room))] if conf else []
     codes, words = [], ""
     for command in way:
         asked = [str(places.get(word, word)) for word in command[1:]]
@@ -111,7 +114,8 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
     return Outcome(codes, words, kept, left)
 
 
-def _file_of(conf: BrokerConf, room: Path) -> Path:
+def conf_file(conf: BrokerConf, room: Path) -> Path:
+    """The broker's properties file that says what this configuration does."""
     path = room / "broker.conf"
     path.write_text("".join(f"{name}={value}\n" for name, value in conf.sizes.items()))
     return path

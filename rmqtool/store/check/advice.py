@@ -27,13 +27,15 @@ _STRANGE_FILES = {"file-size", "file-gap", "file-duplicate", "file-misnamed", "f
 _MISPLACED = {"log-position"}
 
 LOG_BACK = by_hand(
-    "find the log first: is its disk mounted, does storePathCommitLog name another path (--broker-conf)? Start no broker "
-    "and no command that writes before it is back: they remove all queues"
+    "find the log first: is its disk mounted, does storePathCommitLog name another path (--broker-conf)? Start no "
+    "broker and no command that writes before it is back: they remove all queues"
 )
-STOP_BROKER = by_hand("stop the broker and check again, or check a copy: what is seen while it runs may be half written")
+STOP_BROKER = by_hand(
+    "stop the broker and check again, or check a copy: what is seen while it runs may be half written"
+)
 MEND_FILES = by_hand(
-    "mend the files first that a broker refuses to load (file-size, file-foreign), then check again: nothing else can be "
-    "done to the store before, except rmqtool salvage"
+    "mend the files first that a broker refuses to load (file-size, file-foreign), then check again: nothing else can "
+    "be done to the store before, except rmqtool salvage"
 )
 
 

@@ -8,6 +8,7 @@ from rmqtool.store.check.steps import Step, by_hand, sentences
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)  # worst first
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
     """One kind of finding.

@@ -101,8 +101,8 @@ ALL = (
         "delay-offset-lost",
         WARNING,
         "no delay offset for a level that has messages",
-        "delayOffset.json does not say how far the level was delivered, though copies of its messages in the log show that "
-        "it was.",
+        "delayOffset.json does not say how far the level was delivered, though copies of its messages in the log show "
+        "that it was.",
         "The file was lost, or the broker was killed before it was written.",
         "All delayed messages of this level that are still in the queue are delivered again.",
         MEND,

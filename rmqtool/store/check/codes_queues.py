@@ -127,8 +127,8 @@ ALL = (
         "cq-batch",
         INFO,
         "not checked: messages in batch consume queues",
-        "Queues of 5.x topics with queue.type=BatchCQ have another form, which check does not read. Their messages in the "
-        "log are checked.",
+        "Queues of 5.x topics with queue.type=BatchCQ have another form, which check does not read. Their messages in "
+        "the log are checked.",
         "The topic was made so.",
         "Nothing: this is about check alone.",
         NOTHING,

@@ -167,7 +167,7 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
                 name,
                 topic=_DELAY_TOPIC,
                 queueId=level - 1,
-                expected=f"an offset of level {level}, whose first message was due at {due} and has a delivered copy in the log",
+                expected=f"an offset of level {level}, whose first message was due at {due} and was delivered",
                 actual="none",
             )
 

@@ -100,7 +100,14 @@ class IndexCheck:
                 continue
             if view.header.next_number > 1 and len(view.view) != size:
                 actual = f"{len(view.view)} bytes"
-                ctx.found.add("file-size", name, severity="warning", expected=f"{size} bytes", actual=actual, steps=(REBUILD_INDEX,))
+                ctx.found.add(
+                    "file-size",
+                    name,
+                    severity="warning",
+                    expected=f"{size} bytes",
+                    actual=actual,
+                    steps=(REBUILD_INDEX,),
+                )
                 if slot_at(view.slots) > len(view.view):
                     self._all_read = False
                     continue

@@ -224,7 +224,9 @@ class LogCheck:
         if damage.number >= self.ctx.start_after_next:
             words += f"; the one after it does, if it follows a clean stop, and cuts off {how_many}"
         else:
-            words += f"; one after a crash does where checkpoint is older than this file or gone, and cuts off {how_many}"
+            words += (
+                f"; one after a crash does where checkpoint is older than this file or gone, and cuts off {how_many}"
+            )
         if damage.code == "log-crc":
             return f"{words}; until then consumers get the damaged body"
         if damage.code in ("log-blank-size", "log-batch-numbers"):

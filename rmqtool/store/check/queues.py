@@ -254,7 +254,9 @@ class QueueCheck:
                 ctx.first_due[queue.queue_id + 1] = first.tags_code
                 ctx.first_delayed[queue.queue_id + 1] = first.physical_offset
         for topic, count in sorted(self._unread.items()):
-            ctx.found.add("cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues")
+            ctx.found.add(
+                "cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues"
+            )
         if ctx.log_absent:
             return
         for key in sorted(self.queues):
