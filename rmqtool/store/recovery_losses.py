@@ -12,7 +12,7 @@ _LOOKED_AT = 100  # first messages of a log, which tell whether messages have ke
 
 
 def kept_by_salvage(recovery: Recovery) -> int:
-    """Intact messages behind the end of the log, without those that repeat a queue offset: a salvage leaves them out."""
+    """Intact messages behind the end of the log, but those that repeat a queue offset: a salvage leaves them out."""
     ends = {key: queue.end // UNIT for key, queue in recovery.queues.items()}
     kept = 0
     for item in recovery.log.walk(recovery.end + 1):

@@ -86,7 +86,7 @@ class Outcome:
     codes: list[int]
     words: str
     kept: Readable
-    left: set[str]  # codes of check afterwards, in the store that is to be used from then on
+    left: set[tuple[str, str]]  # codes and files of check afterwards, in the store that is to be used from then on
 
 
 def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) -> Outcome:
@@ -110,7 +110,7 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
     kept = readable(stores[0], conf)
     for path in stores[1:]:
         kept |= readable(path, conf)
-    left = {finding.code for finding in check_store(StoreLayout(str(stores[-1]), conf))}
+    left = {(finding.code, finding.file) for finding in check_store(StoreLayout(str(stores[-1]), conf))}
     return Outcome(codes, words, kept, left)
 
 
@@ -142,8 +142,9 @@ def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> l
             for other, outcome in outcomes.items():
                 if saved := lost & outcome.kept.parts()[part]:
                     wrong.append(f"{codes}: {way} loses {len(saved)} messages ({part}) that {other} keeps")
-        if still := done.left & set(codes) - WITH_HAND:
-            if max(done.codes) <= 1:
+        about = {(f.code, f.file) for f in findings if way_of(f) == way and f.code not in WITH_HAND}
+        if still := done.left & about:
+            if max(done.codes) <= 1 and "warning: " not in done.words:
                 wrong.append(f"{codes}: {way} leaves {sorted(still)}")
             elif not done.words:
                 wrong.append(f"{codes}: {way} was refused without a word")

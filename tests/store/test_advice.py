@@ -88,7 +88,7 @@ def test_a_wrong_body_that_no_start_looks_at_and_no_index(golden_copy: Unpacked,
     assert way_of(findings["log-crc"]) == (("rmqtool", "salvage", "STORE", "NEWSTORE"),)
     assert findings["log-crc"].consequence.startswith("the next start does not look here; one after a crash does")
     done = follow(store, way_of(findings["index-absent"]), tmp_path, conf_of("clean"))
-    assert (done.codes, done.left) == ([0], {"log-crc"})
+    assert (done.codes, {code for code, _file in done.left}) == ([0], {"log-crc"})
     assert len(done.kept.log) == len(done.kept.queues) == len(done.kept.index) == 499
 
 

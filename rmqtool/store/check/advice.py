@@ -25,6 +25,7 @@ _BROKEN_LOG = {"log-damage", "log-blank-missing", "log-blank-size", "log-batch-n
 _BROKEN_LOG |= {"log-ordinal-repeat"}
 _STRANGE_FILES = {"file-size", "file-gap", "file-duplicate", "file-misnamed", "file-foreign", "file-unreadable"}
 _MISPLACED = {"log-position"}
+_MISLEADING = {*_MISPLACED, "file-gap"}  # recovery goes by positions that records or files say
 
 LOG_BACK = by_hand(
     "find the log first: is its disk mounted, does storePathCommitLog name another path (--broker-conf)? Start no "
@@ -112,8 +113,8 @@ class Situation:
             return MEND_FILES
         if self.cuts:
             return SALVAGE, recover_cutting(self.cuts)
-        if self.log_codes & _MISPLACED:
-            return (SALVAGE,)  # dispatch goes by what records say of their position
+        if self.log_codes & _MISLEADING:
+            return (SALVAGE,)
         parts = (REBUILD_QUEUES,) * self.queues_damaged + (REBUILD_INDEX,) * self.index_shortened
         if not all(map(self._builds, parts)):
             return (SALVAGE,)
