@@ -82,16 +82,18 @@ def _table(rows: Iterator[dict[str, Any]]) -> None:
     first = next(rows, None)
     if first is None:
         return
-    fixes: dict[tuple[str, str], None] = {}
+    fixes: dict[str, list[str]] = {}
 
     def seen() -> Iterator[dict[str, Any]]:
         for row in (first, *rows):
-            fixes[row["code"], row["fix"]] = None
+            codes = fixes.setdefault(row["fix"], [])
+            if row["code"] not in codes:
+                codes.append(row["code"])
             yield row
 
     write_all(writer("table", FINDING_FIELDS, _COLUMNS), seen())
-    for code, fix in fixes:
-        note(f"{code}: {fix}")
+    for fix, codes in fixes.items():
+        note(f"{', '.join(codes)}: {fix}")
     note("what a code means: rmqtool explain CODE")
 
 
