@@ -38,7 +38,9 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
     empty = not recovery.files or recovery.end <= recovery.files[0].base
     entries = sum(queue.cut for queue in recovery.queues.values())
     point = recovery.checkpoint
-    if empty and not losses and (entries or point.physic_msg_timestamp or point.logics_msg_timestamp):
+    # a checkpoint alone proves nothing against a file that was just begun, when all before it had expired
+    known = entries or (not recovery.files and (point.physic_msg_timestamp or point.logics_msg_timestamp))
+    if empty and not losses and known:
         queues = sum(bool(queue.cut) for queue in recovery.queues.values())
         where = ", ".join(recovery.layout.commit_log_paths)
         said.append(
