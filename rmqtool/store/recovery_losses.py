@@ -42,7 +42,8 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
     known = entries or (not recovery.files and (point.physic_msg_timestamp or point.logics_msg_timestamp))
     if empty and not losses and known:
         queues = sum(bool(queue.cut) for queue in recovery.queues.values())
-        where = ", ".join(recovery.layout.commit_log_paths)
+        paths = ((path, os.path.relpath(path, recovery.layout.root)) for path in recovery.layout.commit_log_paths)
+        where = ", ".join(path if name.startswith("..") else name for path, name in paths)
         said.append(
             f"there are no messages in {where}, though "
             + (f"{queues} queues know of {entries}" if entries else "the checkpoint knows of some")

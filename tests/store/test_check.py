@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from formats.kernel_properties import odd_properties
+from rmqtool.services.info import store_info
 from rmqtool.store.check import is_problem, log
 from rmqtool.store.check.records import PROPERTIES
 from rmqtool.store.layout import StoreLayout
@@ -139,6 +140,8 @@ def test_what_is_not_understood_of_5_3_is_not_checked_and_no_fault(case: str, go
         assert {f.severity for f in findings} == {"info"}
         assert set(totals(findings)) <= {"not-checked", "cq-batch"}
         assert not [f for f in findings if "unreachable" in f.consequence or any(step.command for step in f.steps)]
+    notes = [group.note or "" for group in store_info(StoreLayout(str(golden(case)))).files]
+    assert any(note.startswith("not checked: batch consume queues") for note in notes) == (case == "broker-5.3.3")
     batch = [(f.topic, f.count, f.actual) for f in findings if f.code == "cq-batch"]
     assert batch == ([("BatchQueue", 7, "not checked: batch consume queues")] if case == "broker-5.3.3" else [])
 

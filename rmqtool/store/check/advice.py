@@ -56,6 +56,7 @@ class Situation:
         refused: a broker would not load the store.
         queues_damaged: more is wrong with queues than their tails; a start may cut them there.
         index_shortened: the next start removes an index file, and builds it anew only from where it begins in the log.
+        index_damaged: an index file has more wrong with it than its end; a start writes on in it.
     """
 
     settled: bool = False
@@ -69,6 +70,7 @@ class Situation:
     refused: bool = False
     queues_damaged: bool = False
     index_shortened: bool = False
+    index_damaged: bool = False
 
     def advise(self, code: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """A code's own advice as it is right here."""
@@ -111,11 +113,13 @@ class Situation:
         """Recovery, and what mends what it makes worse; salvage where nothing does."""
         if self.refused:
             return MEND_FILES
-        if self.cuts:
-            return SALVAGE, recover_cutting(self.cuts)
         if self.log_codes & _MISLEADING:
             return (SALVAGE,)
-        parts = (REBUILD_QUEUES,) * self.queues_damaged + (REBUILD_INDEX,) * self.index_shortened
+        if self.cuts:
+            return SALVAGE, recover_cutting(self.cuts)
+        parts = (REBUILD_QUEUES,) * self.queues_damaged + (REBUILD_INDEX,) * (
+            self.index_shortened or self.index_damaged
+        )
         if not all(map(self._builds, parts)):
             return (SALVAGE,)
         return RECOVER_UNHARMED, *parts

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqtool.store.check.advice import Situation
-from rmqtool.store.check.codes import CODES
+from rmqtool.store.check.codes import CODES, INFO
 from rmqtool.store.check.steps import Step, sentences
 
+_INDEX_DAMAGE = {"index-count", "index-header", "index-chain", "index-unreadable"}
 DETAILS = 20  # findings of one code, file and queue that are told one by one
 
 
@@ -80,7 +81,7 @@ class Collector:
         for name in ("expected", "actual"):
             if about.get(name) is not None:
                 about[name] = str(about[name])
-        self._note(code)
+        self._note(code, about["severity"])
         finding = Finding(code=code, file=file, **about)
         group = (code, finding.severity, file, finding.topic, finding.queueId)
         if self._told[group] < self._details:
@@ -89,9 +90,11 @@ class Collector:
         else:
             self._more[group] += finding.count
 
-    def _note(self, code: str) -> None:
+    def _note(self, code: str, severity: str) -> None:
         if code.startswith("log-"):
             self.situation.log_codes.add(code)
+        elif code in _INDEX_DAMAGE and severity != INFO:
+            self.situation.index_damaged = True
 
     def first(self) -> None:
         """What was added last is told before all else."""
@@ -100,8 +103,8 @@ class Collector:
     def many(self, code: str, file: str, places: int, detail: Callable[[int], dict[str, Any]], **about: Any) -> None:
         """``places`` findings of one group; ``detail(i)`` says what is particular to one, and is asked for few only."""
         kind = CODES[code]
-        self._note(code)
         severity = about.setdefault("severity", kind.severity)
+        self._note(code, severity)
         group = (code, severity, file, about.get("topic"), about.get("queueId"))
         told = min(places, max(self._details - self._told[group], 0))
         for i in range(told):
