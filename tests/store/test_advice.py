@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from formats import checkpoint
+from rmqtool.cli.show_recovery import question
 from rmqtool.store.check import CODES, check_store
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan
@@ -21,6 +22,7 @@ from tests.store.findings import flip
 from tests.store.helpers import conf_of, tree
 
 BASES = ("clean", "crash", "broker", "delay", "lmq")
+CUTS = "body-bit-flip-last-file"
 FIRST = int(os.environ.get("RMQTOOL_ADVICE_FROM", "0"))
 SEEDS = int(os.environ.get("RMQTOOL_ADVICE_SEEDS", "12"))
 
@@ -256,3 +258,13 @@ def test_an_unfinished_run_is_a_finding(state: str, code: str, command: tuple[st
     assert shown.code == 1
     assert f"{store}.rmqtool" in shown.out
     assert "Traceback" not in shown.err
+
+
+def test_the_question_names_the_number(golden_copy: Unpacked) -> None:
+    asked = [
+        question(plan(StoreLayout(str(golden_copy(case)), conf_of(case))))
+        for case in ("crash", CUTS, "commitlog-deleted")
+    ]
+    assert asked[0] == "Do this?"
+    assert asked[1] == "Do this, and cut off 26 intact messages, of which salvage keeps 26?"
+    assert asked[2] == "Do this, though the log is missing, and remove its queues?"
