@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 STORES = Path(__file__).parent / "golden" / "stores"
+STORES_OF_5 = STORES.with_name("stores-5.3.3")  # of whole 5.3.3 brokers; no engine's answers are kept of them
 
 
 def cases() -> list[str]:
     """Names of all cases, sorted."""
     return sorted(path.name for path in STORES.iterdir() if path.is_dir())
+
+
+def cases_of_5() -> list[str]:
+    """Names of the stores that brokers of 5.3.3 wrote, sorted."""
+    return sorted(path.name for path in STORES_OF_5.iterdir() if path.is_dir())
 
 
 def has(case: str, name: str) -> bool:
@@ -25,7 +31,8 @@ def has(case: str, name: str) -> bool:
 
 def unpack(case: str, folder: Path) -> Path:
     """Unpack a case's store into ``folder`` with its modification times; the path of the store directory."""
-    with tarfile.open(STORES / case / "store.tar.xz") as packed:
+    place = STORES_OF_5 if (STORES_OF_5 / case).is_dir() else STORES
+    with tarfile.open(place / case / "store.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     return folder / "store"
 
@@ -69,7 +76,8 @@ def files_after(case: str) -> list[tuple[int, str]]:
 
 
 def _json(case: str, name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((STORES / case / name).read_text())
+    place = STORES_OF_5 if (STORES_OF_5 / case).is_dir() else STORES
+    content: dict[str, Any] = json.loads((place / case / name).read_text())
     return content
 
 

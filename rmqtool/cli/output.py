@@ -77,7 +77,7 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps are JSON.
+    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps, and lists of them, are JSON.
 
     On a terminal control characters are spelled out.
     """
@@ -260,9 +260,9 @@ def plain(text: str) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, list) and not (value and isinstance(value[0], dict)):
         return " ".join(map(str, value))
-    if isinstance(value, dict):
+    if isinstance(value, (list, dict)):
         return dump_json(value)
     if isinstance(value, bool):
         return "true" if value else "false"

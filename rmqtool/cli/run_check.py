@@ -5,12 +5,14 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from rmqtool.cli.output import Column, note, write_all, write_object, writer
 from rmqtool.errors import BadValue
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.codes import CODE_FIELDS, SEVERITIES
+from rmqtool.store.check.steps import Step, sentences
 from rmqtool.store.layout import StoreLayout
 
 _COLUMNS = (
@@ -36,14 +38,15 @@ _STORE = re.compile(r"\bSTORE\b")
 _WIDTH = 100
 
 
-def run_check(layout: StoreLayout, store: str, severity: str, limit_per_code: int | None, output: str) -> int:
+def run_check(
+    layout: StoreLayout, store: str, broker_conf: str | None, severity: str, limit_per_code: int | None, output: str
+) -> int:
     """``check``: 0 when there is no error and no warning, else 1."""
     worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
     totals: Counter[str] = Counter()
     rows_of: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
     problems = 0
-    quoted = shlex.quote(store)
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal problems
@@ -57,7 +60,9 @@ def run_check(layout: StoreLayout, store: str, severity: str, limit_per_code: in
                 hidden[finding.code] += finding.count
                 continue
             row = finding.to_dict()
-            row["fix"] = _STORE.sub(lambda _match: quoted, finding.fix)
+            steps = [_of_store(step, store, broker_conf) for step in finding.steps]
+            row["fix"] = _in_words(steps, store)
+            row["steps"] = [step.to_dict() for step in steps]
             yield row
 
     if output == "table":
@@ -71,21 +76,37 @@ def run_check(layout: StoreLayout, store: str, severity: str, limit_per_code: in
     return 1 if problems else 0
 
 
+def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
+    """A step for the store that was checked, as it was checked: another configuration may name another log."""
+    words = [store if word == "STORE" else word for word in step.command]
+    if words and broker_conf is not None:
+        words += ["--broker-conf", broker_conf]
+    return replace(step, command=tuple(words))
+
+
+def _in_words(steps: list[Step], store: str) -> str:
+    """Steps as somebody types them."""
+    typed = [replace(step, command=tuple(map(shlex.quote, step.command))) for step in steps]
+    return _STORE.sub(lambda _match: shlex.quote(store), sentences(typed))
+
+
 def _table(rows: Iterator[dict[str, Any]]) -> None:
     """A table with something in it, and what to do about each code below it."""
     first = next(rows, None)
     if first is None:
         return
-    fixes: dict[tuple[str, str], None] = {}
+    fixes: dict[str, list[str]] = {}
 
     def seen() -> Iterator[dict[str, Any]]:
         for row in (first, *rows):
-            fixes[row["code"], row["fix"]] = None
+            codes = fixes.setdefault(row["fix"], [])
+            if row["code"] not in codes:
+                codes.append(row["code"])
             yield row
 
     write_all(writer("table", FINDING_FIELDS, _COLUMNS), seen())
-    for code, fix in fixes:
-        note(f"{code}: {fix}")
+    for fix, codes in fixes.items():
+        note(f"{', '.join(codes)}: {fix}")
     note("what a code means: rmqtool explain CODE")
 
 

@@ -9,6 +9,14 @@ from rmqtool.store.recovery_report import RecoveryReport
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
 
 
+def question(plan: RecoveryReport) -> str:
+    """What to ask before a plan is carried out: with the number of messages that are lost by it."""
+    messages = sum(loss.messages for loss in plan.lost)
+    if plan.destroys and messages:
+        return f"Do this, and cut off {messages} intact messages, of which salvage keeps {plan.salvageKeeps}?"
+    return "Do this, though the log is missing, and remove its queues?" if plan.destroys else "Do this?"
+
+
 def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False) -> None:
     """Print a report; as CSV it is one row a queue."""
     if form in ("json", "ndjson"):
@@ -69,11 +77,17 @@ def _show(report: RecoveryReport, out: Console) -> None:
             losses.add_row(text(loss.topic), str(loss.queueId), str(loss.messages))
         out.print()
         out.print(losses)
+    for gone in report.destroys:
+        out.print(text(f"LOSS: {gone}", "bold red"))
+    for path in report.pending:
+        out.print(text(f"warning: {path}", "yellow"))
     for warning in report.warnings:
         out.print(text(f"warning: {warning}", "yellow"))
+    for words in report.notes:
+        out.print(text(f"note: {words}"))
     out.print()
-    if report.clean:
-        out.print("Nothing to do: the store is in order.")
+    if not report.actions:
+        out.print("Nothing to do: a broker's next start changes nothing.")
         return
     out.print(text("Done:" if report.applied else "Plan:", "bold"))
     for action in report.actions:

@@ -90,7 +90,7 @@ class LiveStore:
 
     def _mend(self) -> None:
         report = plan(self.layout)
-        if report.loadOk and not report.lost:
+        if report.loadOk and not report.destroys and not report.pending:
             self.mended = recover(self.layout)
         self.layout = StoreLayout(self.layout.root, self.layout.conf)
 
@@ -104,7 +104,7 @@ class LiveStore:
         found = look(self.layout)
         report = found.report
         if not report.clean or report.afterStart is None:
-            first = (*report.refusals, *report.actions)[0]
+            first = (*report.refusals, *report.pending, *report.destroys, *report.actions)[0]
             raise Refused(f"{self.layout.root}: not healthy ({first}): see rmqtool recover --dry-run")
         return found
 

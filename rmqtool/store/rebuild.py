@@ -1,7 +1,9 @@
 """Build consume queues, index or checkpoint anew from the commit log alone, aside, and swap them in; mend config files.
 
-The same builders as recovery has, fed with every message of the log from its first file on. The log must be whole:
-where it is damaged, recover cuts it and salvage goes around. Config files are mended in a store in any state.
+The same builders as recovery has, fed with every message of the log from its first file on. For consume queues, which
+number their messages, the log must be whole but for wrong checksums of bodies: where it is damaged, recover cuts it and
+salvage goes around. Index and checkpoint number nothing, and pass damage over. Config files are mended in a store in
+any state.
 """
 
 import os
@@ -12,9 +14,12 @@ import numpy as np
 
 from formats import checkpoint
 from formats.endings import Ending
+from formats.message import End, Record, read
 from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.store.commit_log import next_record
 from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch import Batch, BatchBuilder, recovery_batches
 from rmqtool.store.index_builder import IndexBuilder
 from rmqtool.store.index_files import geometry_of
@@ -62,6 +67,8 @@ class Rebuild(Recovery):
         self.index = IndexBuilder([], geometry_of(layout), stage)
         self._file: Segment | None = None  # that is read, and how far
         self._position = 0
+        self._wrong_bodies = 0
+        self._passed_bytes = 0
 
     def run(self) -> None:
         """Dispatch every message.
@@ -78,8 +85,10 @@ class Rebuild(Recovery):
                 raise CorruptFile(file.path, None, "of a wrong length, or not where the file before ends")
             expected = file.end
             self._file, self._position = file, file.base
-            end = self._drain(recovery_batches(file.view(), 0, file.size, builder, crc=True))
+            end = self._read(file, builder)
             file.release()
+            if "consumequeue" not in self.parts:
+                continue
             self.stop, self.stop_file, self.end = end, file, file.base + end.at
             if end.ending is Ending.FILLER:
                 said, left = int.from_bytes(file.view()[end.at : end.at + 4], "big"), file.size - end.at
@@ -98,7 +107,55 @@ class Rebuild(Recovery):
                 raise CorruptFile(
                     queue.path, None, f"{queue.misplaced} messages do not follow the one before: salvage renumbers them"
                 )
+        self._need_messages()
+        self._say_what_was_met()
         self.index.finish()
+
+    def _read(self, file: Segment, builder: BatchBuilder) -> End:
+        """Dispatch the records of one file; where it ends, or where it cannot be gone on with."""
+        view, at = file.view(), 0
+        while True:
+            end = self._drain(recovery_batches(view, at, file.size, builder, crc=True))
+            record = read(view, end.at, file.size, crc=False) if end.ending is Ending.DAMAGED else None
+            if isinstance(record, Record):
+                # readers find it where its entry leads, and dispatch does not look at bodies either
+                builder.add(record)
+                self._dispatch(builder.take(), recovering=True)
+                self.last_store_timestamp = record.store_timestamp
+                self._wrong_bodies += 1
+                at = end.at + record.total_size
+                continue
+            used = has_bytes(file.path, end.at, file.size)
+            if "consumequeue" in self.parts or used <= end.at or is_blank(view, end, file.size):
+                return end
+            at = next_record(view, file.base, end.at + 1, file.size)
+            if at >= file.size:
+                return end
+            self._passed_bytes += at - end.at
+            self._position = file.base + at
+
+    def _need_messages(self) -> None:
+        """A log that is not there must not empty the queues that know what was in it."""
+        if self.dispatched:
+            return
+        queues = (segment for _topic, _id, path in self.layout.queue_dirs() for segment in Segments.of([path]))
+        for segment in queues:
+            if has_bytes(segment.path, 0, segment.size):
+                where = ", ".join(self.layout.commit_log_paths)
+                raise Refused(
+                    f"there are no messages in {where}, though queues know of some: is its disk mounted, is it the "
+                    "true path (--broker-conf)?"
+                )
+
+    def _say_what_was_met(self) -> None:
+        if self._wrong_bodies:
+            self.warnings.append(
+                f"{self._wrong_bodies} messages have another body than their checksum says (see check)"
+            )
+        if self._passed_bytes:
+            self.warnings.append(
+                f"{self._passed_bytes} bytes of the log hold no message, and were passed over (see check)"
+            )
 
     def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
         # dispatch trusts what a record says of its position; entries made from a wrong one would point elsewhere
@@ -170,6 +227,13 @@ class Rebuild(Recovery):
             file.write(checkpoint.build(new))
         transaction.put(self.layout.path("checkpoint"), staged)
         say("put", self.layout.path("checkpoint"))
+
+
+def is_blank(view: memoryview, end: End, size: int) -> bool:
+    """Whether records end at an end-of-file blank that says its true length: what is behind it means nothing."""
+    return (
+        end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big", signed=True) == size - end.at
+    )
 
 
 def rebuild(

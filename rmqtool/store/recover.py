@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from formats.endings import Ending
@@ -61,11 +62,14 @@ def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport
         recovery = make(layout, transaction.staging)
         recovery.run()
         actions = _prepare(recovery, transaction)
+        stuck: list[str] = []
         # what is seen now is half of two states; the rest of this plan holds once what was interrupted is finished
-        for pending in pending_runs(Places.of(layout), backup):
-            actions.insert(0, pending.action())
-            recovery.warnings += pending.warnings(layout.root)
-        return report_of(recovery, actions=actions, applied=False, backup=None)
+        for run in pending_runs(Places.of(layout), backup):
+            actions.insert(0, run.action())
+            recovery.warnings += run.warnings(layout.root)
+            if run.undoing or not run.to_finish:
+                stuck.append(f"{run.folder or layout.root}: {run.reason()}")
+        return replace(report_of(recovery, actions=actions, applied=False, backup=None), pending=stuck)
 
 
 def _do(
@@ -116,6 +120,7 @@ def recover(
     exactly: bool = False,
     fix_delay_times: bool = False,
     backup: str | None = None,
+    guard: Guard | None = None,
 ) -> RecoveryReport:
     """Recover a store under the broker's lock, keeping what is replaced. A healthy store is not touched at all.
 
@@ -127,6 +132,7 @@ def recover(
             that no queue has, and it does not load a queue whose last file is empty.
         fix_delay_times: keep deliver times that a 4.9 broker would lose.
         backup: directory for what is replaced, instead of ``<store>.rmqtool`` beside the store.
+        guard: sees the report before anything is changed, and raises where that must not be.
 
     Raises:
         Refused: the store is in use, or there is no place for the backup.
@@ -135,7 +141,7 @@ def recover(
     def make(layout: StoreLayout, stage: Stage) -> Recovery:
         return Recovery(layout, stage, engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
 
-    return _do(layout, "recover", make, backup)
+    return _do(layout, "recover", make, backup, guard)
 
 
 def truncate(

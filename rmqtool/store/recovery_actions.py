@@ -9,6 +9,7 @@ from formats.endings import Ending
 from rmqtool.store.commit_log import Found
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.recovery import Recovery
+from rmqtool.store.recovery_losses import destroys, kept_by_salvage, not_looked_at
 from rmqtool.store.recovery_report import LogStop, Loss, QueueChange, RecoveryReport
 from rmqtool.store.transaction.change import Transaction
 
@@ -115,6 +116,7 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
     """What was found and done."""
     assert recovery.after_load is not None
     losses, cut = lost(recovery)
+    kept = kept_by_salvage(recovery) if losses and recovery.lost_from is None else 0
     stop = None
     if recovery.stop is not None and recovery.stop_file is not None:
         stop = LogStop(
@@ -151,4 +153,7 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
         afterStart=recovery.after_start,
         applied=applied,
         backup=backup,
+        salvageKeeps=kept,
+        destroys=destroys(recovery, losses, kept) if actions else [],
+        notes=not_looked_at(recovery),
     )

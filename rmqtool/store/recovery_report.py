@@ -78,11 +78,15 @@ class RecoveryReport:
     afterStart: StoreState | None = None
     applied: bool = False
     backup: str | None = None
+    salvageKeeps: int = 0  # of the messages that are lost here, those that a salvage keeps
+    destroys: list[str] = field(default_factory=list)  # what is lost of messages: needs a consent of its own
+    notes: list[str] = field(default_factory=list)  # what was not looked at
+    pending: list[str] = field(default_factory=list)  # journals that keep a command that writes from its work
 
     @property
     def clean(self) -> bool:
         """Nothing to do."""
-        return self.loadOk and not self.actions
+        return self.loadOk and not self.actions and not self.pending
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""

@@ -1,13 +1,14 @@
 """check and explain as commands."""
 
 import json
+from pathlib import Path
 
 from rmqtool.store.check import CODES, FINDING_FIELDS
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
 
-def test_the_command(golden: Unpacked) -> None:
+def test_the_command(golden: Unpacked, tmp_path: Path) -> None:
     clean = rmqtool("check", golden("clean"))
     assert (clean.code, clean.out, clean.err) == (0, "", "clean: nothing found\n")
     torn = rmqtool("check", golden("torn-header"), "-o", "ndjson")
@@ -15,7 +16,15 @@ def test_the_command(golden: Unpacked) -> None:
     assert torn.err == "1 error, 4 warnings\n"
     rows = [json.loads(line) for line in torn.out.splitlines()]
     assert all(tuple(row) == FINDING_FIELDS for row in rows)
-    assert rows[0]["fix"] == f"rmqtool recover {golden('torn-header')}"
+    assert rows[0]["fix"].startswith(f"rmqtool recover {golden('torn-header')}: ")
+    (step,) = rows[0]["steps"]
+    assert step["command"] == ["rmqtool", "recover", str(golden("torn-header"))]
+    assert (step["costs"], step["destroys"]) == ("no intact message is cut", False)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=49152\n")
+    row = json.loads(rmqtool("check", golden("torn-header"), "-o", "ndjson", "--broker-conf", conf).out.splitlines()[0])
+    assert row["steps"][0]["command"] == [*step["command"], "--broker-conf", str(conf)]
+    assert row["fix"].startswith(f"rmqtool recover {golden('torn-header')} --broker-conf {conf}: ")
     errors = rmqtool("check", golden("torn-header"), "-o", "json", "--severity", "error")
     assert [row["code"] for row in json.loads(errors.out)] == ["cq-no-message"]
     assert rmqtool("check", golden("crash"), "--severity", "error").code == 0

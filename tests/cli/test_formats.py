@@ -116,7 +116,11 @@ def test_hexdump_and_recovery_show_nothing_hostile(nasty: Path, tmp_path: Path) 
     data[at] ^= 1  # its body's CRC
     log.write_bytes(data)
     (store / "abort").touch()
-    for words in (["commitlog", "hexdump", store], ["recover", store, "--dry-run"], ["recover", store, "--yes"]):
+    for words in (
+        ["commitlog", "hexdump", store],
+        ["recover", store, "--dry-run"],
+        ["recover", store, "--yes", "--accept-loss"],
+    ):
         result = rmqtool(*words)
         assert result.out
         assert not [c for c in result.out + result.err if c != "\n" and unicodedata.category(c) in ("Cc", "Zl", "Zp")]

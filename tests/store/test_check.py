@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from formats.kernel_properties import odd_properties
+from rmqtool.services.info import store_info
 from rmqtool.store.check import is_problem, log
 from rmqtool.store.check.records import PROPERTIES
 from rmqtool.store.layout import StoreLayout
@@ -130,3 +131,23 @@ def test_the_compiled_look_at_properties_agrees_with_the_rule() -> None:
 
 def test_is_problem_goes_by_severity(golden: Unpacked) -> None:
     assert {is_problem(f) for f in found_in(golden("consumequeue-deleted")) if f.code == "cq-behind"} == {False}
+
+
+@pytest.mark.parametrize("case", ["broker-5.3.3", "rocksdb-5.3.3"])
+def test_what_is_not_understood_of_5_3_is_not_checked_and_no_fault(case: str, golden: Unpacked) -> None:
+    for conf in (None, conf_of(case)):
+        findings = found_in(golden(case), conf)
+        assert {f.severity for f in findings} == {"info"}
+        assert set(totals(findings)) <= {"not-checked", "cq-batch"}
+        assert not [f for f in findings if "unreachable" in f.consequence or any(step.command for step in f.steps)]
+    notes = [group.note or "" for group in store_info(StoreLayout(str(golden(case)))).files]
+    assert any(note.startswith("not checked: batch consume queues") for note in notes) == (case == "broker-5.3.3")
+    batch = [(f.topic, f.count, f.actual) for f in findings if f.code == "cq-batch"]
+    assert batch == ([("BatchQueue", 7, "not checked: batch consume queues")] if case == "broker-5.3.3" else [])
+
+
+@pytest.mark.parametrize("case", ["broker-5.3.3-crash", "rocksdb-5.3.3-crash"])
+def test_no_command_is_advised_that_refuses_a_store_of_5_3(case: str, golden: Unpacked) -> None:
+    findings = found_in(golden(case))
+    assert {f.code for f in findings if is_problem(f)} == {"abort-present"}
+    assert not [f for f in findings if any(step.command for step in f.steps)]

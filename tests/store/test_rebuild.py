@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import CorruptFile, Refused
+from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
 from rmqtool.store.recover import plan
 from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
+from tests.store.findings import flip, write
 from tests.store.helpers import conf_of, content, entries_of, tree
 
 CASES = ["clean", "broker", "delay", "ipv6", "large-bodies", "lmq"]
@@ -105,11 +107,44 @@ def test_a_record_that_says_another_position_is_not_dispatched(golden_copy: Unpa
     assert tree(store) == before
 
 
+def test_the_index_is_built_past_damage_and_wrong_bodies(golden_copy: Unpacked) -> None:
+    """It numbers nothing, so that damage moves nothing in it; queues are built past wrong bodies only."""
+    store = golden_copy("clean")
+    for path in (store / "index").iterdir():
+        path.unlink()
+    flip(store / "commitlog" / f"{0:020d}", 24198 + 100)
+    layout = StoreLayout(str(store), conf_of("clean"))
+    report = rebuild(layout, ("consumequeue", "index"))
+    assert (report.messages, report.warnings) == (
+        500,
+        ["1 messages have another body than their checksum says (see check)"],
+    )
+    assert {f.code for f in check_store(layout)} == {"log-crc"}
+    write(store / "commitlog" / f"{0:020d}", 2867, b"\1\2\3\4")
+    with pytest.raises(CorruptFile, match="byte 2867"):
+        rebuild(layout, ("consumequeue",))
+    report = rebuild(layout, ("index", "checkpoint"))
+    assert report.messages == 499
+    assert "hold no message, and were passed over" in report.warnings[1]
+    assert {f.code for f in check_store(layout)} == {"log-crc", "log-damage", "cq-no-message"}
+
+
+def test_queues_are_not_emptied_where_the_log_is_not_there(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    (store / "commitlog").rename(store / "elsewhere")
+    (store / "commitlog").mkdir()
+    before = tree(store)
+    for parts in (("consumequeue",), ("index",), ("checkpoint",)):
+        with pytest.raises(Refused, match="is its disk mounted"):
+            rebuild(StoreLayout(str(store)), parts)
+    assert tree(store) == before
+
+
 def test_a_damaged_or_unclean_store_is_refused(golden_copy: Unpacked) -> None:
     torn = golden_copy("clean-exit-torn-last-record")
     before = tree(torn)
     with pytest.raises(CorruptFile, match="recover cuts the log here"):
-        rebuild(StoreLayout(str(torn)), ("index",))
+        rebuild(StoreLayout(str(torn)), ("consumequeue",))
     assert tree(torn) == before
     assert not Path(f"{torn}.rmqtool").exists()
     with pytest.raises(Refused, match="run rmqtool recover first"):

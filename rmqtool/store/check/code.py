@@ -1,19 +1,12 @@
-"""What a code is, and advice that several codes share."""
+"""What a code is."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rmqtool.store.check.steps import Step, by_hand, sentences
+
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)  # worst first
-
-RECOVER = "rmqtool recover STORE"
-REBUILD = (
-    "move consumequeue (or the queue's directory) and checkpoint away, create an empty file abort, "
-    "then: rmqtool recover STORE"
-)
-REINDEX = "move checkpoint away, create an empty file abort, then: rmqtool recover STORE"
-CUT = "rmqtool salvage STORE NEWSTORE keeps what lies behind; rmqtool recover STORE cuts here, as a broker does"
-MEND = "rmqtool rebuild STORE config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +20,8 @@ class Code:
         meaning: what is wrong in the files.
         cause: how it comes about.
         broker: what a broker makes of it.
-        fix: what to do.
+        fix: what to do, in words.
+        steps: the same as data, the safest first; a finding has what is right in its store.
     """
 
     code: str
@@ -37,15 +31,30 @@ class Code:
     cause: str
     broker: str
     fix: str
+    steps: tuple[Step, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {**asdict(self), "steps": [step.to_dict() for step in self.steps]}
 
 
 CODE_FIELDS = tuple(Code.__dataclass_fields__)
 
 
-def kind(code: str, severity: str, title: str, meaning: str, cause: str, broker: str, fix: str) -> Code:
-    """A code, by position."""
-    return Code(code=code, severity=severity, title=title, meaning=meaning, cause=cause, broker=broker, fix=fix)
+def kind(
+    code: str, severity: str, title: str, meaning: str, cause: str, broker: str, advice: str | Step | tuple[Step, ...]
+) -> Code:
+    """A code, by position; words for an advice are what a person does."""
+    if isinstance(advice, str):
+        advice = by_hand(advice)
+    steps = (advice,) if isinstance(advice, Step) else advice
+    return Code(
+        code=code,
+        severity=severity,
+        title=title,
+        meaning=meaning,
+        cause=cause,
+        broker=broker,
+        fix=sentences(steps),
+        steps=steps,
+    )

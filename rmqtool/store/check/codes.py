@@ -4,9 +4,9 @@ Codes are stable: scripts match on them. New ones may come; none changes its mea
 """
 
 from rmqtool.store.check import codes_config, codes_files, codes_index, codes_log, codes_queues
-from rmqtool.store.check.code import CODE_FIELDS, ERROR, INFO, RECOVER, SEVERITIES, WARNING, Code
+from rmqtool.store.check.code import CODE_FIELDS, ERROR, INFO, SEVERITIES, WARNING, Code
 
-__all__ = ["CODES", "CODE_FIELDS", "ERROR", "INFO", "RECOVER", "SEVERITIES", "WARNING", "Code"]
+__all__ = ["CODES", "CODE_FIELDS", "ERROR", "INFO", "SEVERITIES", "WARNING", "Code"]
 
 CODES: dict[str, Code] = {
     code.code: code for part in (codes_files, codes_log, codes_queues, codes_index, codes_config) for code in part.ALL

@@ -1,6 +1,9 @@
 """Codes of config files and of the offsets in them."""
 
-from rmqtool.store.check.code import ERROR, INFO, MEND, WARNING, kind
+from dataclasses import replace
+
+from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
+from rmqtool.store.check.steps import MEND, NOTHING
 
 ALL = (
     kind(
@@ -20,7 +23,7 @@ ALL = (
         "The file itself is good; its .bak is not.",
         "Power cut or full disk while it was written.",
         "Nothing, as long as the file itself is good.",
-        "nothing needed: it is written again",
+        NOTHING,
     ),
     kind(
         "config-missing",
@@ -38,7 +41,7 @@ ALL = (
         "Brokers up to 5.0 write NAME.tmp first and rename it.",
         "Killed before the rename.",
         "It overwrites it.",
-        "nothing needed",
+        NOTHING,
     ),
     kind(
         "topic-unknown",
@@ -47,7 +50,7 @@ ALL = (
         "Its queues hold messages, but no configuration names it.",
         "topics.json was lost or is older than the messages; the topic was deleted.",
         "Clients find no route to it; 5.x deletes its queues after a while.",
-        MEND + " while the broker is stopped, or mqadmin updateTopic once it runs",
+        replace(MEND, does=f"{MEND.does}; while the broker runs, mqadmin updateTopic does it"),
     ),
     kind(
         "queue-unread",
@@ -65,7 +68,7 @@ ALL = (
         "consumerOffset.json names a group that the other file does not.",
         "The group was deleted, or the files are of different age.",
         "It makes the group again when a consumer comes (autoCreateSubscriptionGroup).",
-        "nothing needed",
+        NOTHING,
     ),
     kind(
         "offset-ahead",
@@ -74,7 +77,7 @@ ALL = (
         "The group says it has consumed messages that the queue does not have.",
         "The log or queue lost its tail; consumerOffset.json is of another copy of the store.",
         "The group gets nothing until the queue has grown up to it, or is set back to the queue's end or beginning.",
-        MEND + " while the broker is stopped, or mqadmin resetOffsetByTime once it runs",
+        replace(MEND, does=f"{MEND.does}; while the broker runs, mqadmin resetOffsetByTime does it"),
     ),
     kind(
         "offset-expired",
@@ -83,7 +86,7 @@ ALL = (
         "Messages that the group had not consumed are gone.",
         "They expired before they were consumed.",
         "The group goes on at the queue's beginning.",
-        "nothing needed",
+        NOTHING,
     ),
     kind(
         "delay-offset-ahead",
@@ -98,8 +101,9 @@ ALL = (
         "delay-offset-lost",
         WARNING,
         "no delay offset for a level that has messages",
-        "delayOffset.json does not say how far the level was delivered.",
-        "The file was lost, or the broker was killed before it was first written.",
+        "delayOffset.json does not say how far the level was delivered, though copies of its messages in the log show "
+        "that it was.",
+        "The file was lost, or the broker was killed before it was written.",
         "All delayed messages of this level that are still in the queue are delivered again.",
         MEND,
     ),

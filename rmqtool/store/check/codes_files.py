@@ -1,6 +1,8 @@
 """Codes of files as such, and of the marks beside the data."""
 
-from rmqtool.store.check.code import ERROR, INFO, RECOVER, WARNING, kind
+from rmqtool.store.check.advice import STOP_BROKER
+from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
+from rmqtool.store.check.steps import NOTHING, REBUILD_CHECKPOINT, RECOVER, SALVAGE, UNDO, by_hand
 
 ALL = (
     kind(
@@ -30,7 +32,7 @@ ALL = (
         "Deleted by hand, or lost in a copy.",
         "It does not notice. Reads in the gap answer that the message was removed, and skip to the next file; when "
         "queues are built anew it may hang there.",
-        "put the missing file back from a copy; without one, leave the gap",
+        (*by_hand("put the missing file back from a copy; without one"), SALVAGE),
     ),
     kind(
         "file-duplicate",
@@ -66,7 +68,7 @@ ALL = (
         "A name that no version of RocketMQ uses here.",
         "Left by people or other tools.",
         "It passes over it.",
-        "nothing to do",
+        NOTHING,
     ),
     kind(
         "not-checked",
@@ -75,7 +77,7 @@ ALL = (
         "RocksDB databases, DLedger logs, timer wheels and compaction logs are not verified.",
         "The store has them.",
         "Nothing: this is about check alone.",
-        "nothing to do",
+        NOTHING,
     ),
     kind(
         "abort-present",
@@ -93,7 +95,7 @@ ALL = (
         "The store changes while it is checked, so that findings near its end may be wrong.",
         "A broker runs on this store.",
         "Nothing.",
-        "check a copy, or stop the broker first",
+        STOP_BROKER,
     ),
     kind(
         "recovery-unfinished",
@@ -105,13 +107,32 @@ ALL = (
         RECOVER,
     ),
     kind(
+        "undo-unfinished",
+        WARNING,
+        "rmqtool undo was interrupted",
+        "Beside the store lies the journal of a change that was being put back.",
+        "rmqtool undo was killed.",
+        "It finds a store that is half changed.",
+        UNDO,
+    ),
+    kind(
+        "journal-unreadable",
+        WARNING,
+        "a journal of rmqtool beside the store cannot be used",
+        "A manifest.json below STORE.rmqtool cannot be read, or belongs to another store: whether a change was "
+        "interrupted cannot be told, and writing commands refuse.",
+        "A damaged disk, a copied or renamed store whose STORE.rmqtool came along, or a file made by hand.",
+        "Nothing: it does not look there.",
+        "see what the folder is; move it out of STORE.rmqtool where it belongs to another store",
+    ),
+    kind(
         "checkpoint-missing",
         WARNING,
         "there is no checkpoint",
         "The checkpoint says up to which times log, queues and index are on disk.",
         "Deleted, or lost in a copy.",
         "After an unclean stop it goes through the whole log and builds the whole index anew: slow, but complete.",
-        "nothing needed: it is written again; rmqtool recover STORE writes it where it has something to do",
+        REBUILD_CHECKPOINT,
     ),
     kind(
         "checkpoint-empty",
@@ -120,7 +141,7 @@ ALL = (
         "All times in it are zero although the log has messages, or the file is not 4096 bytes long.",
         "Power cut while it was first written, or zeroed by hand to force a full check.",
         "As without a checkpoint: after an unclean stop it goes through the whole log.",
-        "nothing needed: it is written again",
+        REBUILD_CHECKPOINT,
     ),
     kind(
         "checkpoint-ahead",
@@ -129,6 +150,6 @@ ALL = (
         "Its times lag behind what is stored; here they lead.",
         "The tail of the log was lost or cut, or the checkpoint comes from another copy of the store.",
         "After an unclean stop it begins its check too late: older gaps in queues and index stay.",
-        "move checkpoint away: it is written again",
+        REBUILD_CHECKPOINT,
     ),
 )

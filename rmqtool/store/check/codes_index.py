@@ -1,6 +1,11 @@
 """Codes of the index."""
 
-from rmqtool.store.check.code import ERROR, INFO, RECOVER, REINDEX, WARNING, kind
+from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
+from rmqtool.store.check.steps import NOTHING, REBUILD_INDEX, RECOVER, Step
+
+_SCAN = Step(
+    command=("rmqtool", "query-key", "STORE", "TOPIC", "KEY", "--scan"), does="finds a message without the index"
+)
 
 ALL = (
     kind(
@@ -8,9 +13,9 @@ ALL = (
         ERROR,
         "an index file cannot be made sense of",
         "Its header is cut, or its numbers of slots and entries cannot be told.",
-        "Damage, or sizes that only the broker's configuration knows.",
+        "Damage, or sizes that only the broker's configuration knows (then give --broker-conf).",
         "It does not check: lookups by key find nothing or anything.",
-        "give --broker-conf; else: " + REINDEX,
+        REBUILD_INDEX,
     ),
     kind(
         "index-absent",
@@ -19,7 +24,7 @@ ALL = (
         "The directory index holds no file.",
         "Deleted, or messageIndexEnable=false (then give --broker-conf).",
         "Lookups by key or unique id find nothing. A clean start does not build it again.",
-        REINDEX,
+        REBUILD_INDEX,
     ),
     kind(
         "index-count",
@@ -28,7 +33,7 @@ ALL = (
         "The header's count is the number of the next entry.",
         "The header's page was not flushed before a crash; damage.",
         "Entries above the count are not found, and are overwritten.",
-        REINDEX,
+        REBUILD_INDEX,
     ),
     kind(
         "index-header",
@@ -38,7 +43,7 @@ ALL = (
         "The header's page was not flushed before a crash; damage.",
         "The times decide which files a lookup opens, and what an entry's seconds count from. Messages before the end "
         "offset are not indexed.",
-        REINDEX,
+        REBUILD_INDEX,
     ),
     kind(
         "index-slots",
@@ -47,7 +52,7 @@ ALL = (
         "The header's slot count is the number of slots with entries.",
         "The header's page was not flushed before a crash; damage.",
         "It does not use the number.",
-        "nothing needed",
+        NOTHING,
     ),
     kind(
         "index-chain",
@@ -56,7 +61,7 @@ ALL = (
         "A slot or entry does not lead to the newest, or the next older, entry of its slot.",
         "Damage, or pages that were not flushed before a crash.",
         "Lookups miss older messages with keys of this slot.",
-        REINDEX,
+        REBUILD_INDEX,
     ),
     kind(
         "index-entry",
@@ -65,7 +70,7 @@ ALL = (
         "No key of the message at the entry's offset has the entry's hash.",
         "Damage in the entry; a log that was written anew below an old index.",
         "A lookup for the true key misses the message.",
-        REINDEX,
+        REBUILD_INDEX,
     ),
     kind(
         "index-ghost",
@@ -75,7 +80,7 @@ ALL = (
         "The log was cut after a clean stop, and the index was not.",
         "Lookups answer with nothing, and later with whatever is written there. New messages before that offset are "
         "not indexed.",
-        REINDEX,
+        REBUILD_INDEX,
     ),
     kind(
         "index-time",
@@ -84,7 +89,7 @@ ALL = (
         "Header time plus the entry's seconds is not the message's store time.",
         "Damage.",
         "Lookups with a time range may miss the message.",
-        REINDEX,
+        REBUILD_INDEX,
     ),
     kind(
         "index-missing",
@@ -93,7 +98,7 @@ ALL = (
         "The message has keys, and no index entry holds them.",
         "An index file was lost; or a crash recovery built only what came after the checkpoint.",
         "Lookups by key or unique id do not find it; reading by offset and consuming work.",
-        "rmqtool query-key STORE TOPIC KEY --scan finds it without index; " + REINDEX,
+        (_SCAN, REBUILD_INDEX),
     ),
     kind(
         "index-behind",

@@ -1,16 +1,20 @@
 """Codes of the commit log."""
 
-from rmqtool.store.check.code import CUT, ERROR, INFO, RECOVER, WARNING, kind
+from rmqtool.store.check.advice import LOG_BACK
+from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
+from rmqtool.store.check.steps import NOTHING, RECOVER, RECOVER_CUTTING, SALVAGE, by_hand
+
+CUT = (SALVAGE, RECOVER_CUTTING)
 
 ALL = (
     kind(
         "log-absent",
         ERROR,
-        "there is no commit-log file, and queues with entries",
-        "The commit log holds the messages; queues and index only point into it.",
+        "there are no messages, though queues or checkpoint know of some",
+        "The commit log holds the messages, and there is none, or it is empty; queues and index only point into it.",
         "The files were deleted, lie at another path (storePathCommitLog, --broker-conf), or a disk is not mounted.",
         "It deletes all queues at its next start, and begins a new log at offset 0.",
-        "put the commit-log files back, or name their path (--broker-conf), before a broker or recover runs",
+        LOG_BACK,
     ),
     kind(
         "log-crc",
@@ -59,7 +63,7 @@ ALL = (
         "A file size that was changed, or damage.",
         "4.9 does not look at it. 5.x takes it for damage where it is larger than what is left: recovery that meets it "
         "ends the log here and deletes all later files, which makes it an error in a store of 5.x.",
-        f"nothing needed for 4.9; in a store of 5.x: {CUT}",
+        NOTHING,
     ),
     kind(
         "log-stale",
@@ -78,7 +82,7 @@ ALL = (
         "Every record holds its own physical offset.",
         "A file that was renamed, swapped or copied from another broker; or damage.",
         "It does not check. Whatever is dispatched from here on points to the position that the record says.",
-        "give the file its true name; rmqtool commitlog hexdump STORE shows the bytes",
+        (*by_hand("give the file its true name where it was renamed; else"), SALVAGE),
     ),
     kind(
         "log-properties",
@@ -106,8 +110,7 @@ ALL = (
         "The producer sent it so: a broker takes any properties.",
         "Where recovery meets it the log ends here and all later messages are cut off; dispatch skips to the end of "
         "the file. Told for stores of 5.x only: 4.9 does not look at these properties.",
-        "rmqtool salvage STORE NEWSTORE keeps what lies behind, and this message in lost+found; rmqtool recover STORE "
-        "cuts here, as a broker does",
+        CUT,
     ),
     kind(
         "log-prepared",
@@ -116,7 +119,7 @@ ALL = (
         "The prepared offset of a committed message leads to its half message in RMQ_SYS_TRANS_HALF_TOPIC.",
         "Damage, or a store that was put together from several.",
         "Nothing: the committed message itself is whole.",
-        "nothing needed",
+        NOTHING,
     ),
     kind(
         "log-time-backwards",
@@ -125,7 +128,7 @@ ALL = (
         "A record is older than the one before it.",
         "The machine's clock was set back; or old messages came back after a cut (see log-stale).",
         "Search by time may answer a little wrong.",
-        "nothing needed",
+        NOTHING,
     ),
     kind(
         "log-ordinal-gap",

@@ -1,6 +1,7 @@
 """Codes of consume queues and their extension."""
 
-from rmqtool.store.check.code import ERROR, INFO, REBUILD, RECOVER, WARNING, kind
+from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
+from rmqtool.store.check.steps import NOTHING, REBUILD_QUEUES, RECOVER, by_hand
 
 ALL = (
     kind(
@@ -11,7 +12,7 @@ ALL = (
         "Queue files were lost or cut, or the broker stopped before it dispatched them.",
         "Consumers never get it. After a clean stop, entries behind the furthest entry of all queues are made again; "
         "after a crash those since the checkpoint. Older ones never.",
-        REBUILD,
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-behind",
@@ -29,7 +30,7 @@ ALL = (
         "The queue's first entries are fillers, or its first files are gone, while the log still has their messages.",
         "Its files were lost, and a crash recovery built only what came after the checkpoint.",
         "Consumers begin at the first real entry.",
-        REBUILD,
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-hole",
@@ -39,7 +40,7 @@ ALL = (
         "A page that never reached the disk, or a cut that was extended.",
         "The queue ends at the hole where a start looks at that file (the last three): everything behind it is cut "
         "off and its offsets are given out again. Elsewhere consumers get nothing for it.",
-        REBUILD,
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-stale",
@@ -57,7 +58,7 @@ ALL = (
         "At the entry's physical offset there is no record: behind the end of the log, between files, or damage.",
         "The log lost its tail, a file of it, or is damaged; or the entry itself is.",
         "Entries behind the end are cut at the next start. Reading others answers nothing or wrong bytes.",
-        RECOVER,
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-other-message",
@@ -66,7 +67,7 @@ ALL = (
         "The record at the entry's physical offset has another topic or queue id.",
         "Stale entries that came back to life, swapped or damaged queue files.",
         "Consumers of this queue get a message of another one.",
-        REBUILD,
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-order",
@@ -75,7 +76,7 @@ ALL = (
         "The entry's place in the queue is not the queue offset in the record.",
         "Entries were lost and later ones appended at the wrong place; damage.",
         "Consumers get messages at other offsets than they were stored with, twice or not at all.",
-        REBUILD,
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-size",
@@ -84,7 +85,7 @@ ALL = (
         "The entry's size is not that of the record.",
         "Damage in the entry or in the record.",
         "Consumers get a cut message, or bytes of the next one.",
-        REBUILD,
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-tags",
@@ -93,7 +94,7 @@ ALL = (
         "The tags code is not the hash of the message's TAGS.",
         "Damage in the entry.",
         "Consumers that filter by tag miss the message or get one too many.",
-        REBUILD,
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-deliver-time",
@@ -111,7 +112,7 @@ ALL = (
         "Where the deliver time should be stands the hash of the tag.",
         "4.9 recovery after a crash, which does not know the delay levels yet.",
         "It delivers them at once.",
-        "rmqtool recover STORE --fix-delay-times, before the broker recovers",
+        REBUILD_QUEUES,
     ),
     kind(
         "cq-empty-file",
@@ -120,7 +121,17 @@ ALL = (
         "The last file of a queue was created but nothing was written to it.",
         "Killed between both.",
         "A clean start shows one entry of zeros in it: the queue's highest offset is one too high, and stays so.",
-        "move the empty file away",
+        REBUILD_QUEUES,
+    ),
+    kind(
+        "cq-batch",
+        INFO,
+        "not checked: messages in batch consume queues",
+        "Queues of 5.x topics with queue.type=BatchCQ have another form, which check does not read. Their messages in "
+        "the log are checked.",
+        "The topic was made so.",
+        "Nothing: this is about check alone.",
+        NOTHING,
     ),
     kind(
         "ext-damage",
@@ -129,7 +140,7 @@ ALL = (
         "Size and bit map of a unit do not agree, or it is cut.",
         "Damage, or a crash while it was written.",
         "Filters by property fall back to the messages themselves.",
-        "move consumequeue_ext away: the broker makes it anew for new messages",
+        (REBUILD_QUEUES, *by_hand("move consumequeue_ext away: no entry needs it any more")),
     ),
     kind(
         "ext-missing",
@@ -138,6 +149,6 @@ ALL = (
         "The entry holds an address of the queue extension, and no unit is there.",
         "consumequeue_ext was lost or cut.",
         "It cannot filter by tag there, and delivers the message to every group.",
-        REBUILD,
+        REBUILD_QUEUES,
     ),
 )

@@ -7,7 +7,7 @@ import numpy as np
 
 from formats.message import Record
 from formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
-from rmqtool.store.check.codes import INFO, RECOVER, WARNING
+from rmqtool.store.check.codes import INFO, WARNING
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.queue_state import (
     BEFORE,
@@ -21,18 +21,15 @@ from rmqtool.store.check.queue_state import (
     Run,
     masks,
 )
+from rmqtool.store.check.steps import RECOVER
 from rmqtool.store.commit_log import Damage
 from rmqtool.store.layout import UNIT
 
 Column = np.ndarray[Any, np.dtype[Any]]
 
 
-def finish_queue(ctx: Context, queue: QueueState, furthest: int) -> Iterator[None]:
-    """Tell what is wrong with one queue, once the whole log was compared with it.
-
-    Args:
-        furthest: end of the message that any queue's last entry points to: a clean start dispatches from there on.
-    """
+def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
+    """Tell what is wrong with one queue, once the whole log was compared with it."""
     bad: set[int] = set()
     bound = max(queue.end, queue.last_matched + 1)
     for file in queue.files:
@@ -40,7 +37,7 @@ def finish_queue(ctx: Context, queue: QueueState, furthest: int) -> Iterator[Non
         file.segment.release()
     if queue.last_matched >= queue.end:
         yield from _holes(ctx, queue)
-    _missing(ctx, queue, furthest, bad)
+    _missing(ctx, queue, bad)
     last = queue.files[-1] if queue.files else None
     if last is not None and not last.used and last.capacity:
         ctx.found.add("cq-empty-file", ctx.name(last.segment.path), offset=0, **queue.about)
@@ -89,6 +86,8 @@ def _behind_end(
     ctx: Context, queue: QueueState, file: QueueFile, numbers: Column, physical: Column, bad: set[int]
 ) -> None:
     bad.update((file.first + numbers).tolist())
+    # a start cuts the queue at the first of them, and with it what is good behind
+    about = {"steps": (RECOVER,)} if file.first + int(numbers[0]) > queue.last_matched else {}
     ctx.found.many(
         "cq-no-message",
         ctx.name(file.segment.path),
@@ -99,6 +98,7 @@ def _behind_end(
             "expected": f"a message before the log's end at {ctx.log_end}",
             "actual": str(int(physical[i])),
         },
+        **about,
         **queue.about,
     )
 
@@ -176,7 +176,7 @@ def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _missing(ctx: Context, queue: QueueState, furthest: int, bad: set[int]) -> None:
+def _missing(ctx: Context, queue: QueueState, bad: set[int]) -> None:
     """Messages that no entry points to."""
     runs = queue.runs
     tail = queue.last_matched
@@ -199,8 +199,6 @@ def _missing(ctx: Context, queue: QueueState, furthest: int, bad: set[int]) -> N
             _tell(ctx, queue, "cq-starts-late", run)
         elif run.soon and not torn:
             _tell(ctx, queue, "cq-behind", run, severity=INFO if run.soon == LAG else WARNING)
-        elif not ctx.aborted and run.physical >= furthest:
-            _tell(ctx, queue, "cq-missing", run, fix=RECOVER)
         else:
             _tell(ctx, queue, "cq-missing", run)
     for (reason, soon), count in queue.overflow.items():

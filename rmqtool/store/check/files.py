@@ -2,8 +2,10 @@
 
 import os
 from itertools import pairwise
+from typing import Any
 
 from rmqtool.store.check.context import Context
+from rmqtool.store.check.steps import REBUILD_QUEUES
 from rmqtool.store.disk.segments import Segments
 
 
@@ -16,28 +18,34 @@ def check_files(
         size: what every file should be long, bytes.
         topic, queue: of the consume queue, where it is one.
     """
-    found, files = ctx.found, segments.files
-    about = {"topic": topic, "queueId": queue}
+    files, situation = segments.files, ctx.found.situation
+    about: dict[str, Any] = {"topic": topic, "queueId": queue}
+
+    def tell(code: str, path: str, **more: Any) -> None:
+        situation.refused |= code in ("file-size", "file-foreign")
+        if queue is None:
+            situation.log_codes.add(code)
+        elif code != "file-foreign":
+            more["steps"] = (REBUILD_QUEUES,)
+        ctx.found.add(code, ctx.name(path), **more, **about)
+
     for path in segments.foreign:
-        found.add("file-foreign", ctx.name(path), **about)
+        tell("file-foreign", path)
     for file in files:
         if file.size != size:
-            found.add("file-size", ctx.name(file.path), expected=f"{size} bytes", actual=f"{file.size} bytes", **about)
+            tell("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes")
         if file.base % size:
             actual = f"{file.base % size} bytes behind a multiple of {size}"
-            found.add("file-misnamed", ctx.name(file.path), actual=actual, **about)
+            tell("file-misnamed", file.path, actual=actual)
     for before, after in pairwise(files):
         step = after.base - before.base
         if step == 0:
-            found.add(
-                "file-duplicate", ctx.name(after.path), expected="one file", actual=ctx.name(before.path), **about
-            )
+            tell("file-duplicate", after.path, expected="one file", actual=ctx.name(before.path))
         elif step > size and not before.base % size and not after.base % size:
-            found.add(
+            tell(
                 "file-gap",
-                ctx.name(os.path.join(os.path.dirname(before.path), f"{before.base + size:020d}")),
+                os.path.join(os.path.dirname(before.path), f"{before.base + size:020d}"),
                 count=step // size - 1,
                 expected=f"file {before.base + size:020d}",
                 actual=f"the next file is {os.path.basename(after.path)}",
-                **about,
             )

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqtool.store.check.codes import CODES
+from rmqtool.store.check.advice import Situation
+from rmqtool.store.check.codes import CODES, INFO
+from rmqtool.store.check.steps import Step, sentences
 
+_INDEX_DAMAGE = {"index-count", "index-header", "index-chain", "index-unreadable"}
 DETAILS = 20  # findings of one code, file and queue that are told one by one
 
 
@@ -21,7 +24,8 @@ class Finding:
         offset: byte in the file; None where the file as a whole is meant, or several places.
         count: how many places, messages or entries this stands for; the sum over all findings of a code is exact.
         consequence: what it does to messages and the broker.
-        fix: the command that mends it, or words.
+        fix: what to do about it in this store, in words.
+        steps: the same as data, the safest first.
     """
 
     code: str
@@ -36,13 +40,15 @@ class Finding:
     actual: str | None = None
     consequence: str = ""
     fix: str = ""
+    steps: tuple[Step, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return asdict(self)
+        """As tables of findings have it: every field but the steps, which :attr:`fix` tells in words."""
+        return {name: getattr(self, name) for name in _PLAIN_FIELDS}
 
 
 FINDING_FIELDS = tuple(Finding.__dataclass_fields__)
+_PLAIN_FIELDS = FINDING_FIELDS[:-1]
 _Group = tuple[str, str, str, str | None, int | None]
 
 
@@ -53,9 +59,14 @@ class Collector:
 
     Args:
         details: findings of a group that are told one by one.
+
+    Attributes:
+        situation: by which :meth:`drain` turns what a code advises into what is right in this store; so nothing may be
+            drained before that is settled.
     """
 
     def __init__(self, details: int = DETAILS) -> None:
+        self.situation = Situation()
         self._details = details
         self._told: Counter[_Group] = Counter()
         self._more: Counter[_Group] = Counter()
@@ -66,10 +77,11 @@ class Collector:
         kind = CODES[code]
         about.setdefault("severity", kind.severity)
         about.setdefault("consequence", kind.broker)
-        about.setdefault("fix", kind.fix)
+        about.setdefault("steps", kind.steps)
         for name in ("expected", "actual"):
             if about.get(name) is not None:
                 about[name] = str(about[name])
+        self._note(code, about["severity"])
         finding = Finding(code=code, file=file, **about)
         group = (code, finding.severity, file, finding.topic, finding.queueId)
         if self._told[group] < self._details:
@@ -78,10 +90,21 @@ class Collector:
         else:
             self._more[group] += finding.count
 
+    def _note(self, code: str, severity: str) -> None:
+        if code.startswith("log-"):
+            self.situation.log_codes.add(code)
+        elif code in _INDEX_DAMAGE and severity != INFO:
+            self.situation.index_damaged = True
+
+    def first(self) -> None:
+        """What was added last is told before all else."""
+        self._waiting.insert(0, self._waiting.pop())
+
     def many(self, code: str, file: str, places: int, detail: Callable[[int], dict[str, Any]], **about: Any) -> None:
         """``places`` findings of one group; ``detail(i)`` says what is particular to one, and is asked for few only."""
         kind = CODES[code]
         severity = about.setdefault("severity", kind.severity)
+        self._note(code, severity)
         group = (code, severity, file, about.get("topic"), about.get("queueId"))
         told = min(places, max(self._details - self._told[group], 0))
         for i in range(told):
@@ -92,22 +115,28 @@ class Collector:
     def drain(self) -> Iterator[Finding]:
         """What has come since the last call."""
         waiting, self._waiting = self._waiting, []
-        yield from waiting
+        yield from map(self._advised, waiting)
+
+    def _advised(self, finding: Finding) -> Finding:
+        steps = self.situation.advise(finding.code, finding.steps)
+        return replace(finding, steps=steps, fix=sentences(steps))
 
     def rest(self) -> Iterator[Finding]:
         """One finding for each group that was too large to be told one by one."""
         yield from self.drain()
         for (code, severity, file, topic, queue_id), count in self._more.items():
             kind = CODES[code]
-            yield Finding(
-                code=code,
-                severity=severity,
-                file=file,
-                topic=topic,
-                queueId=queue_id,
-                count=count,
-                actual=f"{count} more like those before",
-                consequence=kind.broker,
-                fix=kind.fix,
+            yield self._advised(
+                Finding(
+                    code=code,
+                    severity=severity,
+                    file=file,
+                    topic=topic,
+                    queueId=queue_id,
+                    count=count,
+                    actual=f"{count} more like those before",
+                    consequence=kind.broker,
+                    steps=kind.steps,
+                )
             )
         self._more.clear()

@@ -12,9 +12,9 @@ import numpy as np
 from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_header, slot_at
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.chains import check_chains, used_entries
-from rmqtool.store.check.code import RECOVER
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.log import Stretch
+from rmqtool.store.check.steps import REBUILD_INDEX, RECOVER
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.disk.sparse import data_end
@@ -112,7 +112,14 @@ class IndexCheck:
                 continue
             if view.header.next_number > 1 and len(view.view) != size:
                 actual = f"{len(view.view)} bytes"
-                ctx.found.add("file-size", name, severity="warning", expected=f"{size} bytes", actual=actual)
+                ctx.found.add(
+                    "file-size",
+                    name,
+                    severity="warning",
+                    expected=f"{size} bytes",
+                    actual=actual,
+                    steps=(REBUILD_INDEX,),
+                )
                 if slot_at(view.slots) > len(view.view):
                     self._all_read = False
                     continue
@@ -123,6 +130,13 @@ class IndexCheck:
                 self.files.append(file)
             yield
         self._next = max(ctx.log.min_offset, 0)
+
+    @property
+    def shortened(self) -> bool:
+        """Whether the next start removes a file that it builds anew only in part: from where it begins in the log."""
+        files = self.ctx.log.segments.files
+        start = files[self.ctx.start_number].base if files else 0
+        return any(file.moot and file.header.begin_physical_offset < start for file in self.files)
 
     def _by_the_others(self, bad: BadIndex) -> IndexView | BadIndex:
         """A file too damaged to tell its numbers of slots and entries has those of the other files."""
@@ -224,7 +238,7 @@ class IndexCheck:
                 "expected": expected,
                 "actual": f"hash {entries['key_hash'][i]}, physical offset {entries['physical_offset'][i]}",
             },
-            **({"fix": RECOVER} if file.moot else {}),
+            **({"steps": (RECOVER,)} if file.moot else {}),
         )
 
     def _note_missing(self, offsets: Column, seen: Column) -> None:

@@ -11,6 +11,7 @@ from rmqtool.store.check.code import ERROR
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.files import check_files
 from rmqtool.store.check.records import Columns, RecordCheck, columns_of
+from rmqtool.store.check.steps import RECOVER, SALVAGE
 from rmqtool.store.commit_log import next_record
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
@@ -191,25 +192,46 @@ class LogCheck:
 
     def _tell_damage(self) -> None:
         """Damage is told when it is known how much lies behind it."""
+        met = [damage for damage in self._damages if self._is_met(damage)]
+        first = min(met, key=lambda damage: (damage.number, damage.at), default=None)
+        if first is not None:
+            damaged = sum(d.code == "log-crc" and d.records_before > first.records_before for d in self._damages)
+            self.ctx.found.situation.cuts = self._records - first.records_before - damaged
         for damage in self._damages:
             self.ctx.found.add(
                 damage.code,
                 self.ctx.name(damage.path),
                 offset=damage.at,
-                consequence=self._cut_words(damage, self._records - damage.records_before),
+                consequence=self._cut_words(damage, self._records - damage.records_before, first),
+                steps=(RECOVER,) if damage in met else (SALVAGE,),
                 **damage.about,
             )
         self._damages.clear()
 
-    def _cut_words(self, damage: _Damage, behind: int) -> str:
+    def _is_met(self, damage: _Damage) -> bool:
+        """Whether the next start looks there, and takes it for the end of the log."""
+        if damage.code == "log-crc" and not self.ctx.layout.conf.flag("checkCRCOnRecover", True):
+            return False
+        return damage.number >= self.ctx.start_number
+
+    def _cut_words(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
         how_many = f"{behind} messages behind it"
-        if damage.number >= self.ctx.start_number:
+        if damage is first:
             return f"a broker's next start ends the log here and cuts off {how_many}"
+        if first is not None and self._is_met(damage):
+            return f"a broker's next start ends the log before this, at byte {first.at} of {self.ctx.name(first.path)}"
+        words = "the next start does not look here"
+        if damage.number >= self.ctx.start_after_next:
+            words += f"; the one after it does, if it follows a clean stop, and cuts off {how_many}"
+        else:
+            words += (
+                f"; one after a crash does where checkpoint is older than this file or gone, and cuts off {how_many}"
+            )
         if damage.code == "log-crc":
-            return "the next start does not look here; consumers get the damaged body"
+            return f"{words}; until then consumers get the damaged body"
         if damage.code in ("log-blank-size", "log-batch-numbers"):
-            return "the next start does not look here"
-        return f"the next start does not look here; what it held is lost, {how_many} stay"
+            return words
+        return f"{words}; until then only what it held is lost"
 
     # -- records ------------------------------------------------------------------------------------------------------
 

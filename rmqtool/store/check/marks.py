@@ -4,13 +4,14 @@ import os
 
 from formats import checkpoint
 from formats.rocksdb import describe
-from rmqtool.errors import RmqError
+from rmqtool.errors import Refused, RmqError
 from rmqtool.store.check.codes import INFO
 from rmqtool.store.check.context import Context
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.segments import list_dir
-from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.pending import PendingRun, pending_runs
 from rmqtool.store.transaction.places import MARKER, Places
+from rmqtool.store.version import dledger_dirs, rocksdb_forms
 
 _KNOWN = {
     "commitlog",
@@ -46,14 +47,22 @@ _UNCHECKED = {
 }
 
 
+def _code_of(run: PendingRun) -> str:
+    if run.problem is not None:
+        return "journal-unreadable"
+    return "undo-unfinished" if run.undoing else "recovery-unfinished"
+
+
 def check_marks(ctx: Context) -> None:
     """What stands beside the data."""
     found, layout = ctx.found, ctx.layout
     if (pid := holder(layout.root)) is not None:
         who = f"process {pid}" if pid else "a process of another machine"
         found.add("store-in-use", "lock", actual=f"held by {who}")
+        found.situation.in_use = True
+    found.situation.form = unwritable(ctx)
     for run in pending_runs(Places.of(layout)):
-        found.add("recovery-unfinished", ctx.name(layout.root + ".rmqtool"), actual=run.problem)
+        found.add(_code_of(run), ctx.name(run.folder or layout.path(MARKER)), actual=run.reason())
     if layout.aborted:
         about = {"severity": INFO} if pid is not None else {}
         found.add("abort-present", "abort", **about)
@@ -64,6 +73,20 @@ def check_marks(ctx: Context) -> None:
             found.add("not-checked", entry.name, actual="a DLedger log, and queues and index that point into it")
         elif entry.name not in _KNOWN and entry.path not in layout.commit_log_paths:
             found.add("file-ignored", entry.name)
+    for place, form in rocksdb_forms(layout).items():
+        if place not in ("consumequeue", "kvStore"):  # which are told otherwise
+            found.add("not-checked", place, actual=f"a RocksDB database: {form.holds}")
+
+
+def unwritable(ctx: Context) -> str | None:
+    """Why no command of ours writes the queues of this kind of store; None where they do."""
+    try:
+        ctx.rules.check_forms()
+    except Refused as err:
+        return str(err).removeprefix(f"{ctx.layout.root}: ").removeprefix(f"{ctx.layout.root}/")
+    except RmqError:
+        pass  # what cannot be read is told where it is checked
+    return "its topics have batch consume queues" if ctx.unread_topics else None
 
 
 def queues_are_files(ctx: Context) -> bool:
@@ -78,6 +101,30 @@ def queues_are_files(ctx: Context) -> bool:
     for name in () if database else names:
         ctx.found.add("file-ignored", os.path.join("consumequeue", name))
     return not database or bool(ctx.layout.queue_dirs())
+
+
+def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
+    """Whether there are messages at all, where queues or the checkpoint know of some; told before all else.
+
+    Args:
+        entries: of queues, that should lead to a message.
+        read: the log was read, and holds none.
+    """
+    files, point = ctx.log.segments.files, ctx.checkpoint
+    times = point.physic_msg_timestamp or point.logics_msg_timestamp
+    if (files and not read) or not (entries or (times and not files)) or dledger_dirs(ctx.layout):
+        return
+    ctx.log_absent = ctx.found.situation.log_absent = True
+    words = f"{entries} queue entries point to nothing; " if entries else "the checkpoint knows of messages; "
+    ctx.found.add(
+        "log-absent",
+        "commitlog",
+        count=max(entries, 1),
+        expected="messages",
+        actual="files without a message" if files else f"no file in {', '.join(ctx.layout.commit_log_paths)}",
+        consequence=f"{words}a broker's next start deletes all queues",
+    )
+    ctx.found.first()
 
 
 def check_checkpoint(ctx: Context, index_end: int | None) -> None:

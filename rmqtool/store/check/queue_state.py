@@ -180,17 +180,26 @@ class QueueState:
         return next(live, self.end)
 
     @property
-    def first_tags(self) -> int | None:
-        """Tags code of the entry at :attr:`begin`; None without any."""
+    def first_entry(self) -> Entry | None:
+        """The entry at :attr:`begin`; None without any."""
         for file in self.files:
             if file.first_live is not None:
-                return file.entry(file.first_live).tags_code
+                return file.entry(file.first_live)
         return None
 
     @property
     def last_matched(self) -> int:
         """Highest ordinal at which a message's own entry stands; -1 without any."""
         return max((file.last_matched for file in self.files), default=-1)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether entries in front of the last right one are wrong, or messages lack one that no start makes."""
+        last = self.last_matched
+        strange = sum(file.live - file.matched for file in self.files)
+        behind = max((file.first + file.used for file in self.files), default=0) - last - 1
+        never = any(not run.soon for run in self.runs) or any(not soon for _reason, soon in self.overflow)
+        return last >= self.end or strange > behind or never
 
     @property
     def leading_end(self) -> int:

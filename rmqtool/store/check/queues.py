@@ -48,6 +48,7 @@ class QueueCheck:
         self._file_size = ctx.layout.queue_size()
         self._tags = TagCheck(ctx)
         self._unnamed: Counter[str] = Counter()
+        self._unread: Counter[str] = Counter()  # messages in queues of another form
 
     def load(self) -> Iterator[None]:
         """Summarise every file of every queue."""
@@ -63,6 +64,16 @@ class QueueCheck:
             yield
 
     @property
+    def entries(self) -> int:
+        """Entries of all queues that should lead to a message."""
+        return sum(file.live for queue in self.queues.values() for file in queue.files)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a queue has more wrong with it than its tail, once the log was read: a start may make that worse."""
+        return any(queue.damaged for queue in self.queues.values())
+
+    @property
     def known(self) -> int:
         """End of the last message that any queue knows, as the broker's recovery takes it; -1 without one."""
         return max((_max_physical(queue) for queue in self.queues.values()), default=-1)
@@ -70,6 +81,9 @@ class QueueCheck:
     def _queue(self, topic: str, queue_id: int, messages: int) -> QueueState | None:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
+            if topic in self.ctx.unread_topics:
+                self._unread[topic] += messages
+                return None
             if not is_path_name(topic):
                 self._unnamed[topic] += messages
                 return None
@@ -235,20 +249,19 @@ class QueueCheck:
             key = queue.topic, queue.queue_id
             ctx.queue_ends[key] = max(queue.end, queue.next_ordinal or 0)
             ctx.queue_begins[key] = queue.begin
-            if queue.topic == _DELAY_TOPIC and (first := queue.first_tags) is not None:
-                ctx.first_due[queue.queue_id + 1] = first
-        if not ctx.log.segments.files:
-            entries = sum(file.live for queue in self.queues.values() for file in queue.files)
-            if entries:
-                ctx.log_absent = True
-                consequence = f"{entries} queue entries point to nothing; a broker's next start deletes all queues"
-                ctx.found.add("log-absent", "commitlog", count=entries, consequence=consequence)
-                return
-        furthest = self.known
+            if queue.topic == _DELAY_TOPIC and (first := queue.first_entry) is not None:
+                ctx.first_due[queue.queue_id + 1] = first.tags_code
+                ctx.first_delayed[queue.queue_id + 1] = first.physical_offset
+        for topic, count in sorted(self._unread.items()):
+            ctx.found.add(
+                "cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues"
+            )
+        if ctx.log_absent:
+            return
         for key in sorted(self.queues):
             queue = self.queues[key]
             self._tags.finish(queue)
-            yield from finish_queue(ctx, queue, furthest)
+            yield from finish_queue(ctx, queue)
         for topic, messages in sorted(self._unnamed.items()):
             consequence = f"{messages} messages of this topic have no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)

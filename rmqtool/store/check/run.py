@@ -9,7 +9,7 @@ from rmqtool.store.check.extension import check_extension
 from rmqtool.store.check.findings import DETAILS, Collector, Finding
 from rmqtool.store.check.index import IndexCheck
 from rmqtool.store.check.log import LogCheck, Stretch
-from rmqtool.store.check.marks import check_checkpoint, check_marks, queues_are_files
+from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, queues_are_files
 from rmqtool.store.check.queues import QueueCheck
 from rmqtool.store.layout import StoreLayout
 
@@ -28,15 +28,15 @@ def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Find
     found = Collector(details)
     ctx = Context(layout, found)
     check_marks(ctx)
-    yield from found.drain()
     with_queues = queues_are_files(ctx)
     queues, index = QueueCheck(ctx), IndexCheck(ctx)
     if with_queues:
         for _ in queues.load():
-            yield from found.drain()
+            pass
         check_extension(ctx)
         for _ in index.load():
-            yield from found.drain()
+            pass
+    check_presence(ctx, queues.entries)
 
     ctx.choose_start(queues.known if with_queues else None)
 
@@ -45,8 +45,15 @@ def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Find
             queues.take(stretch)
             index.take(stretch)
 
+    # what may be advised depends on the whole log, so that nothing is told before it was read
     for _ in LogCheck(ctx, take).run():
-        yield from found.drain()
+        pass
+    if ctx.last_timestamp is None and not ctx.log_absent:
+        check_presence(ctx, queues.entries, read=True)
+    if with_queues:
+        found.situation.queues_damaged = queues.damaged
+        found.situation.index_shortened = index.shortened
+    yield from found.drain()
     if with_queues:
         for _ in queues.finish():
             yield from found.drain()

@@ -37,6 +37,14 @@ class PendingRun:
     def to_finish(self) -> bool:
         return self.problem is None and not self.differences
 
+    def reason(self) -> str:
+        """What is the matter."""
+        if self.problem is not None:
+            return self.problem
+        what = "an undo" if self.undoing else "a change"
+        more = f", and cannot be finished: {shortened(self.differences)}" if self.differences else ""
+        return f"{what} was interrupted{more}"
+
     def action(self) -> str:
         """What a plan says of it, before all else."""
         if self.to_finish:

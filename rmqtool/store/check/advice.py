@@ -1,0 +1,139 @@
+"""What to do about a finding in this very store: what a code advises, made safe by all that is known of the store.
+
+What mends one store destroys another. A log that is not mounted looks like one that was deleted; a recovery that cuts
+a torn tail here cuts a hundred intact messages there; parts cannot be built from a log that does not read as a whole.
+"""
+
+from dataclasses import dataclass, field
+
+from rmqtool.store.check.steps import (
+    EXPORT,
+    REBUILD_INDEX,
+    REBUILD_QUEUES,
+    RECOVER,
+    RECOVER_UNHARMED,
+    SALVAGE,
+    UNDO,
+    Step,
+    by_hand,
+    recover_cutting,
+)
+
+_PARTS_FROM_LOG = ("consumequeue", "index", "checkpoint")
+# what keeps queues from being built anew; the index and the checkpoint need less
+_BROKEN_LOG = {"log-damage", "log-blank-missing", "log-blank-size", "log-batch-numbers", "log-ordinal-gap"}
+_BROKEN_LOG |= {"log-ordinal-repeat"}
+_STRANGE_FILES = {"file-size", "file-gap", "file-duplicate", "file-misnamed", "file-foreign", "file-unreadable"}
+_MISPLACED = {"log-position"}
+_MISLEADING = {*_MISPLACED, "file-gap"}  # recovery goes by positions that records or files say
+
+LOG_BACK = by_hand(
+    "find the log first: is its disk mounted, does storePathCommitLog name another path (--broker-conf)? Start no "
+    "broker and no command that writes before it is back: they remove all queues"
+)
+STOP_BROKER = by_hand(
+    "stop the broker and check again, or check a copy: what is seen while it runs may be half written"
+)
+MEND_FILES = by_hand(
+    "mend the files first that a broker refuses to load (file-size, file-foreign), then check again: nothing else can "
+    "be done to the store before, except rmqtool salvage"
+)
+
+
+@dataclass(slots=True)
+class Situation:
+    """What decides which advice is safe; filled in while the store is checked.
+
+    Attributes:
+        settled: the log was read, so that the rest is true.
+        in_use: a process holds the lock.
+        aborted: the store was not stopped cleanly.
+        log_absent: there are no messages, though queues or checkpoint know of some.
+        form: why no command of ours writes this kind of store; None where they do.
+        unread: there are batch consume queues, which salvage cannot make anew.
+        cuts: intact messages that the next start cuts off.
+        log_codes: codes that were found in the log.
+        refused: a broker would not load the store.
+        queues_damaged: more is wrong with queues than their tails; a start may cut them there.
+        index_shortened: the next start removes an index file, and builds it anew only from where it begins in the log.
+        index_damaged: an index file has more wrong with it than its end; a start writes on in it.
+    """
+
+    settled: bool = False
+    in_use: bool = False
+    aborted: bool = False
+    log_absent: bool = False
+    form: str | None = None
+    unread: bool = False
+    cuts: int = 0
+    log_codes: set[str] = field(default_factory=set)
+    refused: bool = False
+    queues_damaged: bool = False
+    index_shortened: bool = False
+    index_damaged: bool = False
+
+    def advise(self, code: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """A code's own advice as it is right here."""
+        if code == "log-absent" or UNDO in steps or not any(step.command for step in steps):
+            return steps
+        if self.log_absent:
+            return LOG_BACK
+        if self.in_use:
+            return STOP_BROKER
+        if self.form is not None:
+            return self._for_form(steps)
+        found: list[Step] = []
+        for step in steps:
+            found += [new for new in self._safe(step) if new not in found]
+        if SALVAGE in found and RECOVER_UNHARMED in found:
+            # what recovery leaves damaged is in the new store in any case, and stays in this one
+            found.remove(RECOVER_UNHARMED)
+        return tuple(found)
+
+    def _for_form(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """What serves a store that no command of ours writes."""
+        kept = tuple(step for step in steps if {"salvage", "config"} & set(step.command))
+        if RECOVER in steps and self.cuts:
+            kept = (SALVAGE,)
+        if self.unread:
+            kept = tuple(EXPORT if step is SALVAGE else step for step in kept)
+        return kept or by_hand(
+            f"no command of rmqtool writes this store ({self.form}); a broker of its own release mends it when it "
+            "starts: copy the store before"
+        )
+
+    def _safe(self, step: Step) -> tuple[Step, ...]:
+        if step.command[:2] == ("rmqtool", "rebuild") and step.command[3] in _PARTS_FROM_LOG:
+            if self._builds(step):
+                return self._with_recovery(step) if self.aborted or self._torn else (step,)
+            return (SALVAGE,)
+        return self._recover() if step is RECOVER else (step,)
+
+    def _recover(self) -> tuple[Step, ...]:
+        """Recovery, and what mends what it makes worse; salvage where nothing does."""
+        if self.refused:
+            return MEND_FILES
+        if self.log_codes & _MISLEADING:
+            return (SALVAGE,)
+        if self.cuts:
+            return SALVAGE, recover_cutting(self.cuts)
+        parts = (REBUILD_QUEUES,) * self.queues_damaged + (REBUILD_INDEX,) * (
+            self.index_shortened or self.index_damaged
+        )
+        if not all(map(self._builds, parts)):
+            return (SALVAGE,)
+        return RECOVER_UNHARMED, *parts
+
+    def _with_recovery(self, step: Step) -> tuple[Step, ...]:
+        """A part that is built after recovery."""
+        before = self._recover()
+        return before if step in before or RECOVER_UNHARMED not in before else (*before, step)
+
+    @property
+    def _torn(self) -> bool:
+        return "log-torn" in self.log_codes
+
+    def _builds(self, step: Step) -> bool:
+        """Whether this log is good enough to build a part from, once it was recovered."""
+        hinders = _STRANGE_FILES | _MISPLACED | (_BROKEN_LOG if step is REBUILD_QUEUES else set())
+        return not (self.cuts or self.log_codes & hinders)

@@ -1,0 +1,60 @@
+"""Whether a delayed message was delivered: its copy lies in the log behind it, under its own topic."""
+
+from mmap import mmap
+
+from formats.layouts.codes import MAGIC_V1
+from formats.message import Record, read
+from formats.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.disk.segments import Segment
+
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
+_MOST_TRIED = 64  # places like the beginning of a record in front of a property
+
+
+def was_delivered(log: CommitLog, physical_offset: int) -> bool:
+    """Whether the log holds the delivered copy of the delayed message at an offset.
+
+    A copy has the same unique id and level, and the topic that the delayed message names; a message without unique id
+    proves nothing.
+    """
+    found = log.read(physical_offset, crc=False)
+    if found is None:
+        return False
+    properties = parse(found.record.properties)
+    unique, topic = properties.get(UNIQ_KEY), properties.get(REAL_TOPIC)
+    if not unique or topic is None:
+        return False
+    for file in log.segments:
+        if file.end <= physical_offset:
+            continue
+        begin = max(found.physical_offset + found.record.total_size - file.base, 0)
+        try:
+            for record in _records_with(file, unique.encode("utf-8", "surrogateescape"), begin):
+                copy = parse(record.properties)
+                same = copy.get(UNIQ_KEY) == unique and copy.get(DELAY) in (None, properties.get(DELAY))
+                if same and record.topic == topic.encode("utf-8", "surrogateescape"):
+                    return True
+        finally:
+            file.release()
+    return False
+
+
+def _records_with(file: Segment, mark: bytes, at: int) -> "list[Record]":
+    """Records of one file from a byte on that hold these bytes."""
+    view = file.view()
+    mapped: mmap | bytes = view.obj  # type: ignore[assignment]
+    found = []
+    while (hit := mapped.find(mark, at)) >= 0:
+        at = hit + len(mark)
+        before = hit
+        for _ in range(_MOST_TRIED):
+            before = mapped.rfind(_MAGIC_PREFIX, 0, before)
+            if before < 4:
+                break
+            record = read(view, before - 4, file.size, crc=False)
+            if isinstance(record, Record) and before - 4 + record.total_size > hit:
+                found.append(record)
+                at = before - 4 + record.total_size
+                break
+    return found

@@ -1,0 +1,87 @@
+"""Advice as data: what to do about a finding, one step after the other, the safest first."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+KEEPS = "nothing is lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing to do.
+
+    Attributes:
+        command: words of a command line; words in capitals are placeholders: STORE is the store that was checked,
+            NEWSTORE a directory to make. Empty where a person must act.
+        does: what it does, or what the person does.
+        costs: what it loses or takes; empty where nothing is done to the store.
+        destroys: whether intact messages leave the store. They are kept beside it, but no broker sees them there.
+    """
+
+    command: tuple[str, ...] = ()
+    does: str
+    costs: str = ""
+    destroys: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return {**asdict(self), "command": list(self.command)}
+
+    def __str__(self) -> str:
+        costs = f" ({self.costs})" if self.costs else ""
+        return f"{' '.join(self.command)}: {self.does}{costs}" if self.command else f"{self.does}{costs}"
+
+
+def sentences(steps: Iterable[Step]) -> str:
+    """Steps as ``check`` and ``explain`` print them."""
+    return "; then ".join(map(str, steps))
+
+
+def by_hand(does: str, costs: str = "") -> tuple[Step]:
+    """Advice that no command of ours carries out."""
+    return (Step(does=does, costs=costs),)
+
+
+def _rebuild(part: str, does: str) -> Step:
+    return Step(command=("rmqtool", "rebuild", "STORE", part), does=does, costs=KEEPS)
+
+
+SALVAGE = Step(
+    command=("rmqtool", "salvage", "STORE", "NEWSTORE"),
+    does="copies every intact message, also those behind damage, into a new store with queues and index",
+    costs="STORE is not changed; only damaged messages are missing in NEWSTORE",
+)
+EXPORT = Step(
+    command=("rmqtool", "salvage", "STORE", "FILE", "--to", "ndjson"),
+    does="writes every intact message to a file, a line each",
+    costs="STORE is not changed",
+)
+RECOVER = Step(
+    command=("rmqtool", "recover", "STORE"),
+    does="does what a broker's start does; the plan is shown first, and what it cuts is kept aside",
+)
+RECOVER_UNHARMED = replace(RECOVER, costs="no intact message is cut")
+REBUILD_QUEUES = _rebuild("consumequeue", "builds all consume queues anew from the log")
+REBUILD_INDEX = _rebuild("index", "builds the index anew from the log")
+REBUILD_CHECKPOINT = _rebuild("checkpoint", "writes the checkpoint anew by what the log holds")
+MEND = _rebuild("config", "mends config files by their .bak, queues and log")
+UNDO = Step(
+    command=("rmqtool", "undo", "STORE"),
+    does="goes on with the undo and puts back what the command before it had replaced",
+    costs="what that command did is undone",
+)
+NOTHING = by_hand("nothing needs to be done")
+
+
+RECOVER_CUTTING = Step(
+    command=("rmqtool", "recover", "STORE", "--accept-loss"),
+    does="ends the log at the first damage that a broker's start looks at, as a broker does",
+    costs="intact messages behind it leave STORE; NEWSTORE has them",
+    destroys=True,
+)
+
+
+def recover_cutting(messages: int) -> Step:
+    """Recovery that cuts off so many intact messages."""
+    return replace(RECOVER_CUTTING, costs=f"{messages} intact messages behind it leave STORE; NEWSTORE has them")

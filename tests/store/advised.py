@@ -1,0 +1,154 @@
+"""Follow the advice of ``check`` literally, in copies of a store, and count what can be read afterwards."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from formats.message import Record
+from formats.properties import UNIQ_KEY, parse
+from rmqtool.errors import RmqError
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.check import Finding, check_store
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.consume_queue import queues_of
+from rmqtool.store.layout import StoreLayout
+from tests.cli.running import rmqtool
+from tests.store.helpers import key_hits
+
+Way = tuple[tuple[str, ...], ...]  # commands, one after the other
+ASKING = {"recover", "rebuild", "undo"}
+PLACES = {"STORE", "NEWSTORE", "FILE"}
+
+
+def way_of(finding: Finding) -> Way:
+    """The commands that a finding advises, without those that somebody must fill in."""
+    commands = (step.command for step in finding.steps if step.command)
+    return tuple(words for words in commands if not {w for w in words if w.isupper()} - PLACES)
+
+
+def identity(record: Record) -> Any:
+    """What a message is, wherever it lies: salvage may give it another place."""
+    return record.topic, record.queue_id, record.born_timestamp, record.flag, record.body, record.properties
+
+
+@dataclass(frozen=True)
+class Readable:
+    """Intact messages of one or more stores: in the log, through the queues, through the index."""
+
+    log: set[Any]
+    queues: set[Any]
+    index: set[Any]
+
+    def __or__(self, other: "Readable") -> "Readable":
+        return Readable(self.log | other.log, self.queues | other.queues, self.index | other.index)
+
+    def parts(self) -> dict[str, set[Any]]:
+        return {"log": self.log, "queues": self.queues, "index": self.index}
+
+
+def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
+    """What can be read of a store."""
+    found = Readable(set(), set(), set())
+    layout = StoreLayout(str(store), conf)
+    log = CommitLog(layout)
+    for item in log.walk():
+        if isinstance(item, Found):
+            found.log.add(identity(item.record))
+    try:
+        for queue in queues_of(layout):
+            for entry in queue.entries(queue.min_offset(log.min_offset)):
+                item = log.read(entry.physical_offset)
+                if item is None or item.record.total_size != entry.size:
+                    continue
+                if (item.record.topic.decode("utf-8", "replace"), item.record.queue_id) == (
+                    queue.topic,
+                    queue.queue_id,
+                ):
+                    found.queues.add(identity(item.record))
+    except RmqError:
+        pass  # a broker does not read such queues either
+    try:
+        for name in found.log:
+            key = parse(name[5]).get(UNIQ_KEY)
+            hits = key_hits(layout, name[0].decode("utf-8", "replace"), key) if key else []
+            if any((item := log.read(hit)) is not None and identity(item.record) == name for hit in hits):
+                found.index.add(name)
+    except (RmqError, ValueError):
+        pass
+    return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a way led to."""
+
+    codes: list[int]
+    words: str
+    kept: Readable
+    left: set[tuple[str, str]]  # codes and files of check afterwards, in the store that is to be used from then on
+
+
+def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) -> Outcome:
+    """Carry out the commands in a copy, as somebody does who reads what they say: up to the first that refuses."""
+    copy, new = room / "store", room / "new"
+    shutil.copytree(store, copy, symlinks=True)
+    kept_aside = Path(f"{store}.rmqtool")
+    if kept_aside.is_dir():
+        shutil.copytree(kept_aside, f"{copy}.rmqtool")
+    places = {"STORE": copy, "NEWSTORE": new, "FILE": room / "out"}
+    options = ["--broker-conf", str(conf_file(conf, room))] if conf else []
+    codes, words = [], ""
+    for command in way:
+        asked = [str(places.get(word, word)) for word in command[1:]]
+        done = rmqtool(*asked, *options, *(["--yes"] if asked[0] in ASKING else []))
+        codes.append(done.code)
+        words += done.err
+        if done.code > 1:
+            break
+    stores = [path for path in (copy, new) if path.is_dir()]
+    kept = readable(stores[0], conf)
+    for path in stores[1:]:
+        kept |= readable(path, conf)
+    left = {(finding.code, finding.file) for finding in check_store(StoreLayout(str(stores[-1]), conf))}
+    return Outcome(codes, words, kept, left)
+
+
+def conf_file(conf: BrokerConf, room: Path) -> Path:
+    """The broker's properties file that says what this configuration does."""
+    path = room / "broker.conf"
+    path.write_text("".join(f"{name}={value}\n" for name, value in conf.sizes.items()))
+    return path
+
+
+def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> list[str]:
+    """What is wrong with the advice of a report; empty where nothing is.
+
+    No way may lose a message that was readable before and that another way keeps, and what a finding was about must be
+    gone afterwards, or the commands must have said why not.
+    """
+    before = readable(store, conf)
+    findings = list(check_store(StoreLayout(str(store), conf)))
+    ways = {way: sorted({f.code for f in findings if way_of(f) == way}) for way in map(way_of, findings) if way}
+    outcomes = {}
+    for number, way in enumerate(ways):
+        (place := room / str(number)).mkdir(parents=True)
+        outcomes[way] = follow(store, way, place, conf)
+    wrong = []
+    for way, codes in ways.items():
+        done = outcomes[way]
+        for part, had in before.parts().items():
+            lost = had - done.kept.parts()[part]
+            for other, outcome in outcomes.items():
+                if saved := lost & outcome.kept.parts()[part]:
+                    wrong.append(f"{codes}: {way} loses {len(saved)} messages ({part}) that {other} keeps")
+        about = {(f.code, f.file) for f in findings if way_of(f) == way and f.code not in WITH_HAND}
+        if still := done.left & about:
+            if max(done.codes) <= 1 and "warning: " not in done.words:
+                wrong.append(f"{codes}: {way} leaves {sorted(still)}")
+            elif not done.words:
+                wrong.append(f"{codes}: {way} was refused without a word")
+    return wrong
+
+
+WITH_HAND = {"ext-damage"}  # a step that no command carries out follows

@@ -1,0 +1,270 @@
+"""The advice of check, followed literally, never loses a message that another advised way keeps, and helps."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from formats import checkpoint
+from rmqtool.cli.show_recovery import question
+from rmqtool.store.check import CODES, check_store
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.recover import plan
+from tests import goldens
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+from tests.damage import VERBS, damage, log_files
+from tests.store.advised import conf_file, follow, lost_by_advice, readable, way_of
+from tests.store.findings import flip
+from tests.store.helpers import conf_of, tree
+
+BASES = ("clean", "crash", "broker", "delay", "lmq")
+CUTS = "body-bit-flip-last-file"
+FIRST = int(os.environ.get("RMQTOOL_ADVICE_FROM", "0"))
+SEEDS = int(os.environ.get("RMQTOOL_ADVICE_SEEDS", "12"))
+
+
+@pytest.mark.parametrize("case", goldens.cases())
+def test_of_golden_stores(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
+    assert lost_by_advice(golden_copy(case), tmp_path, conf_of(case)) == []
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_of_damaged_stores(seed: int, golden_copy: Unpacked, tmp_path: Path) -> None:
+    """More with RMQTOOL_ADVICE_SEEDS."""
+    random = Random(seed)
+    case = random.choice(BASES)
+    store = golden_copy(case)
+    verbs = sorted(VERBS)
+    done = damage(random, store, verbs[seed % len(verbs)], random.choice((0, 0, 1, 2)))
+    assert lost_by_advice(store, tmp_path, conf_of(case)) == [], (case, done)
+
+
+@pytest.mark.parametrize("case", goldens.cases_of_5())
+def test_of_stores_of_5_3(case: str, golden_copy: Unpacked, tmp_path: Path) -> None:
+    assert lost_by_advice(golden_copy(case), tmp_path, conf_of(case)) == []
+
+
+def test_no_code_advises_what_destroys_before_what_keeps() -> None:
+    for code in CODES.values():
+        assert code.steps, code.code
+        assert "abort" not in code.fix, code.code
+        destroying = [number for number, step in enumerate(code.steps) if step.destroys]
+        for number in destroying:
+            assert "salvage" in code.steps[number - 1].command
+            assert code.steps[number].costs
+        for step in code.steps:
+            assert step.does
+            assert not step.command or step.command[0] == "rmqtool"
+
+
+@pytest.mark.parametrize(
+    ("code", "command"),
+    [
+        ("index-absent", "index"),
+        ("index-chain", "index"),
+        ("index-entry", "index"),
+        ("cq-missing", "consumequeue"),
+        ("cq-tags", "consumequeue"),
+        ("checkpoint-missing", "checkpoint"),
+        ("checkpoint-ahead", "checkpoint"),
+        ("topic-unknown", "config"),
+    ],
+)
+def test_what_concerns_a_part_names_its_rebuild(code: str, command: str) -> None:
+    assert CODES[code].steps[-1].command == ("rmqtool", "rebuild", "STORE", command)
+
+
+def test_a_wrong_body_that_no_start_looks_at_and_no_index(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """As the review met it: recovery cuts nothing, and no advice may lead to a cut."""
+    store = golden_copy("clean")
+    flip(store / "commitlog" / f"{0:020d}", 24198 + 100)
+    for path in (store / "index").iterdir():
+        path.unlink()
+    findings = {f.code: f for f in check_store(StoreLayout(str(store), conf_of("clean")))}
+    assert set(findings) == {"log-crc", "index-absent"}
+    assert way_of(findings["index-absent"]) == (("rmqtool", "rebuild", "STORE", "index"),)
+    assert way_of(findings["log-crc"]) == (("rmqtool", "salvage", "STORE", "NEWSTORE"),)
+    assert findings["log-crc"].consequence.startswith("the next start does not look here; one after a crash does")
+    done = follow(store, way_of(findings["index-absent"]), tmp_path, conf_of("clean"))
+    assert (done.codes, {code for code, _file in done.left}) == ([0], {"log-crc"})
+    assert len(done.kept.log) == len(done.kept.queues) == len(done.kept.index) == 499
+
+
+def test_which_start_cuts_is_told(golden_copy: Unpacked) -> None:
+    """The next one, the one after it, or one after a crash."""
+    store = golden_copy("clean")
+    files = log_files(store)
+    told = []
+    for number in (0, 2):
+        copy = golden_copy("clean")
+        if number:
+            (copy / "abort").touch()
+            late = 2_000_000_000_000  # so that the check begins in the last file
+            point = checkpoint.parse((copy / "checkpoint").read_bytes())
+            point = point._replace(physic_msg_timestamp=late, logics_msg_timestamp=late)
+            (copy / "checkpoint").write_bytes(checkpoint.build(point))
+        flip(copy / "commitlog" / files[number].name, 20000)
+        (found,) = [f for f in check_store(StoreLayout(str(copy), conf_of("clean"))) if f.code.startswith("log-")]
+        told.append(found.consequence)
+        report = plan(StoreLayout(str(copy), conf_of("clean")))
+        assert report.startFile is not None
+        assert report.startFile > found.file
+        assert not report.lost
+    assert "one after a crash does where checkpoint is older" in told[0]
+    assert "the one after it does, if it follows a clean stop, and cuts off" in told[1]
+
+
+def no_commitlog(store: Path) -> None:
+    (store / "commitlog").rename(store / "elsewhere")
+
+
+def empty_commitlog(store: Path) -> None:
+    no_commitlog(store)
+    (store / "commitlog").mkdir()
+
+
+def file_without_messages(store: Path) -> None:
+    """As a broker leaves it that began on an empty mount point."""
+    size = log_files(store)[0].stat().st_size
+    empty_commitlog(store)
+    (store / "commitlog" / f"{0:020d}").write_bytes(bytes(size))
+
+
+def only_the_checkpoint(store: Path) -> None:
+    empty_commitlog(store)
+    for name in ("consumequeue", "index"):
+        (store / name).rename(store.parent / name)
+
+
+@pytest.mark.parametrize("damager", [no_commitlog, empty_commitlog, file_without_messages, only_the_checkpoint])
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_log_that_is_not_mounted(
+    damager: Callable[[Path], None], aborted: bool, golden_copy: Unpacked, tmp_path: Path
+) -> None:
+    """It is said first, and nothing that writes is advised; recovery needs a consent of its own."""
+    store = golden_copy("clean")
+    damager(store)
+    if aborted:
+        (store / "abort").touch()
+    findings = list(check_store(StoreLayout(str(store), conf_of("clean"))))
+    assert findings[0].code == "log-absent"
+    assert "is its disk mounted" in findings[0].fix
+    assert not [f for f in findings if way_of(f)]
+    before = tree(store)
+    (tmp_path / "message").write_text('{"topic":"T","body":"x"}')
+    conf = ("--broker-conf", conf_file(conf_of("clean"), tmp_path))
+    looked = rmqtool("recover", store, "--dry-run", *conf)
+    if "Nothing to do" in looked.out:  # then a broker removes nothing either
+        assert damager is only_the_checkpoint
+        return
+    assert looked.code == 1
+    assert "LOSS: there are no messages in" in looked.out
+    refused = rmqtool("recover", store, "--yes", *conf)
+    assert refused.code == 4
+    assert "is its disk mounted" in refused.err
+    assert "--accept-loss" in refused.err
+    assert rmqtool("append", store, tmp_path / "message", *conf).code >= 3
+    for name in ("consumequeue", "index", "checkpoint"):
+        assert rmqtool("rebuild", store, name, "--yes", *conf).code != 0 or damager is only_the_checkpoint
+    if damager is not only_the_checkpoint:
+        assert tree(store) == before
+    assert rmqtool("recover", store, "--yes", "--accept-loss", *conf).code == 0
+
+
+def test_recovery_that_cuts_intact_messages_needs_consent(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("size-field-negative")
+    before = tree(store)
+    plan_of = json.loads(rmqtool("recover", store, "--dry-run", "-o", "json").out)
+    lost = sum(loss["messages"] for loss in plan_of["lost"])
+    assert (lost > 0, plan_of["salvageKeeps"]) == (True, lost)
+    refused = rmqtool("recover", store, "--yes")
+    assert refused.code == 4
+    words = (
+        f"{lost} intact messages behind the end of the log are cut off; rmqtool salvage {store} NEWSTORE keeps {lost}"
+    )
+    assert words in refused.err
+    assert tree(store) == before
+    assert not Path(f"{store}.rmqtool").exists()
+    salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
+    in_store = len(readable(store).log)
+    assert json.loads(salvaged.out)["messages"] == in_store
+    done = rmqtool("recover", store, "--yes", "--accept-loss", "-o", "json")
+    assert (done.code, json.loads(done.out)["destroys"] != []) == (0, True)
+    assert len(readable(store).log) == in_store - lost
+
+
+@pytest.mark.parametrize("case", ["torn-last-record", "torn-header", "crash", "clean-exit-torn-last-record"])
+def test_an_ordinary_torn_tail_is_cut_without_more_words(case: str, golden_copy: Unpacked) -> None:
+    done = rmqtool("recover", golden_copy(case), "--yes", "-o", "json")
+    assert (done.code, json.loads(done.out)["destroys"]) == (0, [])
+
+
+def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    flip(store / "commitlog" / f"{0:020d}", 24198 + 100)
+    for path in (store / "index").iterdir():
+        path.unlink()
+    done = rmqtool("recover", store, "--yes")
+    assert done.code == 0
+    assert "the log was looked at from commitlog/00000000000000049152 on, 1 files before it were not" in done.out
+    assert "there is no index, though messages have keys: rmqtool rebuild STORE index builds it" in done.out
+    assert "in order" not in done.out
+
+
+def test_a_level_that_never_delivered_has_lost_no_offset(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """A message that was due while no broker ran is delivered by the next one; a delivered level is told as ever."""
+    store = golden_copy("broker")
+    (tmp_path / "message").write_text('{"topic":"Orders","queueId":0,"body":"x"}')
+    assert rmqtool("append", store, tmp_path / "message").code == 0
+    assert not list(check_store(StoreLayout(str(store), conf_of("broker"))))
+    path = store / "config" / "delayOffset.json"
+    path.write_text(path.read_text().replace(",3:8,", ","))
+    (found,) = check_store(StoreLayout(str(store), conf_of("broker")))
+    assert (found.code, found.queueId) == ("delay-offset-lost", 2)
+
+
+def interrupted(store: Path, state: str) -> Path:
+    """A journal in this state, of a run that had nothing left to do."""
+    assert rmqtool("recover", store, "--yes").code == 0
+    (manifest,) = Path(f"{store}.rmqtool").glob("*/manifest.json")
+    text = manifest.read_text().replace('"state": "done"', f'"state": "{state}"')
+    manifest.write_text(text.replace(str(store), "/another") if state == "foreign" else text)
+    if state == "foreign":
+        manifest.write_text(manifest.read_text().replace('"foreign"', '"committed"'))
+    if state == "unreadable":
+        manifest.write_bytes(b"{")
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "command"),
+    [
+        ("committed", "recovery-unfinished", ("rmqtool", "recover", "STORE")),
+        ("undoing", "undo-unfinished", ("rmqtool", "undo", "STORE")),
+        ("unreadable", "journal-unreadable", ()),
+        ("foreign", "journal-unreadable", ()),
+    ],
+)
+def test_an_unfinished_run_is_a_finding(state: str, code: str, command: tuple[str, ...], golden_copy: Unpacked) -> None:
+    store = golden_copy("torn-last-record")
+    interrupted(store, state)
+    (found,) = check_store(StoreLayout(str(store), conf_of("torn-last-record")))
+    assert (found.code, found.severity, found.steps[0].command) == (code, "warning", command)
+    shown = rmqtool("recover", store, "--dry-run")
+    assert shown.code == 1
+    assert f"{store}.rmqtool" in shown.out
+    assert "Traceback" not in shown.err
+
+
+def test_the_question_names_the_number(golden_copy: Unpacked) -> None:
+    asked = [
+        question(plan(StoreLayout(str(golden_copy(case)), conf_of(case))))
+        for case in ("crash", CUTS, "commitlog-deleted")
+    ]
+    assert asked[0] == "Do this?"
+    assert asked[1] == "Do this, and cut off 26 intact messages, of which salvage keeps 26?"
+    assert asked[2] == "Do this, though the log is missing, and remove its queues?"
