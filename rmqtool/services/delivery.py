@@ -11,11 +11,12 @@ Source: store.schedule.ScheduleMessageService (4.9.8); message-services 10.4.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from formats.message import java_int
 from formats.properties import REAL_QID, REAL_TOPIC
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.configs import Warn
 from rmqtool.services.copies import copy_of
-from rmqtool.services.delay import Delays, number_of
+from rmqtool.services.delay import Delays
 from rmqtool.services.engine import Store
 from rmqtool.services.queue_messages import HALF, SCHEDULE, QueueMessage, TopicQueues, messages_of
 from rmqtool.store.commit_log import CommitLog
@@ -94,9 +95,11 @@ class Delivery:
 
     def _refused(self, message: QueueMessage) -> str:
         """Put a message where it belongs; else why not."""
-        topic, queue_id = message.properties.get(REAL_TOPIC), number_of(message.properties.get(REAL_QID))
+        topic, queue_id = message.properties.get(REAL_TOPIC), java_int(message.properties.get(REAL_QID, ""))
         if topic is None or queue_id is None:
             return f"no {REAL_TOPIC} or {REAL_QID}"
+        if topic == SCHEDULE:
+            return f"its {REAL_TOPIC} is {SCHEDULE}: it would come back for ever"
         return self.store.append(copy_of(message.record, topic, queue_id, message.properties, was_stored=True)).reason
 
 
