@@ -8,7 +8,7 @@ broker looks at them again after each start.
 Source: store.schedule.ScheduleMessageService (4.9.8); message-services 10.4.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from formats.message import java_int
@@ -47,30 +47,51 @@ class Delivery:
         layout = self.store.layout
         return Delays(CommitLog(layout), now, self.warn, TopicQueues(layout), self.state.delay_offsets)
 
-    def next_time(self, now: int) -> int | None:
-        """When a message is to be delivered next, ms; None where none waits."""
+    def next_time(self, now: int, stuck: Collection[int] = ()) -> int | None:
+        """When a message is to be delivered next, ms; None where none waits.
+
+        Args:
+            stuck: levels that are not looked at.
+        """
         delays = self._delays(now)
-        times = (delays.next_time(level) for level in range(1, len(delays.millis) + 1))
+        times = (delays.next_time(level) for level in range(1, len(delays.millis) + 1) if level not in stuck)
         return min((time for time in times if time is not None), default=None)
 
-    def deliver_due(self, now: int, stop: Callable[[], bool] = lambda: False) -> Delivered:
+    def deliver_due(
+        self,
+        now: int,
+        stop: Callable[[], bool] = lambda: False,
+        *,
+        done: Delivered | None = None,
+        after_each: Callable[[], None] = lambda: None,
+    ) -> Delivered:
         """Deliver what is due, level by level.
 
         Args:
             now: ms since the epoch.
             stop: asked before each message; true ends the pass.
+            done: counted on, so that an error leaves what was done before it.
+            after_each: called after each message, when the offset of its level is behind it.
         """
-        done = Delivered()
+        done = Delivered() if done is None else done
         delays = self._delays(now)
         for level in range(1, len(delays.millis) + 1):
             due, saved = delays.due(level), self.state.delay_offsets.get(level)
             if saved not in (None, due.start) and level - 1 in delays.queues:
                 self.state.set_delay_offset(level, due.start)  # it was outside the queue
             if due:
-                self._deliver(delays, level, due, done, stop)
+                self._deliver(delays, level, due, done, stop, after_each)
         return done
 
-    def _deliver(self, delays: Delays, level: int, due: range, done: Delivered, stop: Callable[[], bool]) -> None:
+    def _deliver(
+        self,
+        delays: Delays,
+        level: int,
+        due: range,
+        done: Delivered,
+        stop: Callable[[], bool],
+        after_each: Callable[[], None] = lambda: None,
+    ) -> None:
         following = due.start
         for message in messages_of(delays.log, delays.queues[level - 1], self.warn, due.start, due.stop):
             if stop():
@@ -90,6 +111,7 @@ class Delivery:
             else:
                 done.delivered += 1
             self.state.set_delay_offset(level, following)
+            after_each()
         done.skipped += due.stop - following
         self.state.set_delay_offset(level, due.stop)
 
@@ -106,6 +128,10 @@ class Delivery:
 def deliver_due(store: Store, now: int, warn: Warn) -> Delivered:
     """Deliver what is due at a time, once, and write down how far each level is."""
     state = BrokerState(store, warn)
-    done = Delivery(store, state, warn).deliver_due(now)
+    try:
+        done = Delivery(store, state, warn).deliver_due(now)
+    except BaseException:
+        state.persist_what_is_stored()
+        raise
     state.persist()
     return done

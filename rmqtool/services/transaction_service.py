@@ -58,6 +58,7 @@ class CheckRequest(NamedTuple):
 
 
 Decide = Callable[[CheckRequest], Decision]
+"""Where it has a method ``begin``, that is called first: what it raises ends the round before a check was counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,6 +395,9 @@ class _Round:
         return result
 
     def _ask(self, message: QueueMessage, decide: Decide) -> bool:
+        begin = getattr(decide, "begin", None)
+        if begin is not None:
+            begin()
         result = self._stored(self._renewed(message), message)
         if result is None:
             return False
