@@ -234,7 +234,13 @@ def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int,
     rows, at, total, found = _items(address, len(body), more_length, table)
     if rows < 0:
         raise BadLength(int(at), "no message of a batch")
-    return (int(rows) if at == len(body) else -1), int(total), int(found) & MAX_PROPERTIES, int(found) >> _BITS_OF_LENGTH, keep
+    return (
+        (int(rows) if at == len(body) else -1),
+        int(total),
+        int(found) & MAX_PROPERTIES,
+        int(found) >> _BITS_OF_LENGTH,
+        keep,
+    )
 
 
 def text_table(texts: list[bytes], ports: list[int] | None = None) -> tuple[Table, Any]:

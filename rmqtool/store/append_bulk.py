@@ -24,9 +24,9 @@ from formats.kernel_append import (
     read_batch,
     text_table,
 )
+from formats.message import SCHEDULE_TOPIC
 from formats.message_build import MAX_PROPERTIES
 from formats.primitives import BORN_V6, STORE_V6
-from formats.message import SCHEDULE_TOPIC
 from formats.properties import DELAY, KEYS, TAGS
 from rmqtool.store.acceptance import INNER, objection
 from rmqtool.store.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of

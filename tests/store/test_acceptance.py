@@ -128,7 +128,7 @@ def test_what_a_start_would_stumble_over_is_refused_in_every_way(engine: str, tm
 
 @pytest.mark.parametrize(
     ("topic", "own"),
-    [("T", b"INNER_BASE\x01x"), ("T", b"a\x01b\x02INNER_NUM\x01x"), ("T", b"a\x01b\x02INNER_BASE\x01"  b"9" * 1),
+    [("T", b"INNER_BASE\x01x"), ("T", b"a\x01b\x02INNER_NUM\x01x"), ("T", b"a\x01b\x02INNER_BASE\x019" * 1),
      ("T", b"INNER_MULTI_DISPATCH\x01q\x02INNER_MULTI_QUEUE_OFFSET\x01x"), (SCHEDULE, b"a\x01b")],
 )  # fmt: skip
 def test_batches_as_clients_send_them_are_looked_at_too(topic: str, own: bytes, tmp_path: Path) -> None:
