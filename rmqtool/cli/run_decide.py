@@ -162,15 +162,14 @@ def _rest(fd: int) -> bytes:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process that still runs, and all that it has started; close the pipes."""
-    if process.poll() is None:
-        for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, None)):
-            with contextlib.suppress(ProcessLookupError):
+    if process.returncode is None:  # it was not waited for, so its group's number is not given to others meanwhile
+        for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, 0)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
-            try:
-                process.wait(seconds)
-                break
-            except subprocess.TimeoutExpired:
-                continue
+            ended = os.pidfd_open(process.pid)
+            select.select([ended], [], [], seconds)
+            os.close(ended)
+        process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             with contextlib.suppress(OSError):

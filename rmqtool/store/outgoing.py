@@ -226,8 +226,9 @@ class Rules:
         if longest > MAX_PROPERTIES:
             text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
-        if needs_a_look(made_topic := topic.encode(), packed) and (text := objection(made_topic, packed)) is not None:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        stored_topic = topic.encode()
+        if needs_a_look(stored_topic, packed) and (reason := objection(stored_topic, packed)) is not None:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
         if len(body) > self.max_message_size:
             raise Illegal(
                 PutStatus.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, the broker takes {self.max_message_size}"
@@ -236,7 +237,7 @@ class Rules:
         sys_flag = message.sys_flag & ~(BORN_V6 | STORE_V6)
         sys_flag |= (BORN_V6 if len(born[0]) == 16 else 0) | (STORE_V6 if len(store[0]) == 16 else 0)
         made = Ready(
-            made_topic,
+            stored_topic,
             queue_id,
             body,
             packed,
