@@ -159,7 +159,9 @@ def test_what_is_taken_is_kept_with_all_behind_it(engine: str, tmp_path: Path) -
 
 TEXT = st.text(alphabet="aDELAYINR_BSUMx+-019\x00\x01\x02\u0661\ud800, ", max_size=8)
 NAMES = TEXT | st.sampled_from(["DELAY", "INNER_BASE", "INNER_NUM", DISPATCH, OFFSETS, "TAGS", "KEYS", "REAL_QID"])
-STORED = st.lists(st.tuples(NAMES, TEXT), max_size=4).map(
+NUMBERS = st.sampled_from(["x", "-5", "+5", "+-3", "19", "4294967295", "32768", "", "3,4", "1\x02DELAY\x01x"])
+VALUES = TEXT | NUMBERS
+STORED = st.lists(st.tuples(NAMES, VALUES), max_size=4).map(
     lambda items: "\x02".join(f"{name}\x01{value}" for name, value in items).encode("utf-8", "surrogatepass")
 )
 MESSAGES = st.builds(
@@ -168,7 +170,7 @@ MESSAGES = st.builds(
     queue_id=st.sampled_from([0, 1, 17, 2**31 - 1, -1]),
     tags=st.none() | TEXT,
     keys=st.none() | TEXT,
-    properties=st.dictionaries(NAMES, TEXT, max_size=4) | STORED,
+    properties=st.dictionaries(NAMES, VALUES, max_size=4) | STORED,
     sys_flag=st.sampled_from([0, 4, 8, 12, 1, 0x80, 0xC0, -1]),
     store_timestamp=st.none() | st.integers(-(2**63), 2**63 - 1),
     was_stored=st.booleans(),
@@ -177,7 +179,7 @@ MESSAGES = st.builds(
 
 
 @given(messages=st.lists(MESSAGES, max_size=12), engine=st.sampled_from(["4.9", "5.3"]), light=st.booleans())
-@settings(max_examples=25)
+@settings(max_examples=40)
 def test_whatever_is_taken_is_kept(
     messages: list[Message], engine: str, light: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
