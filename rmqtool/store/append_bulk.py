@@ -369,8 +369,7 @@ def _packed_properties(
     if any(name in data for name in _SPECIAL):
         return None
     items = sum(map(len, properties))
-    separators = items - (0 if end else count - texts.count(""))
-    marks = np.frombuffer(data, np.uint8)
-    if np.count_nonzero(marks == 1) != items or np.count_nonzero(marks == 2) != separators:
-        return None  # one is in a name or a value
+    separators = 2 * items - (0 if end else count - texts.count(""))
+    if np.count_nonzero(np.frombuffer(data, np.uint8) < 3) != separators:
+        return None  # one is in a name or a value, or a NUL
     return data, _column(map(len, texts if whole.isascii() else map(str.encode, texts)), count)
