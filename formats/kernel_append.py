@@ -23,9 +23,10 @@ from formats.jit import (
     store_i64,
     u16_at,
 )
+from formats.kernel import find_byte
 from formats.kernel_crc import crc_at, fast_function
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
-from formats.message_build import BLANK_SIZE, MAX_TOPIC
+from formats.message_build import BLANK_SIZE, MAX_PROPERTIES, MAX_TOPIC
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 
 Column = np.ndarray[Any, np.dtype[np.int64]]
@@ -86,6 +87,8 @@ _AT_BORN_TIMESTAMP = _IN_HEAD["born_timestamp"]
 _AT_BORN_HOST = _IN_HEAD["born_address"]
 _LONGEST_V1 = MAX_TOPIC[1]
 _SEPARATOR = 2
+_BITS_OF_LENGTH = MAX_PROPERTIES.bit_length()  # one of four results has two numbers: there are no more
+_INNER_WORD = int.from_bytes(b"INNE", "big", signed=True)
 _ITEM_HEAD = BATCH_ITEM_HEAD.size
 _AT_ITEM_FLAG, _AT_ITEM_BODY_LENGTH = (BATCH_ITEM_HEAD.offsets[name] for name in ("flag", "body_length"))
 
@@ -181,7 +184,7 @@ def _encode(
 
 @kernel
 def _items(start: Any, length: Any, more_length: Any, table: Any) -> Any:
-    at, row, total, longest = 0, 0, 0, 0
+    at, row, total, longest, odd = 0, 0, 0, 0, 0
     while at < length and row < table.shape[1]:
         if length - at < _ITEM_HEAD + 2:
             return -1, at, 0, 0
@@ -198,16 +201,21 @@ def _items(start: Any, length: Any, more_length: Any, table: Any) -> Any:
         table[BODY_LENGTH, row] = body_length
         table[PROPERTIES_AT, row] = start + properties_at
         table[PROPERTIES_LENGTH, row] = properties_length
+        name, stop = start + properties_at, start + properties_at + properties_length
+        while stop - name > 4:
+            if i32_at(name) == _INNER_WORD:
+                odd += 1
+            name = find_byte(name, stop, _SEPARATOR) + 1
         at = properties_at + properties_length
         total += body_length + properties_length + more_length
         longest = max(longest, properties_length)
         if properties_length and more_length and byte_at(start + at - 1) != _SEPARATOR:
             total += 1
         row += 1
-    return row, at, total, longest
+    return row, at, total, longest | odd << _BITS_OF_LENGTH
 
 
-def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int, int, int, Any]:
+def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int, int, int, int, Any]:
     """Find the messages of a batch in the form in which clients send it (:func:`formats.bodies.build_batch`).
 
     Args:
@@ -216,16 +224,23 @@ def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int,
 
     Returns:
         The number of messages, -1 when the table is too short for them; bytes of all bodies and properties as they will
-        be stored; bytes of the longest properties as they are; and what keeps the addresses valid.
+        be stored; bytes of the longest properties as they are; how many properties have names that begin as those do
+        which brokers take for numbers (``INNER_``); and what keeps the addresses valid.
 
     Raises:
         BadLength: the batch does not read as messages.
     """
     address, keep = address_of(body)
-    rows, at, total, longest = _items(address, len(body), more_length, table)
+    rows, at, total, found = _items(address, len(body), more_length, table)
     if rows < 0:
         raise BadLength(int(at), "no message of a batch")
-    return (int(rows) if at == len(body) else -1), int(total), int(longest), keep
+    return (
+        (int(rows) if at == len(body) else -1),
+        int(total),
+        int(found) & MAX_PROPERTIES,
+        int(found) >> _BITS_OF_LENGTH,
+        keep,
+    )
 
 
 def text_table(texts: list[bytes], ports: list[int] | None = None) -> tuple[Table, Any]:

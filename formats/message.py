@@ -171,3 +171,8 @@ def is_java_int(text: bytes, bits: int = 32) -> bool:
     """Whether ``Integer.parseInt`` takes it, or the like for another width (ASCII digits; others never occur)."""
     digits = text[1:] if text[:1] in (b"-", b"+") else text
     return digits.isdigit() and -(1 << bits - 1) <= int(text) < 1 << bits - 1 if len(text) < 64 else False
+
+
+def java_int(text: str, bits: int = 32) -> int | None:
+    """The number that ``Integer.parseInt`` makes of a text, or the like for another width; None where it refuses it."""
+    return int(text) if text.isascii() and is_java_int(text.encode(), bits) else None

@@ -3,7 +3,7 @@
 Source: common.message.MessageDecoder; store-formats 2.7, 2.8.
 """
 
-from formats.errors import BadLength
+from formats.errors import BadLength, BadText
 
 KEYS = "KEYS"
 TAGS = "TAGS"
@@ -15,6 +15,7 @@ INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+BATCH_NUMBERS = ((INNER_BASE.encode(), 64), (INNER_NUM.encode(), 16))  # which 5.x takes for numbers of so many bits
 
 _NAME_VALUE = 1
 _SEPARATOR = 2
@@ -45,9 +46,14 @@ def build(properties: dict[str, str], *, trailing_separator: bool = False) -> by
     """The stored form. 4.9.1 to 5.1.4 write no separator after the last item, earlier and later versions do.
 
     Raises:
+        BadText: a name holds a separator, or a value the one between items: it would read as another property.
         BadLength: longer than the 32,767 bytes that the two-byte length field can say.
     """
     data = b"\x02".join(f"{name}\x01{value}".encode() for name, value in properties.items())
+    if data.count(b"\x01") != len(properties) or data.count(b"\x02") != max(len(properties) - 1, 0):
+        for name, value in properties.items():
+            if "\x01" in name or "\x02" in name or "\x02" in value:
+                raise BadText(0, f"property {name[:80]!r} holds a separator of properties, U+0001 or U+0002")
     if trailing_separator and data:
         data += b"\x02"
     if len(data) > 0x7FFF:

@@ -35,7 +35,9 @@ def run(
     exec runs COMMAND for every half message whose time has come, with the message as JSON on its stdin (topic, queueId,
     body, properties, msgId, producerGroup, checkTimes ...); the word that it prints is the answer: commit, rollback or
     unknown. As in a broker, each check moves the half message to the end of its queue, and after transactionCheckMax
-    checks without an answer it is given up. Exit code 1: something could not be delivered; stderr says what.
+    checks without an answer it is given up. A command that is not there or cannot be started is an error and no answer;
+    one that is silent for a minute is ended. Exit code 1: something could not be delivered; stderr says what. --until
+    delivered does not wait for messages behind such a one: it ends with that code when nothing more can be delivered.
     """
     from rmqtool.cli.run_services import run_loop
 

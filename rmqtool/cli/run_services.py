@@ -2,31 +2,26 @@
 
 import os
 import select
-import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqtool.cli.output import confirm, dump_json, note
+from rmqtool.cli.output import confirm, note
+from rmqtool.cli.run_decide import Command, decider
 from rmqtool.cli.show_rows import Warnings, write_rows
 from rmqtool.cli.times import parse_time
-from rmqtool.contract import message_row
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.engine import Store
 from rmqtool.services.requeue import TARGETS, Requeue, Requeued, requeue
 from rmqtool.services.run_loop import RunLoop, RunReport
-from rmqtool.services.transaction_service import CheckRequest, Decide, Decision
-
-_SECONDS = 60  # that a command may take for one answer
 
 
 class Ending:
     """Whether SIGINT or SIGTERM has come; a pause ends when one does."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.signal = 0
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
 
@@ -44,52 +39,23 @@ class Ending:
             os.close(self._read)
             os.close(self._write)
 
-    def _take(self, _number: int, _frame: object) -> None:
-        self.asked = True
+    @property
+    def asked(self) -> bool:
+        """Whether one has come."""
+        return self.signal != 0
+
+    @property
+    def readable(self) -> int:
+        """A descriptor that can be read as soon as one comes."""
+        return self._read
+
+    def _take(self, number: int, _frame: object) -> None:
+        self.signal = number
 
     def wait(self, millis: int) -> None:
         """Pause."""
         if not self.asked:
             select.select([self._read], [], [], millis / 1000)
-
-
-def _decider(text: str | None) -> Decide | None:
-    """What answers for the producers."""
-    if text is None:
-        return None
-    word, _, rest = text.partition(" ")
-    if not rest and word in tuple(Decision):
-        return lambda _request: Decision(word)
-    try:
-        words = shlex.split(rest)
-    except ValueError as err:
-        raise BadValue(f"--transactions {text!r}: {err}") from None
-    if word != "exec" or not words:
-        raise BadValue(f"--transactions {text!r}: give {', '.join(Decision)} or 'exec COMMAND'")
-
-    def ask(request: CheckRequest) -> Decision:
-        row = message_row(request.record, request.record.physical_offset) | {
-            "properties": request.properties,
-            "producerGroup": request.producer_group,
-            "msgId": request.message_id,
-            "checkTimes": request.check_times,
-        }
-        try:
-            done = subprocess.run(
-                words, input=dump_json(row) + "\n", stdout=subprocess.PIPE, text=True, encoding="utf-8",
-                errors="backslashreplace", timeout=_SECONDS, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as err:
-            note(f"warning: {request.message_id}: {err}: its end stays unknown")
-            return Decision.UNKNOWN
-        answer = done.stdout.strip()
-        if done.returncode or answer not in tuple(Decision):
-            note(f"warning: {request.message_id}: {words[0]} ended with {done.returncode} and said {answer[:80]!r}: "
-                 "its end stays unknown")  # fmt: skip
-            return Decision.UNKNOWN
-        return Decision(answer)
-
-    return ask
 
 
 class _Spoken(Warnings):
@@ -117,14 +83,21 @@ def run_loop(
     """Serve a store until it is time to end; 1 where something could not be delivered."""
     if once and until is not None:
         raise BadValue("give --once or --until, not both")
-    decide = _decider(transactions)
-    end = parse_time(until) if until not in (None, "delivered") and until is not None else None
     warn, ending = _Spoken(), Ending()
+    decide = decider(transactions, ending.readable, lambda: ending.asked)
+    end = parse_time(until) if until not in (None, "delivered") and until is not None else None
     with ending.watched(), _open(path, broker_conf) as store:
         loop = RunLoop(store, warn, decide)
-        report = loop.run(
-            ending.wait, once=once, until=end, until_delivered=until == "delivered", stop=lambda: ending.asked
-        )
+        try:
+            report = loop.run(
+                ending.wait, once=once, until=end, until_delivered=until == "delivered", stop=lambda: ending.asked
+            )
+        finally:
+            if isinstance(decide, Command):
+                decide.close()
+    if report.stuck and until == "delivered":
+        levels = ", ".join(map(str, report.stuck))
+        note(f"ended with messages that wait: nothing more can be delivered of level {levels}")
     names = (
         *("delivered", "discarded", "skipped", "checked", "committed", "rolledBack", "unknown", "givenUp"),
         "nextTimestamp",
@@ -162,9 +135,13 @@ def run_requeue(
         note(f"{count} dead letters of {group} go to {', '.join(sorted({str(r.targetTopic) for r in plan}))}")
         if not confirm("Do this?"):
             raise Refused("not confirmed: nothing was changed")
-    with _open(path, broker_conf) as store:
-        done = list(requeue(store, group, ids, target, warn))
+    ending = Ending()
+    with ending.watched(), _open(path, broker_conf) as store:
+        done = list(requeue(store, group, ids, target, warn, lambda: ending.asked))
     write_rows(output, Requeued, done, names, wide=("keys", "reason"))
+    if ending.asked:
+        note("told to end before all was done: the next run goes on here")
+        return 128 + ending.signal
     return _told(done, group) or warn.tell() or (1 if any(row.state == "refused" for row in done) else 0)
 
 

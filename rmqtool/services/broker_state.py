@@ -23,7 +23,7 @@ from formats.config_files import (
     Topics,
 )
 from formats.primitives import java_hash
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, RmqError
 from rmqtool.services.configs import Warn, load_config
 from rmqtool.services.engine import Store
 from rmqtool.services.offset_files import BrokerFile, Key, placed
@@ -143,15 +143,35 @@ class BrokerState:
         if not self._dirty and not self._changed:
             return False
         self.store.flush()
-        for name, build in self._dirty.items():
+        self._write()
+        return True
+
+    def persist_what_is_stored(self) -> None:
+        """As :meth:`persist` when an error has ended the work, which may be one of the disk: as far as it can be done.
+
+        Offsets speak of messages in the log; that they are not in their queues yet, the next start makes good.
+        """
+        try:
+            self.persist()
+            return
+        except (OSError, RmqError):
+            pass
+        try:
+            self.store.live.appender.writer.sync_written()
+            self._write()
+        except (OSError, RmqError) as err:
+            self.warn(f"{self.layout.path('config')}: offsets could not be written: what was delivered since they were "
+                      f"written last comes once more: {err}")  # fmt: skip
+
+    def _write(self) -> None:
+        for name, build in list(self._dirty.items()):
             self._replace(self.layout.path("config", name), build(), keep=name not in self._broken)
             self._broken.discard(name)
-        self._dirty.clear()
+            del self._dirty[name]
         if self._changed:
             file = BrokerFile(self.layout, lambda _text: None)
             self._replace(self._offsets_path, file.build(self._changed), keep=file.previous is not None)
             self._changed.clear()
-        return True
 
     def _replace(self, path: str, data: bytes, *, keep: bool) -> None:
         """Put a file in place.

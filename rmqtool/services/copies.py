@@ -17,5 +17,6 @@ def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str
         "born_host": host_text(record.born_address, record.born_port),
         "store_host": host_text(record.store_address, record.store_port),
         "reconsume_times": record.reconsume_times,
+        "from_store": True,
     }
     return Message(topic=topic, queue_id=queue_id, properties=properties, **fields | changes)

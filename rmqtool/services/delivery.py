@@ -8,14 +8,15 @@ broker looks at them again after each start.
 Source: store.schedule.ScheduleMessageService (4.9.8); message-services 10.4.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from formats.message import java_int
 from formats.properties import REAL_QID, REAL_TOPIC
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.configs import Warn
 from rmqtool.services.copies import copy_of
-from rmqtool.services.delay import Delays, number_of
+from rmqtool.services.delay import Delays
 from rmqtool.services.engine import Store
 from rmqtool.services.queue_messages import HALF, SCHEDULE, QueueMessage, TopicQueues, messages_of
 from rmqtool.store.commit_log import CommitLog
@@ -46,30 +47,51 @@ class Delivery:
         layout = self.store.layout
         return Delays(CommitLog(layout), now, self.warn, TopicQueues(layout), self.state.delay_offsets)
 
-    def next_time(self, now: int) -> int | None:
-        """When a message is to be delivered next, ms; None where none waits."""
+    def next_time(self, now: int, stuck: Collection[int] = ()) -> int | None:
+        """When a message is to be delivered next, ms; None where none waits.
+
+        Args:
+            stuck: levels that are not looked at.
+        """
         delays = self._delays(now)
-        times = (delays.next_time(level) for level in range(1, len(delays.millis) + 1))
+        times = (delays.next_time(level) for level in range(1, len(delays.millis) + 1) if level not in stuck)
         return min((time for time in times if time is not None), default=None)
 
-    def deliver_due(self, now: int, stop: Callable[[], bool] = lambda: False) -> Delivered:
+    def deliver_due(
+        self,
+        now: int,
+        stop: Callable[[], bool] = lambda: False,
+        *,
+        done: Delivered | None = None,
+        after_each: Callable[[], None] = lambda: None,
+    ) -> Delivered:
         """Deliver what is due, level by level.
 
         Args:
             now: ms since the epoch.
             stop: asked before each message; true ends the pass.
+            done: counted on, so that an error leaves what was done before it.
+            after_each: called after each message, when the offset of its level is behind it.
         """
-        done = Delivered()
+        done = Delivered() if done is None else done
         delays = self._delays(now)
         for level in range(1, len(delays.millis) + 1):
             due, saved = delays.due(level), self.state.delay_offsets.get(level)
             if saved not in (None, due.start) and level - 1 in delays.queues:
                 self.state.set_delay_offset(level, due.start)  # it was outside the queue
             if due:
-                self._deliver(delays, level, due, done, stop)
+                self._deliver(delays, level, due, done, stop, after_each)
         return done
 
-    def _deliver(self, delays: Delays, level: int, due: range, done: Delivered, stop: Callable[[], bool]) -> None:
+    def _deliver(
+        self,
+        delays: Delays,
+        level: int,
+        due: range,
+        done: Delivered,
+        stop: Callable[[], bool],
+        after_each: Callable[[], None] = lambda: None,
+    ) -> None:
         following = due.start
         for message in messages_of(delays.log, delays.queues[level - 1], self.warn, due.start, due.stop):
             if stop():
@@ -89,20 +111,27 @@ class Delivery:
             else:
                 done.delivered += 1
             self.state.set_delay_offset(level, following)
+            after_each()
         done.skipped += due.stop - following
         self.state.set_delay_offset(level, due.stop)
 
     def _refused(self, message: QueueMessage) -> str:
         """Put a message where it belongs; else why not."""
-        topic, queue_id = message.properties.get(REAL_TOPIC), number_of(message.properties.get(REAL_QID))
+        topic, queue_id = message.properties.get(REAL_TOPIC), java_int(message.properties.get(REAL_QID, ""))
         if topic is None or queue_id is None:
             return f"no {REAL_TOPIC} or {REAL_QID}"
+        if topic == SCHEDULE:
+            return f"its {REAL_TOPIC} is {SCHEDULE}: it would come back for ever"
         return self.store.append(copy_of(message.record, topic, queue_id, message.properties, was_stored=True)).reason
 
 
 def deliver_due(store: Store, now: int, warn: Warn) -> Delivered:
     """Deliver what is due at a time, once, and write down how far each level is."""
     state = BrokerState(store, warn)
-    done = Delivery(store, state, warn).deliver_due(now)
+    try:
+        done = Delivery(store, state, warn).deliver_due(now)
+    except BaseException:
+        state.persist_what_is_stored()
+        raise
     state.persist()
     return done

@@ -43,6 +43,10 @@ class OffsetFile(ABC):
         self.path, self.entries, self.previous = path, entries, previous
         self.offsets: dict[Key, int] = {(e.topic, e.group, e.queue_id): e.offset for e in entries}
 
+    def one_offset(self, group: str) -> bool:
+        """Whether a group has one offset in a topic, whatever the queue."""
+        return False
+
     @abstractmethod
     def build(self, changes: Mapping[Key, int]) -> bytes:
         """The file with some offsets set."""
@@ -73,6 +77,9 @@ class BrokerFile(OffsetFile):
         data = read_small(paths[name])
         super().__init__(paths[name], list(self._table.entries()), None if broken else data)
         self._engine = _engine_of(layout, data)
+
+    def one_offset(self, group: str) -> bool:
+        return isinstance(self._table, LmqConsumerOffsets) and group.startswith(LMQ_PREFIX)
 
     def build(self, changes: Mapping[Key, int]) -> bytes:
         offsets = {key: dict(queues) for key, queues in self._table.offsets.items()}

@@ -6,15 +6,16 @@ Source: broker.offset.ConsumerOffsetManager, tools ResetOffsetByTimeCommand and 
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
-from rmqtool.services.configs import Warn
+from rmqtool.services.configs import Warn, topics_of
 from rmqtool.services.offset_files import Key, OffsetFile
 from rmqtool.services.query_time import offset_by_time_v5
 from rmqtool.services.queue_messages import RETRY_PREFIX, TopicQueues
+from rmqtool.services.send_rules import Rejected, check_group
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.consume_queue import ConsumeQueue
 from rmqtool.store.disk.segments import read_small
@@ -78,6 +79,8 @@ class OffsetPlan:
         return asdict(self)
 
 
+_COLUMNS = tuple(field.name for field in fields(OffsetMove))  # of a plan, and of a list of offsets
+
 Opener = Callable[[StoreLayout, Warn], OffsetFile]
 Planner = Callable[["Queues", OffsetFile], list[OffsetMove]]
 
@@ -92,6 +95,18 @@ class Queues:
     def __init__(self, layout: StoreLayout, *, clamp: bool) -> None:
         self.log, self.clamp = CommitLog(layout), clamp
         self._queues = TopicQueues(layout)
+        self._topics = topics_of(layout, lambda _text: None)
+
+    def why_not(self, topic: str, queue_id: int) -> tuple[str, str] | None:
+        """(column, reason) why no broker has such a queue; None where one has."""
+        on_disk = self.ids(topic)
+        config = self._topics.topics.get(topic) if self._topics is not None else None
+        if config is None and not on_disk:
+            return "topic", f"{topic!r} is no topic of this store"
+        configured = max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
+        if queue_id not in on_disk and queue_id >= configured:
+            return "queueId", f"topic {topic} has no queue {queue_id}"
+        return None
 
     def ids(self, topic: str) -> set[int]:
         """Queues that a topic has on disk."""
@@ -142,6 +157,7 @@ def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, tar
     """
 
     def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+        _check_group(group, file)
         own = {topic for topic, owner, _queue in file.offsets if owner == group}
         chosen = own - {RETRY_PREFIX + group}
         if topics:
@@ -184,6 +200,7 @@ def clone(
     """
 
     def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+        _check_group(group, file)
         moves = []
         for (topic, owner, number), offset in sorted((origin() if origin is not None else file.offsets).items()):
             if owner != source or topic == RETRY_PREFIX + source:
@@ -202,24 +219,34 @@ class Wanted(NamedTuple):
     key: Key
     offset: int
     before: int | None  # what the plan was made on; None where the file does not say
+    line: int = 0  # of the file
 
 
 def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
     """Plan what a file says.
 
     Raises:
-        BadValue: a row of another group.
-        Refused: an offset has moved since the file was made.
+        BadValue: a row of another group, or a group that no broker could have.
+        Refused: an offset has moved since the file was made, or there is no such queue.
     """
 
     def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
+        _check_group(group, file)
         moves = []
-        for key, offset, before in rows:
+        for key, offset, before, line in rows:
+            row = f"line {line}: " if line else ""
             if key[1] != group:
-                raise BadValue(f"{key[0]} queue {key[2]}: of group {key[1]}, not {group}")
+                raise BadValue(f"{row}column group: {key[0]} queue {key[2]}: of group {key[1]!r}, not {group}")
+            if key not in file.offsets and (why := queues.why_not(key[0], key[2])) is not None:
+                raise Refused(f"{row}column {why[0]}: {why[1]}")
+            if key[2] and file.one_offset(group):
+                raise Refused(
+                    f"{row}column queueId: a broker keeps one offset of an LMQ group in a topic, as of queue 0"
+                )
             now = file.offsets.get(key)
             if before is not None and now != before:
-                raise Refused(f"{key[0]} queue {key[2]}: is at {now} now, not at {before} as in the plan: plan anew")
+                text = f"{key[0]} queue {key[2]}: is at {now} now, not at {before} as in the plan: plan anew"
+                raise Refused(row + text)
             moves.append(queues.move(key, now, lambda _q, _low, _high, at=offset: at))  # type: ignore[misc]
         return moves
 
@@ -254,17 +281,42 @@ def _rows(table: "csv.DictReader[str]") -> Iterator[Wanted]:
     column = "newOffset" if "newOffset" in names else "consumerOffset"
     if column not in names:
         raise ValueError("no column newOffset or consumerOffset")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"column {twice[0]!r} is there twice")
+    if unknown := [name for name in names if name not in _COLUMNS]:
+        raise ValueError(f"column {unknown[0]!r} is not known: {', '.join(_COLUMNS)} are")
+    lines: dict[Key, int] = {}
     for row in table:
+        if None in row or None in row.values():
+            raise ValueError(f"{'more' if None in row else 'fewer'} cells than columns")
         before = row.get("consumerOffset") if column == "newOffset" else None
-        key = (row["topic"], row["group"], _number(row["queueId"], 31))
-        yield Wanted(key, _number(row[column], 63), _number(before, 63) if before else None)
+        key = (row["topic"], row["group"], _number("queueId", row["queueId"], 31))
+        if key in lines:
+            raise ValueError(f"topic {key[0]!r} queue {key[2]} of group {key[1]!r} is in line {lines[key]} already")
+        lines[key] = table.line_num
+        number = _number(column, row[column], 63)
+        yield Wanted(key, number, _number("consumerOffset", before, 63) if before else None, table.line_num)
 
 
-def _number(text: str | None, bits: int) -> int:
+def _number(column: str, text: str | None, bits: int) -> int:
     number = (text or "").strip()
     if not (number.isascii() and number.isdigit()) or len(number) > 19 or int(number) >= 1 << bits:
-        raise ValueError(f"{text!r} is no offset or queue id")
+        raise ValueError(f"column {column}: {text!r} is no offset or queue id")
     return int(number)
+
+
+def _check_group(group: str, file: OffsetFile) -> None:
+    """Refuse a group that no broker could have; one that a broker wrote down may have any name that it can look up.
+
+    Raises:
+        BadValue: with the broker's reason.
+    """
+    if "@" not in group and any(owner == group for _topic, owner, _queue in file.offsets):
+        return
+    try:
+        check_group(group)
+    except Rejected as err:
+        raise BadValue(f"group {group[:80]!r}: {err}") from err
 
 
 def make(layout: StoreLayout, opener: Opener, planner: Planner, *, clamp: bool = False) -> OffsetPlan:
@@ -274,6 +326,11 @@ def make(layout: StoreLayout, opener: Opener, planner: Planner, *, clamp: bool =
     moves = planner(Queues(layout, clamp=clamp), file)
     for pending in pending_runs(Places.of(layout, named_outside([file.path]))):
         warnings += [pending.action(), *pending.warnings(layout.root)]
+    kept = [move for move in moves if not move.queueId or not file.one_offset(move.group)]
+    if len(kept) < len(moves):
+        left = f"{len(moves) - len(kept)} of {len(moves)} queues are left out"
+        warnings.append(f"{file.path}: a broker keeps one offset of an LMQ group in a topic, as of queue 0: {left}")
+        moves = kept
     return OffsetPlan(store=layout.root, file=file.path, moves=moves, warnings=warnings)
 
 

@@ -1,10 +1,11 @@
 """Give dead letters back: to the group's retry topic, or to the topic that they came from.
 
-What is given back is told apart by the property ``REQUEUED_FROM``, the offset id of the dead letter: a run that was
-killed goes on where it was, and none is given back twice. The dead letter itself stays where it is.
+What is given back is told apart by the property ``REQUEUED_FROM``, the offset id of the dead letter, in either of both
+topics: a run that was killed goes on where it was, and none is given back twice, nor to both. The dead letter itself
+stays where it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from formats.errors import FormatError
 from formats.ids import offset_id, parse_offset_id
 from formats.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.configs import Warn
+from rmqtool.services.configs import Warn, topics_of
 from rmqtool.services.copies import copy_of
 from rmqtool.services.engine import Store
 from rmqtool.services.queue_messages import (
@@ -20,17 +21,20 @@ from rmqtool.services.queue_messages import (
     ORIGIN_MESSAGE_ID,
     RETRY_PREFIX,
     RETRY_TOPIC,
+    SYSTEM_TOPICS,
     TopicQueues,
     messages_of,
     raw,
 )
 from rmqtool.services.retry import Retries
+from rmqtool.services.send_rules import NOT_SENT_TO, WRITE
 from rmqtool.services.transactions import first_behind
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.outgoing import Message
 
 REQUEUED_FROM = "REQUEUED_FROM"
 TARGETS = ("retry", "origin")
+_SYSTEM_PREFIX = "rmq_sys_"
 _LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, "WAIT")
 
 
@@ -66,6 +70,7 @@ class Requeue:
         self.log, self.group, self.target, self._ids = log, group, target, set(ids or ())
         self._warn = warn
         self._topics = TopicQueues(log.layout)
+        self._known = topics_of(log.layout, warn)
         self._before: dict[str, set[str]] = {}  # topic → dead letters that were given back to it
 
     def plan(self) -> Iterator[tuple[Requeued, Message | None]]:
@@ -87,13 +92,31 @@ class Requeue:
                 keys=letter.keys,
                 targetTopic=RETRY_PREFIX + self.group if self.target == "retry" else letter.originTopic,
             )
-            if row.targetTopic is None:
+            places = (row.targetTopic, RETRY_PREFIX + self.group, letter.originTopic)
+            before = [topic for topic in dict.fromkeys(places) if topic and dead_id in self._given_back(topic)]
+            if before:
+                where = None if before[0] == row.targetTopic else f"it was given back to {before[0]}"
+                yield replace(row, state="before", reason=where), None
+            elif row.targetTopic is None:
                 yield replace(row, state="refused", reason=f"no property {RETRY_TOPIC}: its topic is not known"), None
-            elif dead_id in self._given_back(row.targetTopic):
-                yield replace(row, state="before"), None
+            elif self.target == "origin" and (reason := self._not_taken(row.targetTopic)) is not None:
+                yield replace(row, state="refused", reason=reason), None
             else:
                 queue_id = self._queue_id(row.targetTopic, letter.originMsgId)
                 yield replace(row, targetQueueId=queue_id), self._message(found, row.targetTopic, queue_id, dead_id)
+
+    def _not_taken(self, topic: str) -> str | None:
+        """Why no message can be given back to a topic, by the rules for those who send."""
+        if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(_SYSTEM_PREFIX):
+            return f"{topic}: a topic of the broker itself, to which nobody sends"
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return f"{topic}: a topic of retries or dead letters, which no other group reads"
+        if self._known is None:
+            return None  # topics.json is lost: nobody can say
+        config = self._known.topics.get(topic)
+        if config is None:
+            return f"{topic}: the topic is gone: topics.json does not have it any more"
+        return None if config.perm & WRITE else f"{topic}: the topic is not writable (perm {config.perm})"
 
     def _given_back(self, topic: str) -> set[str]:
         """The dead letters that the messages of a topic were; only what is younger than the first of them is read."""
@@ -118,7 +141,9 @@ class Requeue:
             found = self.log.read(parse_offset_id(origin_id).physical_offset, crc=False)
         except FormatError:
             return 0
-        return found.record.queue_id if found is not None and found.record.topic == raw(topic) else 0
+        queue_id = found.record.queue_id if found is not None and found.record.topic == raw(topic) else 0
+        config = self._known.topics.get(topic) if self._known is not None else None
+        return queue_id if config is None or queue_id < config.write_queue_nums else 0  # it may have fewer by now
 
     def _message(self, found: Found, topic: str, queue_id: int, dead_id: str) -> Message:
         properties = parse(found.record.properties)
@@ -128,11 +153,24 @@ class Requeue:
         return copy_of(found.record, topic, queue_id, properties, reconsume_times=0)
 
 
-def requeue(store: Store, group: str, ids: list[str] | None, target: str, warn: Warn) -> Iterator[Requeued]:
-    """Give dead letters back; each row comes when its message is in the log, which survives the end of this process."""
+def requeue(
+    store: Store,
+    group: str,
+    ids: list[str] | None,
+    target: str,
+    warn: Warn,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Requeued]:
+    """Give dead letters back; each row comes when its message is in the log, which survives the end of this process.
+
+    Args:
+        stop: asked before each; true ends it, and the next run goes on there.
+    """
     state = BrokerState(store, warn)
     store.dispatch()
     for row, message in Requeue(CommitLog(store.layout), group, ids, target, warn).plan():
+        if stop():
+            break
         if target == "retry":
             state.ensure_topic(RETRY_PREFIX + group)
         if message is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqtool.services.broker_state import BrokerState, setting
 from rmqtool.services.configs import Warn
-from rmqtool.services.delivery import Delivery
+from rmqtool.services.delivery import Delivered, Delivery
 from rmqtool.services.engine import Store
 from rmqtool.services.queue_messages import TopicQueues
 from rmqtool.services.transaction_service import Checked, Decide, TransactionService
@@ -69,29 +69,54 @@ class RunLoop:
         self._clock = store.live.clock
         now = self._clock()
         self.report = RunReport(store=store.layout.root, startTimestamp=now)
+        self._latest = now
         self._deliver_at: int | None = now
         self._check_at, self._persist_at = now, now + self._persist_every
+        self._waiting = True  # whether messages wait that can be delivered some time
         if any(queue.max_offset for queue in TopicQueues(store.layout).of(_TIMERS)):
             warn(f"{_TIMERS}: timer messages of 5.x are not delivered by this program")
 
+    def _time(self) -> int:
+        """What the clock says. When it was set back, nothing waits for it to come there again."""
+        now = self._clock()
+        if (back := self._latest - now) > 0:
+            self._check_at -= back
+            self._persist_at -= back
+            if self._deliver_at is not None:
+                self._deliver_at = now  # a time that is too far away now means at once
+        self._latest = now
+        return now
+
+    def _persist_when_due(self) -> None:
+        """So that a process that dies delivers no more than this once more."""
+        now = self._time()
+        if now >= self._persist_at:
+            self.state.persist()
+            self._persist_at = self._time() + self._persist_every
+
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Do what is to be done by now."""
-        now = self._clock()
+        now = self._time()
         if self._decide is not None and now >= self._check_at and not stop():
             self._add(self.transactions.check(self._decide, stop))
+            now = self._time()
             self._check_at = now + self._check_every
             self._deliver_at = now  # a committed message may be a delayed one
         if self._deliver_at is not None and now >= self._deliver_at and not stop():
-            done = self.delivery.deliver_due(now, stop)
-            for name in ("delivered", "discarded", "skipped"):
-                setattr(self.report, name, getattr(self.report, name) + getattr(done, name))
-            self.report.stuck = done.stuck
-            self.report.nextTimestamp = self._deliver_at = self.delivery.next_time(now)
+            done = Delivered()
+            try:
+                self.delivery.deliver_due(now, stop, done=done, after_each=self._persist_when_due)
+            finally:
+                for name in ("delivered", "discarded", "skipped"):
+                    setattr(self.report, name, getattr(self.report, name) + getattr(done, name))
+                self.report.stuck = done.stuck
+            now = self._time()
+            self.report.nextTimestamp = self._deliver_at = self.delivery.next_time(now, done.stuck)
+            self._waiting = self._deliver_at is not None
             if done.stuck:
-                self._deliver_at = now + _AFTER_A_FAILURE
-        if now >= self._persist_at:
-            self.state.persist()
-            self._persist_at = now + self._persist_every
+                again = now + _AFTER_A_FAILURE
+                self._deliver_at = again if self._deliver_at is None else min(self._deliver_at, again)
+        self._persist_when_due()
 
     def _add(self, done: Checked) -> None:
         for name, count in done.to_dict().items():
@@ -106,24 +131,34 @@ class RunLoop:
         until_delivered: bool = False,
         stop: Callable[[], bool] = lambda: False,
     ) -> RunReport:
-        """Go on until it is time to stop, then write down the offsets. The store stays open.
+        """Go on until it is time to stop, then write down the offsets, also after an error. The store stays open.
 
         Args:
             wait: called between two steps.
             once: one step.
             until: ms since the epoch; nothing is done from then on.
-            until_delivered: stop as soon as no delayed message waits that can be delivered.
+            until_delivered: stop as soon as no delayed message waits that can be delivered. What stands behind one that
+                cannot be is not waited for; the report says which levels these are.
             stop: asked all the time.
         """
-        while not stop() and (until is None or self._clock() < until):
+        try:
+            self._go_on(wait, once=once, until=until, until_delivered=until_delivered, stop=stop)
+        except BaseException:
+            self.state.persist_what_is_stored()
+            raise
+        self.state.persist()
+        self.report.endTimestamp = self._clock()
+        return self.report
+
+    def _go_on(
+        self, wait: Wait, *, once: bool, until: int | None, until_delivered: bool, stop: Callable[[], bool]
+    ) -> None:
+        while not stop() and (until is None or self._time() < until):
             self.step(stop)
-            if once or (until_delivered and self._deliver_at is None):
+            if once or (until_delivered and not self._waiting):
                 break
-            now = self._clock()
+            now = self._time()
             next_at = self._persist_at
             for time in (self._deliver_at, self._check_at if self._decide is not None else None, until):
                 next_at = next_at if time is None else min(next_at, time)
             wait(min(max(next_at - now, _SHORTEST), _LONGEST))
-        self.state.persist()
-        self.report.endTimestamp = self._clock()
-        return self.report

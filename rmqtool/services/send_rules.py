@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from formats.config_files import TopicConfig
+from formats.message import java_int
 from formats.message_build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
 from rmqtool.services.queue_messages import RETRY_PREFIX
@@ -68,9 +69,10 @@ class OutMessage:
             Rejected: not a number.
         """
         text = self.properties.get("DELAY", "0")
-        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not -(2**31) <= int(text) < 2**31:
+        level = java_int(text)
+        if level is None:
             raise Rejected(CLIENT_ERROR, f"delay level {text!r} is not a number")
-        return int(text)
+        return level
 
     @property
     def wait_store_ok(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from formats.message import Record
+from formats.message import Record, java_int
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, host_text
 from formats.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, parse
 from rmqtool.services.broker_state import BrokerState, setting
@@ -58,6 +58,7 @@ class CheckRequest(NamedTuple):
 
 
 Decide = Callable[[CheckRequest], Decision]
+"""Where it has a method ``begin``, that is called first: what it raises ends the round before a check was counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +111,10 @@ class TransactionService:
     def prepare(self, message: Message, producer_group: str) -> PutResult:
         """Store a half message; its place in the half queue is what :meth:`end` must be told."""
         named = message.property_map()
-        if (number_of(named.get(DELAY, "0").removeprefix("+")) or 0) > 0:
-            # a broker takes it, and drops it when its time has come
-            text = "a half message cannot be delayed"
+        level = java_int(named.get(DELAY, "0"))
+        if level is None or level > 0:
+            # a broker takes the one, and drops it when its time has come; and the other, and cannot commit it
+            text = "a half message cannot be delayed" if level else f"delay level {named[DELAY]!r} is not a number"
             return PutResult(PutStatus.MESSAGE_ILLEGAL, message.topic, message.queue_id, reason=text)
         named |= {HALF_MARK: "true", PRODUCER_GROUP: producer_group}
         named |= {REAL_TOPIC: message.topic, REAL_QID: str(message.queue_id)}
@@ -167,7 +169,7 @@ class TransactionService:
         """
         result = None
         if decision is Decision.COMMIT:
-            topic, queue_id = half.properties.get(REAL_TOPIC), number_of(half.properties.get(REAL_QID))
+            topic, queue_id = half.properties.get(REAL_TOPIC), java_int(half.properties.get(REAL_QID, ""))
             if topic is None or queue_id is None:
                 raise Rejected(SYSTEM_ERROR, f"half message without {REAL_TOPIC} or {REAL_QID}")
             flag = half.record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
@@ -393,6 +395,9 @@ class _Round:
         return result
 
     def _ask(self, message: QueueMessage, decide: Decide) -> bool:
+        begin = getattr(decide, "begin", None)
+        if begin is not None:
+            begin()
         result = self._stored(self._renewed(message), message)
         if result is None:
             return False

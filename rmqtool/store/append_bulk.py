@@ -12,6 +12,8 @@ from formats.jit import Held
 from formats.kernel import spaced
 from formats.kernel_append import (
     BORN_TIMESTAMP,
+    PROPERTIES_AT,
+    PROPERTIES_LENGTH,
     QUEUE_ID,
     RECONSUME_TIMES,
     STORE_HOST,
@@ -22,9 +24,11 @@ from formats.kernel_append import (
     read_batch,
     text_table,
 )
+from formats.message import SCHEDULE_TOPIC
 from formats.message_build import MAX_PROPERTIES
 from formats.primitives import BORN_V6, STORE_V6
-from formats.properties import DELAY, KEYS, MULTI_DISPATCH, TAGS
+from formats.properties import DELAY, KEYS, TAGS
+from rmqtool.store.acceptance import INNER, objection
 from rmqtool.store.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
 
 QueueKey = tuple[str, int]
@@ -45,7 +49,7 @@ _FIELDS = attrgetter(
     "tags",
     "keys",
 )
-_SPECIAL = tuple(f"{name}\x01" for name in (DELAY, MULTI_DISPATCH))  # such messages are looked at one by one
+_SPECIAL = (f"{DELAY}\x01".encode(), INNER.encode())  # messages with these are looked at one by one
 _NAME_VALUE = "\x01".join
 _BATCH_ROWS, _BATCH_TEXTS = 1024, 256
 _NO_END = 1 << 62
@@ -158,13 +162,15 @@ class BatchWriter:
         """
         try:
             while True:
-                rows, texts, longest, _keep = read_batch(ready.body, len(ready.properties), self._held)
+                rows, texts, longest, odd, _keep = read_batch(ready.body, len(ready.properties), self._held)
                 if rows >= 0:
                     break
                 self._texts.clear()
                 self._make_table(2 * self._table.shape[1])
         except FormatError as err:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
+        if odd:
+            self._look_at_each(ready, rows)
         self._rows = rows
         longest += 1 + len(ready.properties)
         if rows and longest > MAX_PROPERTIES:
@@ -183,6 +189,14 @@ class BatchWriter:
                 self._table[column, :rows] = value
                 self._same[column] = value, rows
         return rows * (ready.size - len(ready.body) - len(ready.properties)) + texts
+
+    def _look_at_each(self, ready: Ready, rows: int) -> None:
+        """Refuse messages over whose properties a later start would stumble."""
+        start = np.frombuffer(ready.body, np.uint8).ctypes.data
+        for at, length in self._table[[PROPERTIES_AT, PROPERTIES_LENGTH], :rows].T.tolist():
+            own = ready.body[at - start : at - start + length]
+            if (reason := objection(ready.topic, own)) is not None:
+                raise Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
 
     def encoder(self, ready: Ready) -> Encoder:
         """What writes them; topics and hosts of earlier batches are not laid out again."""
@@ -313,6 +327,8 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
         _numbered(born_hosts, host_names, count),
         _numbered(tuple(host or rules.store_host for host in store_hosts), host_names, count),
     )
+    if SCHEDULE_TOPIC.decode() in topics:
+        return None
     for topic in topics:
         check_topic(topic, rules.record_version)
     hosts = [host_of(name) for name in host_names]
@@ -348,10 +364,12 @@ def _packed_properties(
     texts = ["\x02".join(map(_NAME_VALUE, own.items())) for own in properties]
     if end:
         texts = [text and text + end for text in texts]
-    whole = "\x02".join(texts)  # apart, lest two of them make one name
-    if any(name in whole for name in _SPECIAL):
+    whole = "".join(texts)
+    data = whole.encode()
+    if any(name in data for name in _SPECIAL):
         return None
-    if whole.isascii():
-        return "".join(texts).encode(), _column(map(len, texts), count)
-    stored = [text.encode() for text in texts]
-    return b"".join(stored), _column(map(len, stored), count)
+    items = sum(map(len, properties))
+    separators = 2 * items - (0 if end else count - texts.count(""))
+    if np.count_nonzero(np.frombuffer(data, np.uint8) < 3) != separators:
+        return None  # one is in a name or a value, or a NUL
+    return data, _column(map(len, texts if whole.isascii() else map(str.encode, texts)), count)

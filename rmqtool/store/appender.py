@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.ids import offset_id
+from formats.message import End, read
 from formats.message_build import compose, fits, pack
 from formats.properties import MULTI_QUEUE_OFFSET, build, parse
 from rmqtool.store.log_writer import LogWriter
@@ -145,7 +146,12 @@ class Appender:
             from rmqtool.store.append_bulk import of_ready
 
             return self._write(of_ready(ready, now))
-        results = [self._put(one, now) for one in ready]
+        results = []
+        for one in ready:
+            try:
+                results.append(self._put(one, now))
+            except Illegal as err:
+                results.append(PutResult(err.status, one.topic.decode(), one.queue_id, reason=err.reason))
         self.writer.hand_over()
         return results
 
@@ -160,8 +166,6 @@ class Appender:
             properties = _with_light_offsets(properties, offsets, trailing=self.rules.engine != "4.9")
         store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
         size = ready.size + len(properties) - len(ready.properties)
-        if size > self.rules.room:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"record of {size} bytes does not fit a commit-log file")
         physical = self.writer.reserve(size)
         record = compose(
             topic=ready.topic,
@@ -183,11 +187,13 @@ class Appender:
             version=ready.version,
             max_message_size=self.rules.max_message_size,
         )
-        self.writer.append(pack(record))
+        packed = pack(record)
+        _read_back(packed)
+        self.writer.append(packed)
         if ready.queued:
             self.next_offsets[key] = queue_offset + 1
-        for one in light:
-            self.next_offsets[one] = self.next_offsets.get(one, 0) + 1
+            for one in light:
+                self.next_offsets[one] = self.next_offsets.get(one, 0) + 1
         self.last_store_timestamp = store_timestamp
         return PutResult(
             PutStatus.PUT_OK,
@@ -219,6 +225,17 @@ class Appender:
         writer.hand_over()
         self.last_store_timestamp = prepared.last_store_timestamp
         return prepared.finish(self.next_offsets)
+
+
+def _read_back(packed: bytes) -> None:
+    """Read a record as recovery will.
+
+    Raises:
+        Illegal: recovery would end the log there.
+    """
+    found = read(packed, 0, len(packed))
+    if isinstance(found, End):
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"the next start would cut the log here: {found.reason}")
 
 
 def _with_light_offsets(properties: bytes, offsets: str, *, trailing: bool) -> bytes:

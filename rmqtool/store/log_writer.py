@@ -85,6 +85,10 @@ class LogWriter:
     def sync(self) -> None:
         """Everything appended so far survives a power cut when this returns."""
         self.hand_over()
+        self.sync_written()
+
+    def sync_written(self) -> None:
+        """As :meth:`sync` for what the system has, when it takes no more."""
         while self._unsynced:
             self._sync_oldest()
         if self._fd is not None:

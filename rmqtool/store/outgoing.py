@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from formats.errors import FormatError
-from formats.message import SCHEDULE_TOPIC
+from formats.errors import BadText, FormatError
+from formats.message import SCHEDULE_TOPIC, java_int
 from formats.message_build import MAX_MESSAGE_SIZE, MAX_PROPERTIES, MAX_TOPIC
 from formats.primitives import (
     BORN_V6,
@@ -24,19 +24,21 @@ from formats.properties import (
     DELAY,
     KEYS,
     MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
     REAL_QID,
     REAL_TOPIC,
     TAGS,
     build,
     parse,
 )
-from rmqtool.store.layout import is_path_name
+from rmqtool.store.acceptance import names_a_directory, needs_a_look, objection
 
 _RETRY_PREFIX = "%RETRY%"
 _HOST = "127.0.0.1:0"
 _SCHEDULE = SCHEDULE_TOPIC.decode()
 _INT = range(-(2**31), 2**31)
 _LONG = range(-(2**63), 2**63)
+_OFFSETS_NAME, _OFFSET_DIGITS = len(MULTI_QUEUE_OFFSET) + 2, 20  # bytes that the offsets of further queues may take
 
 
 class PutStatus(StrEnum):
@@ -68,6 +70,7 @@ class Message:
         born_host, store_host: ``address:port``.
         was_stored: it comes out of a store, where a delayed message has been put into its level already, and keeps its
             delay level after it was delivered.
+        from_store: its properties come out of a store, where a value may hold U+0001; they keep what they have.
     """
 
     topic: str
@@ -85,6 +88,7 @@ class Message:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     was_stored: bool = False
+    from_store: bool = False
 
     def property_map(self) -> dict[str, str]:
         """The properties by name, tags and keys with them."""
@@ -180,10 +184,14 @@ class Rules:
             batch: it is one of several that are stored as one batch, which may be neither delayed nor transactional.
 
         Raises:
-            Illegal: the engine would refuse it, or take it and lose it.
+            Illegal: the engine would refuse it, or take it and lose it, or a later start of either release would
+                stumble over it.
         """
         topic, queue_id, body, properties = message.topic, message.queue_id, message.body, message.properties
         check_topic(topic, self.record_version)
+        if topic == _SCHEDULE and not message.was_stored:
+            text = f"{_SCHEDULE}: messages come into it by their property {DELAY}, under their own topic"
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
         light: tuple[str, ...] = ()
         special = False
         if isinstance(properties, bytes):
@@ -201,6 +209,9 @@ class Rules:
                 properties = named
             if self.light_queues and not batch:
                 light = self._light(named.get(MULTI_DISPATCH, ""))
+                if topic in light or _SCHEDULE in light:
+                    text = f"{MULTI_DISPATCH}: neither the message's own topic nor {_SCHEDULE} is a further queue"
+                    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
         if batch and message.sys_flag & TRANSACTION_MASK:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no transactional message")
         if message.tags is not None or message.keys is not None:
@@ -211,9 +222,13 @@ class Rules:
             packed = b""
         else:
             packed = self._packed(message, properties)
-        if len(packed) > MAX_PROPERTIES:
-            text = f"properties of {len(packed)} bytes, at most {MAX_PROPERTIES} fit"
+        longest = len(packed) + (_OFFSETS_NAME + _OFFSET_DIGITS * len(light) if light else 0)
+        if longest > MAX_PROPERTIES:
+            text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
+        stored_topic = topic.encode()
+        if needs_a_look(stored_topic, packed) and (reason := objection(stored_topic, packed)) is not None:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
         if len(body) > self.max_message_size:
             raise Illegal(
                 PutStatus.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, the broker takes {self.max_message_size}"
@@ -222,7 +237,7 @@ class Rules:
         sys_flag = message.sys_flag & ~(BORN_V6 | STORE_V6)
         sys_flag |= (BORN_V6 if len(born[0]) == 16 else 0) | (STORE_V6 if len(store[0]) == 16 else 0)
         made = Ready(
-            topic.encode(),
+            stored_topic,
             queue_id,
             body,
             packed,
@@ -237,8 +252,8 @@ class Rules:
             light,
         )
         _check_ranges(made)
-        if made.size > self.room:
-            text = f"record of {made.size} bytes does not fit a commit-log file, which has room for {self.room}"
+        if (size := made.size + longest - len(packed)) > self.room:
+            text = f"record of {size} bytes does not fit a commit-log file, which has room for {self.room}"
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
         return made
 
@@ -250,32 +265,33 @@ class Rules:
                 if value is not None:
                     named[name] = value
         try:
-            return build(named, trailing_separator=self.engine != "4.9")
+            packed = build(named, trailing_separator=self.engine != "4.9")
         except UnicodeEncodeError as err:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"a property is no text: {err.reason}") from None
+        except BadText as err:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, err.reason) from None
         except FormatError as err:
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, err.reason) from None
+        if packed.count(b"\x01") != len(named) and not (message.was_stored or message.from_store):
+            text = "the value of a property holds U+0001, which separates names from values"
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        return packed
 
     def _delay_level(self, named: dict[str, str], sys_flag: int) -> int:
         """The level of a delayed message, at most the highest there is; 0 for one that is not delayed."""
         if DELAY not in named or sys_flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
             return 0
-        text = named[DELAY]
-        if not text.lstrip("+-").isdecimal() or len(text) > 10:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"delay level {text!r} is not a number")
-        return max(min(int(text), self.levels), 0)
+        level = java_int(named[DELAY])
+        if level is None:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"delay level {named[DELAY][:80]!r} is not a number")
+        return max(min(level, self.levels), 0)
 
     def _light(self, names: str) -> tuple[str, ...]:
         queues = tuple(names.split(",")) if names else ()
         for name in queues:
-            if not _names_a_directory(name):
+            if not names_a_directory(name):
                 raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"queue name {name!r} cannot be a directory's name")
         return queues
-
-
-def _names_a_directory(name: str) -> bool:
-    """Whether a broker can make a queue directory of this name: it takes one with a comma for several."""
-    return is_path_name(name) and "," not in name
 
 
 @lru_cache(maxsize=4096)
@@ -313,7 +329,7 @@ def check_topic(topic: str, version: int) -> None:
     most = MAX_TOPIC[version] if topic.startswith(_RETRY_PREFIX) else MAX_TOPIC[1]
     if not 0 < size <= most:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic of {size} bytes, 1 to {most} are taken")
-    if not _names_a_directory(topic):
+    if not names_a_directory(topic):
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic {topic!r} cannot be a directory's name")
 
 

@@ -17,7 +17,7 @@ from formats.endings import Ending
 from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
 from formats.message import End, Record, is_java_int, read
-from formats.properties import INNER_BASE, INNER_NUM, parse_raw
+from formats.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment, list_dir, offset_name, read_small
 from rmqtool.store.dispatch import is_bulk
@@ -30,7 +30,6 @@ ENGINES = ("auto", "4.9", "5.3")
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 _BATCH_QUEUE = ("queue.type", "BatchCQ")
-_BATCH_NUMBERS = ((INNER_BASE.encode(), 64), (INNER_NUM.encode(), 16))  # and their bits
 _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
@@ -150,6 +149,16 @@ class Rules:
         return []
 
 
+def has_bad_batch_numbers(record: Record) -> bool:
+    """Both numbers are there, whatever the flags say, and one is none to ``parseLong`` or ``parseShort``."""
+    if _BATCH_MARK not in record.properties:
+        return False
+    found = parse_raw(record.properties)
+    return all(name in found for name, _ in BATCH_NUMBERS) and not all(
+        is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS
+    )
+
+
 class RulesV5(Rules):
     """Those of 5.3.3."""
 
@@ -225,13 +234,7 @@ class RulesV5(Rules):
         return self._before(file, _BATCH_MARK)
 
     def stumbles_over(self, record: Record) -> bool:
-        """Both numbers are there, whatever the flags say, and one is none to ``parseLong`` or ``parseShort``."""
-        if _BATCH_MARK not in record.properties:
-            return False
-        found = parse_raw(record.properties)
-        return all(name in found for name, _ in _BATCH_NUMBERS) and not all(
-            is_java_int(found[name], bits) for name, bits in _BATCH_NUMBERS
-        )
+        return has_bad_batch_numbers(record)
 
     def ended(self, file: Segment, end: End, limit: int) -> End:
         """A blank is one only where its length fits the file, as any record's must."""

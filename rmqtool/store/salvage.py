@@ -29,7 +29,7 @@ from rmqtool.store.log_writer import LogWriter
 from rmqtool.store.lost_found import NAME as LOST
 from rmqtool.store.lost_found import LostFound, LostRange
 from rmqtool.store.recover import recover
-from rmqtool.store.recovery_rules import rules_for
+from rmqtool.store.recovery_rules import RulesV5, has_bad_batch_numbers, rules_for
 from rmqtool.store.salvage_survey import Survey, moved_words, true_files
 
 _PART = ".salvaging"  # until the store is whole
@@ -187,8 +187,11 @@ class Salvage:
 
     def _take(self, found: Found) -> None:
         record = found.record
-        if self._rules.stumbles_over(record):
-            self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, self._rules.stumbles)
+        stumbles = self._rules.stumbles if self._rules.stumbles_over(record) else None
+        if stumbles is None and has_bad_batch_numbers(record):  # the new store may go to the other release
+            stumbles = RulesV5.stumbles
+        if stumbles is not None:
+            self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, stumbles)
             return
         transaction = record.sys_flag & TRANSACTION_MASK
         queue_offset = record.queue_offset

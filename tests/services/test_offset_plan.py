@@ -1,15 +1,17 @@
 """Offsets are set as planned, in the broker's own bytes, and can be put back; nothing else changes."""
 
+import csv
 import io
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from formats.config_files import ConsumerOffsets, LmqConsumerOffsets
+from formats.config_files import ConsumerOffsets, LmqConsumerOffsets, Topics
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services import offset_plan
 from rmqtool.services.configs import Warn
@@ -385,3 +387,99 @@ def test_between_a_group_and_a_client_that_broadcasts(golden_copy: Unpacked, tmp
     assert undo(Places(str(store), named=named_outside([str(other)]))).applied
     assert not other.exists()
     assert not other.parent.exists()
+
+
+BAD_GROUPS = ["g@x", "", " ", "x/y", "a\nb", "x" * 256, "gr\u00fcppe", "..", "a.b", "g g"]
+
+
+@pytest.mark.parametrize("group", BAD_GROUPS)
+def test_no_offset_for_a_group_that_no_broker_could_have(group: str, golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    before = tree(store)
+    file = tmp_path / "plan.csv"
+    with file.open("w", newline="") as out:
+        csv.writer(out).writerows([["group", "topic", "queueId", "newOffset"], [group, "Orders", 0, 5]])
+    for planner in (
+        reset(group, ["Orders"], None, Target("latest")),
+        clone(GROUP, group, None),
+        from_rows(group, read_rows(str(file))),
+    ):
+        with pytest.raises(BadValue, match="group"):
+            apply(store, planner)
+    assert rmqtool("group", "reset", store, group, "--topic", "Orders", "--to-latest", "--yes").code == 2
+    assert rmqtool("group", "reset", store, group, "--from-csv", file, "--yes").code == 2
+    assert tree(store) == before
+
+
+HEAD = "group,topic,queueId,newOffset\n"
+GOOD = f"{GROUP},Orders,1,5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (HEAD + GOOD + f"{GROUP},Unknown,0,0\n", 4, "line 3: column topic: 'Unknown' is no topic"),
+        (HEAD + GOOD + f"{GROUP},..,0,0\n", 4, "line 3: column topic: '..' is no topic"),
+        (HEAD + GOOD + f"{GROUP},,0,0\n", 4, "line 3: column topic"),
+        (HEAD + f"{GROUP},Orders,2147483647,0\n" + GOOD, 4, "line 2: column queueId: topic Orders has no queue"),
+        (HEAD + f"{GROUP},Orders,4,0\n", 4, "line 2: column queueId: topic Orders has no queue 4"),
+        (HEAD + f"{GROUP},Orders,-1,0\n", 5, "line 2: column queueId: '-1'"),
+        (HEAD + f"{GROUP},Orders,0,x\n", 5, "line 2: column newOffset: 'x'"),
+        (HEAD + f"{GROUP},Orders,2147483648,0\n", 5, "line 2: column queueId"),
+        (HEAD + GOOD + GOOD, 5, "line 3: topic 'Orders' queue 1 of group 'lab-consumer' is in line 2 already"),
+        (HEAD + GOOD + f"{GROUP},Orders,01,7\n", 5, "line 3: topic 'Orders' queue 1"),
+        (HEAD + GOOD + "other,Orders,0,0\n", 2, "line 3: column group"),
+        (HEAD + GOOD + f"{GROUP},Orders,0\n", 5, "line 3: fewer cells"),
+        (HEAD + GOOD + f"{GROUP},Orders,0,0,0\n", 5, "line 3: more cells"),
+        ("group,topic,queueId,newOffset,newOffset\n", 5, "column 'newOffset' is there twice"),
+        ("group,topic,queueId,newOffset,topic\n", 5, "column 'topic' is there twice"),
+        ("group,topic,queueId,newOffset,colour\n", 5, "column 'colour' is not known"),
+        ("group,topic,queueId,newOffset,\n", 5, "column '' is not known"),
+        (HEAD + GOOD + f"{GROUP},Orders,0,999999\n", 4, "outside"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_refused_as_a_whole(
+    text: str, code: int, words: str, golden_copy: Unpacked, tmp_path: Path
+) -> None:
+    store = golden_copy("broker")
+    before = tree(store)
+    file = tmp_path / "plan.csv"
+    file.write_text(text)
+    for more in ("--yes", "--dry-run"):
+        done = rmqtool("group", "reset", store, GROUP, "--from-csv", file, more)
+        assert (done.code, words in done.err, done.out) == (code, True, ""), done.err
+        assert len(done.err.splitlines()) == 1
+    assert tree(store) == before
+
+
+def test_a_queue_that_is_configured_and_empty_has_an_offset(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    topics = store / "config" / "topics.json"
+    table = Topics.parse(topics.read_bytes())
+    wide = replace(table.topics["Orders"], read_queue_nums=6)
+    topics.write_bytes(replace(table, topics={**table.topics, "Orders": wide}).build(engine="4.9"))
+    file = tmp_path / "plan.csv"
+    file.write_text(HEAD + f"{GROUP},Orders,5,0\n")
+    assert apply(store, from_rows(GROUP, read_rows(str(file)))).changes == {("Orders", GROUP, 5): 0}
+
+
+def test_a_light_group_has_one_offset_in_an_ordinary_topic(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    (store / FILE).unlink()
+    (store / f"{FILE}.bak").unlink()
+    light = store / "config" / "lmqConsumerOffset.json"
+    light.write_bytes(LmqConsumerOffsets(lmq_offsets={}, offsets={f"Orders@{GROUP}": {0: 1, 1: 2}}).build())
+    done = rmqtool("group", "reset", store, "%LMQ%g", "--topic", "Orders", "--to-latest", "--yes")
+    assert done.code == 0
+    assert "1 offsets set" in done.err
+    assert "3 of 4 queues are left out" in done.err
+    assert LmqConsumerOffsets.parse(light.read_bytes()).lmq_offsets == {"Orders@%LMQ%g": 105}
+    made = apply(store, clone(GROUP, "%LMQ%h", None), command="group-clone")
+    assert made.changes == {("Orders", "%LMQ%h", 0): 1}
+    assert LmqConsumerOffsets.parse(light.read_bytes()).lmq_offsets == {"Orders@%LMQ%g": 105, "Orders@%LMQ%h": 1}
+    before = tree(store)
+    file = tmp_path / "plan.csv"
+    file.write_text(HEAD + "%LMQ%g,Orders,0,5\n%LMQ%g,Orders,1,5\n")
+    done = rmqtool("group", "reset", store, "%LMQ%g", "--from-csv", file, "--yes")
+    assert (done.code, "line 3: column queueId" in done.err) == (4, True)
+    assert tree(store) == before

@@ -1,10 +1,13 @@
 """The loop that holds a store open: hours in a moment, clean ends, and ends that are not: nothing vanishes."""
 
+import errno
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,7 +15,10 @@ from random import Random
 
 import pytest
 
+from formats.config_files import DelayOffsets
+from formats.message import Record, read
 from rmqtool import Message, Store
+from rmqtool.cli.run_decide import Command
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.configs import known_offsets
 from rmqtool.services.queue_messages import DLQ_PREFIX, HALF, OP, RETRY_PREFIX, SCHEDULE
@@ -24,8 +30,9 @@ from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import Found
 from rmqtool.store.layout import StoreLayout
+from rmqtool.store.outgoing import PutResult
 from tests.cli.running import RMQTOOL, rmqtool
-from tests.services.build import TIME, never
+from tests.services.build import TIME, Builder, never
 from tests.services.live import SIZES, Lab
 from tests.store.crashes import Killed, Seam
 
@@ -185,8 +192,8 @@ def test_once(tmp_path: Path) -> None:
     assert "said 'perhaps'" in result.err
     assert bodies(store)[10:] == ["yes"]
     result = rmqtool(*words, "--transactions", "exec /nonexistent/program")
-    assert (result.code, json.loads(result.out)[0]["unknown"]) == (0, 1)
-    assert "No such file" in result.err
+    assert (result.code, result.out) == (2, "")
+    assert "no such command" in result.err
     assert json.loads(rmqtool(*words, "--transactions", "rollback").out)[0]["rolledBack"] == 1
     assert rmqtool("transaction", "list", store, "--state", "pending", "-o", "ndjson").out == ""
 
@@ -320,3 +327,233 @@ def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert not (path / "abort").exists()
     assert steps > 60
     assert repeated > 0  # a delivery may come twice: that is the price
+
+
+# -- errors, clocks, levels that stand still --------------------------------------------------------------------------
+
+
+def saved(lab: Lab) -> dict[int, int]:
+    """What is written of the levels' offsets."""
+    path = lab.path / "config" / "delayOffset.json"
+    return dict(DelayOffsets.parse(path.read_bytes()).offsets) if path.exists() else {}
+
+
+class Broke(Exception):
+    """Something that nobody expects."""
+
+
+@pytest.mark.parametrize("error", [Broke(), OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_what_was_delivered_before_an_error_does_not_come_twice(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Loop(tmp_path)
+    for n in range(20):
+        lab.send(str(n), DELAY="1")
+    lab.now += 1000
+    append, left = lab.store.append, [7]
+
+    def failing(message: Message) -> PutResult:
+        left[0] -= 1
+        if left[0] < 0:
+            lab.store.live._broken = isinstance(error, OSError)  # as a write does that fails
+            raise error
+        return append(message)
+
+    monkeypatch.setattr(lab.store, "append", failing)
+    loop = RunLoop(lab.store, never)
+    with pytest.raises(type(error)):
+        loop.run(lab.wait, until_delivered=True)
+    assert (loop.report.delivered, saved(lab)) == (7, {1: 7})
+    monkeypatch.undo()
+    lab.store.close()
+    lab.store = Store(lab.path, write=True, broker_conf=lab.settings, mend=True, clock=lambda: lab.now)
+    assert RunLoop(lab.store, never).run(lab.wait, until_delivered=True).delivered == 13
+    assert Counter(lab.bodies()) == Counter(str(n) for n in range(20))
+
+
+def test_offsets_are_written_while_a_pass_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Loop(tmp_path)
+    for n in range(40):
+        lab.send(str(n), DELAY="1")
+    lab.now += 1000
+    append, seen = lab.store.append, []
+
+    def slow(message: Message) -> PutResult:
+        seen.append(saved(lab).get(1, 0))
+        lab.now += 500
+        return append(message)
+
+    monkeypatch.setattr(lab.store, "append", slow)
+    RunLoop(lab.store, never).run(lab.wait, until_delivered=True)
+    assert sorted(set(seen)) == [0, 10, 20, 30]  # every five seconds, as the offsets of consumers
+    assert max(n - at for n, at in enumerate(seen)) <= 10
+
+
+@pytest.mark.parametrize("back", [30, 10_000, 10**9])
+def test_a_clock_that_is_set_back_holds_up_nothing(back: int, tmp_path: Path) -> None:
+    lab = Loop(tmp_path, transactionCheckInterval="30000")
+    lab.send("first", DELAY="1")
+    lab.send("later", DELAY="4")
+    assert TransactionService(lab.store, lab.state, never).prepare(Message(topic="T", body=b"half"), "G").ok
+    asked: list[int] = []
+    steps: list[int] = []
+
+    def decide(_request: CheckRequest) -> Decision:
+        asked.append(lab.now)
+        return Decision.UNKNOWN
+
+    loop = RunLoop(lab.store, never, decide)
+    checks: list[int] = []
+    check = loop.transactions.check
+    loop.transactions.check = lambda *given: checks.append(len(steps)) or check(*given)  # type: ignore[method-assign, func-returns-value]
+
+    def wait(millis: int) -> None:
+        steps.append(millis)
+        lab.wait(millis)
+        if len(steps) == 5:
+            lab.now -= back
+
+    loop.run(wait, until_delivered=True, stop=lambda: len(steps) > 200)
+    assert lab.bodies() == ["first", "later"]
+    assert sum(steps) <= 33_000  # what was due in 30 s came then, or at once
+    assert saved(lab) == {1: 1, 4: 1}
+    later = RunLoop(lab.store, never, decide)
+    later.transactions.check = loop.transactions.check  # type: ignore[method-assign]
+    checks.clear()
+    steps.clear()
+    later.run(wait, stop=lambda: sum(steps) > 100_000)
+    assert len(checks) >= 4  # one every 30 s, whatever the clock says
+
+
+def test_until_delivered_does_not_wait_for_what_never_will_be(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    properties = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "x"}
+    assert lab.store.append(Message(topic=SCHEDULE, properties=properties, was_stored=True)).ok
+    lab.send("behind", DELAY="1")
+    lab.send("other", DELAY="5")
+    report = RunLoop(lab.store, lab.warnings.append).run(
+        lab.wait, until_delivered=True, stop=lambda: lab.now > TIME + 10**7
+    )
+    assert (report.delivered, report.stuck, report.nextTimestamp) == (1, [1], None)
+    assert 60_000 <= report.endTimestamp - report.startTimestamp < 62_000
+    assert lab.bodies() == ["other"]
+
+
+def test_a_message_that_would_come_back_for_ever_is_not_delivered(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    properties = {"DELAY": "1", "REAL_TOPIC": SCHEDULE, "REAL_QID": "0"}
+    assert lab.store.append(Message(topic=SCHEDULE, properties=properties, was_stored=True)).ok
+    report = RunLoop(lab.store, lab.warnings.append).run(lab.wait, until_delivered=True)
+    assert (report.delivered, report.stuck) == (0, [1])
+
+
+def test_a_half_message_with_a_bad_level_stays_open(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    service = TransactionService(lab.store, lab.state, lab.warnings.append)
+    assert not service.prepare(Message(topic="T", properties={"DELAY": "+-3"}), "G").ok
+    half = {"REAL_TOPIC": "T", "REAL_QID": "0", "PGROUP": "G", "TRAN_MSG": "true"}
+    for level in ("+-3", "4294967295", "0"):  # by another producer
+        message = Message(topic=HALF, body=level.encode(), properties=half | {"DELAY": level}, was_stored=True)
+        assert lab.store.append(message).ok
+    lab.now += 10_000
+    report = RunLoop(lab.store, lab.warnings.append, lambda _request: Decision.COMMIT).run(lab.wait, once=True)
+    assert (report.committed, report.unknown, lab.bodies()) == (1, 2, ["0"])
+    assert sum("not a number" in text for text in lab.warnings) == 2
+
+
+# -- the command that decides -----------------------------------------------------------------------------------------
+
+
+def script_of(folder: Path, text: str) -> Path:
+    path = folder / "decide"
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_signal_does_not_wait_for_a_command_that_hangs(tmp_path: Path) -> None:
+    store = waiting_store(tmp_path)
+    child = "import subprocess, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    child += "p = subprocess.Popen(['sleep', '1000']); signal.signal(signal.SIGTERM, signal.SIG_DFL)"
+    script = script_of(tmp_path, f"{child}; open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid) + ' '); p.wait()")
+    words = [*RMQTOOL, "run", str(store), "--broker-conf", str(tmp_path / "broker.conf"), "-o", "json"]
+    process = subprocess.Popen(
+        [*words, "--transactions", f"exec {script}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().endswith(" "):
+        time.sleep(0.02)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert time.monotonic() - began < 20  # and not a minute
+    assert process.returncode == 0
+    assert "was ended" in err
+    assert json.loads(out)[0]["unknown"] == 1
+    assert not (store / "abort").exists()
+    sleeper = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    for _ in range(200):  # whoever inherits it has to take note of its end
+        if not sleeper.exists() or sleeper.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("what the command has started goes on")
+    assert errors(store, SIZES) == []
+
+
+def request_of(body: bytes = b"x" * 100_000) -> CheckRequest:
+    builder = Builder()
+    builder.put("T", body=body)
+    record = read(bytes(builder.log), 0, len(builder.log))
+    assert isinstance(record, Record)
+    return CheckRequest(record, {"UNIQ_KEY": "u"}, "G", "u", 1)
+
+
+def ask(words: list[str]) -> Decision:
+    reader, _writer = os.pipe()
+    try:
+        command = Command(words, reader, lambda: False)
+        command.begin()
+        return command(request_of())
+    finally:
+        os.close(reader)
+        os.close(_writer)
+
+
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        ("import sys; sys.stdin.read(); print('commit')", Decision.COMMIT),
+        ("print('  rollback  ')", Decision.ROLLBACK),  # it does not read the message
+        ("import sys; sys.stdin.close(); print('commit')", Decision.COMMIT),
+        ("import sys; sys.stdout.write('commit ' * 20_000_000)", Decision.UNKNOWN),  # 140 MB
+        ("print('commit'); import sys; sys.exit(1)", Decision.UNKNOWN),
+        ("import os, sys\nif os.fork() == 0: os.execvp('sleep', ['sleep', '5'])\nprint('commit')", Decision.COMMIT),
+        ("import sys; sys.stdout.buffer.write(b'\\xff')", Decision.UNKNOWN),
+        ("pass", Decision.UNKNOWN),
+    ],
+)
+def test_what_a_command_says(text: str, decision: Decision, tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert ask([str(script_of(tmp_path, text))]) is decision
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+
+
+def test_a_command_that_cannot_be_run_is_an_error_and_no_answer(tmp_path: Path) -> None:
+    store = waiting_store(tmp_path)
+    words = ("run", store, "--once", "--broker-conf", tmp_path / "broker.conf", "--transactions")
+    plain = tmp_path / "plain"
+    plain.write_text("echo commit")
+    for command, said in ((plain, "not executable"), (tmp_path, "not executable"), ("no-such-word", "no such command")):
+        result = rmqtool(*words, f"exec {command}")
+        assert (result.code, said in result.err) == (2, True), result.err
+    strange = tmp_path / "strange"  # found, and not to be started
+    strange.write_bytes(b"#!/nonexistent/interpreter\n")
+    strange.chmod(0o755)
+    for _ in range(20):  # more than checks are made
+        result = rmqtool(*words, f"exec {strange}")
+        assert (result.code, "cannot be started" in result.err) == (4, True), result.err
+        assert not (store / "abort").exists()
+    with Store(store, broker_conf=SIZES) as opened:
+        halves = [item for item in opened.messages() if isinstance(item, Found) and item.record.topic == HALF.encode()]
+    assert len(halves) == 3  # none was checked
+    assert rmqtool(*words, "exec sh -c no-such-word").code == 4

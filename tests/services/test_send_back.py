@@ -1,6 +1,9 @@
 """Messages given back: levels, counts, names, topics and groups that are made; dead letters, given back in turn."""
 
 import json
+import signal
+import subprocess
+import time
 from pathlib import Path
 from random import Random
 
@@ -12,13 +15,13 @@ from formats.properties import parse
 from rmqtool import Message, Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.delivery import Delivery
-from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.queue_messages import DLQ_PREFIX, HALF, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.requeue import REQUEUED_FROM, Requeued, requeue
 from rmqtool.services.retry import Retries
 from rmqtool.services.send_back import SendBack
 from rmqtool.services.send_rules import Rejected
 from rmqtool.store.commit_log import CommitLog
-from tests.cli.running import rmqtool
+from tests.cli.running import RMQTOOL, rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import TIME, never
 from tests.services.live import Lab
@@ -245,7 +248,8 @@ def test_one_dead_letter_to_where_it_came_from(which: str, golden_copy: Unpacked
     assert parse(found.record.properties) == parse(first.record.properties) | {REQUEUED_FROM: row.deadLetterId}
     assert found.record.body == first.record.body
     assert [row.state for row in requeued(store, [name], "origin")] == ["before"]
-    assert [row.state for row in requeued(store, [name], "retry")] == ["done"]  # another place
+    [again] = requeued(store, [name], "retry")  # the group has it already, as all groups of the topic
+    assert (again.state, again.reason) == ("before", "it was given back to Orders")
 
 
 def test_dead_letters_without_a_past(tmp_path: Path) -> None:
@@ -257,7 +261,8 @@ def test_dead_letters_without_a_past(tmp_path: Path) -> None:
     assert [(row.state, row.targetQueueId) for row in rows] == [("refused", None), ("done", 0), ("refused", 0)]
     assert [bool(row.reason) for row in rows] == [True, False, True]
     assert lab.bodies() == ["odd"]
-    assert [row.state for row in requeue(lab.store, GROUP, None, "retry", never)] == ["done"] * 3
+    assert [row.state for row in requeue(lab.store, GROUP, None, "retry", never)] == ["done", "before", "done"]
+    assert [row.state for row in requeue(lab.store, GROUP, None, "origin", never)] == ["before"] * 3
     assert json.loads((lab.path / "config" / "topics.json").read_text())["topicConfigTable"].keys() == {RETRY}
     # it fails again: a new dead letter with the old name in it is another one
     at = lab.place(RETRY)
@@ -314,3 +319,79 @@ def test_killed_at_every_step_none_is_given_back_twice(tmp_path: Path, monkeypat
         topics = Topics.parse((lab.path / "config" / "topics.json").read_bytes())
         assert list(topics.topics) == [RETRY], stop
     assert stop > 10
+
+
+NOT_TAKEN = {
+    "SCHEDULE_TOPIC_XXXX": "broker itself",
+    HALF: "broker itself",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC": "broker itself",
+    "TRANS_CHECK_MAX_TIME_TOPIC": "broker itself",
+    "OFFSET_MOVED_EVENT": "broker itself",
+    "rmq_sys_wheel_timer": "broker itself",
+    DEAD: "dead letters",
+    "%DLQ%other": "dead letters",
+    "%RETRY%other": "retries",
+    "Gone": "gone",
+    "Closed": "not writable",
+    "a/b": "gone",
+}
+
+
+@pytest.mark.parametrize("topic", NOT_TAKEN)
+def test_no_dead_letter_goes_where_nobody_reads_it(topic: str, tmp_path: Path) -> None:
+    lab = Back(tmp_path)
+    lab.send("before", topic="Gone")  # its queues may be there still
+    lab.send("bad", topic=DEAD, RETRY_TOPIC=topic)
+    lab.send("good", topic=DEAD, RETRY_TOPIC="T")
+    topics = {name: {"topicName": name, "perm": perm} for name, perm in (("T", 6), ("Closed", 4), (DEAD, 6))}
+    topics |= {name: {"topicName": name} for name in NOT_TAKEN if name not in ("Gone", "Closed", "a/b")}
+    (lab.path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    rows = list(requeue(lab.store, GROUP, None, "origin", never))
+    assert [row.state for row in rows] == ["refused", "done"]
+    assert NOT_TAKEN[topic] in (rows[0].reason or "")
+    assert lab.bodies() == ["good"]
+    assert lab.bodies(topic) == {"Gone": ["before"], DEAD: ["bad", "good"]}.get(topic, [])
+
+
+def test_a_dead_letter_goes_back_to_a_queue_that_there_is(tmp_path: Path) -> None:
+    lab = Back(tmp_path)
+    at = lab.send("a", queue_id=7)
+    lab.send("a", topic=DEAD, RETRY_TOPIC="T", ORIGIN_MESSAGE_ID=offset_id(b"\x7f\0\0\1", 0, at))
+    topics = {"T": {"topicName": "T", "readQueueNums": 4, "writeQueueNums": 4}}
+    (lab.path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    [row] = requeue(lab.store, GROUP, None, "origin", never)
+    assert (row.state, row.targetQueueId) == ("done", 0)  # it has four queues by now
+
+
+@pytest.mark.parametrize("ways", [("retry", "origin"), ("origin", "retry"), ("retry", "origin", "retry")])
+def test_given_back_is_given_back_wherever_to(ways: tuple[str, ...], tmp_path: Path) -> None:
+    lab = Back(tmp_path)
+    for n in range(3):
+        lab.send(str(n), topic=DEAD, RETRY_TOPIC="T")
+    for number, way in enumerate(ways):
+        rows = list(requeue(lab.store, GROUP, None, way, never))
+        assert [row.state for row in rows] == ["before" if number else "done"] * 3
+        lab.again()
+    assert sorted(lab.bodies() + lab.bodies(RETRY)) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_giving_back_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    lab = Back(tmp_path)
+    for n in range(3000):
+        lab.send(str(n), topic=DEAD, RETRY_TOPIC="T")
+    lab.store.close()
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in lab.settings.items()))
+    words = [*RMQTOOL, "dlq", "requeue", lab.path, GROUP, "--yes", "--broker-conf", conf, "-o", "ndjson"]
+    process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (lab.path / "abort").exists():
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    done = sum(json.loads(line)["state"] == "done" for line in out.splitlines())
+    assert (process.returncode, done < 3000) in ((128 + number, True), (0, False)), err
+    assert not (lab.path / "abort").exists()
+    assert rmqtool(*words[3:]).code == 0
+    lab.again()
+    assert sorted(lab.bodies(RETRY), key=int) == [str(n) for n in range(3000)]
