@@ -63,7 +63,11 @@ def secrets_of(uri: str) -> set[str]:
         who = authority.rpartition("@")[0] if "@" in authority else uri.partition("://")[2].rpartition("@")[0]
         user, colon, password = who.partition(":")
         if colon or scheme == "s3":
-            found += [password, *([user, who] if scheme == "s3" or "@" not in authority else [])]
+            found += [
+                password,
+                *password.replace("?", "/").split("/"),
+                *([user, who] if scheme == "s3" or "@" not in authority else []),
+            ]
     for option in options.split("&"):
         name, _equals, value = option.partition("=")
         if name.lower() not in _OPEN:
