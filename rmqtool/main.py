@@ -54,21 +54,11 @@ def _run(argv: list[str]) -> int:
 
         return run(argv)
     except RmqError as err:
-        return _say(_without_secrets(str(err), argv), err.exit_code)
+        return _say(str(err), err.exit_code)
     except OSError as err:
         if err.filename is None:
             raise  # stdout, which has no name
         return _say(f"{err.filename}: {os.strerror(err.errno or 0)}", 3)
-
-
-def _without_secrets(error: str, argv: list[str]) -> str:
-    """A message that does not repeat the keys and passwords of a URI."""
-    uris = [word for word in argv if "://" in word]
-    if not uris:
-        return error
-    from rmqtool.analytics.secrets import cleaned
-
-    return cleaned(error, uris)
 
 
 def _say(error: str, code: int) -> int:

@@ -5,6 +5,7 @@ server) may repeat what they were called with: from those each secret of every U
 taken out.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote, unquote_plus
@@ -14,6 +15,8 @@ from rmqtool.store.disk.remote import shown
 
 _HIDDEN = "***"
 _SHORTEST = 3  # letters; what is shorter is none, and replacing it would garble any text
+_LONG = 6  # letters of a part of one
+_BETWEEN = re.compile(r"[/?=&%:+]")
 _OPEN = frozenset(  # options that say where something is and not who asks
     ("region", "endpoint_override", "scheme", "allow_bucket_creation", "allow_bucket_deletion", "retry_limit_seconds")
 )
@@ -63,14 +66,14 @@ def secrets_of(uri: str) -> set[str]:
         who = authority.rpartition("@")[0] if "@" in authority else uri.partition("://")[2].rpartition("@")[0]
         user, colon, password = who.partition(":")
         if colon or scheme == "s3":
-            found += [
-                password,
-                *password.replace("?", "/").split("/"),
-                *([user, who] if scheme == "s3" or "@" not in authority else []),
-            ]
+            found.append(password)
+            if scheme == "s3" or "@" not in authority:
+                found += [user, who]
     for option in options.split("&"):
         name, _equals, value = option.partition("=")
         if name.lower() not in _OPEN:
             found.append(value)
     found += [decoded for text in found for decoded in (unquote(text), unquote_plus(text))]
+    # who cannot parse a URI may name a part of it
+    found += [part for text in found for part in _BETWEEN.split(text) if len(part) >= _LONG]
     return {text for text in found if len(text) >= _SHORTEST}
