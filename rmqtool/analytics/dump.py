@@ -19,16 +19,18 @@ from rmqtool import __version__
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.files import Folder, local_path
 from rmqtool.analytics.output import DONE, Output, manifest_of, open_output
+from rmqtool.analytics.output_names import is_plain
 from rmqtool.analytics.parquet import Part
-from rmqtool.analytics.position import Position, has_changed
+from rmqtool.analytics.position import Position, has_changed, is_as_read
 from rmqtool.analytics.remote import keep_apart, open_log
 from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.secrets import clean
 from rmqtool.analytics.splits import Split, plan, repairs
 from rmqtool.analytics.stream_tail import Budget, frontier
 from rmqtool.analytics.tally import MAX_DETAILS, Tally
 from rmqtool.analytics.tasks import Done, Job, Progress, done_before, is_local, run_splits
-from rmqtool.errors import RmqError
+from rmqtool.errors import Refused, RmqError
 from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.dispatch import BULK_BYTES
 from rmqtool.store.layout import StoreLayout
@@ -74,77 +76,125 @@ def dump_to_parquet(
         UnreadableStore: a file of the log cannot be read.
         RmqError: writing failed, or Spark did.
     """
-    began = time.monotonic()
     options = options or DumpOptions()
     options.check()
-    grow = options.since_last
-    output = open_output(out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=grow)
-    keep_apart(out, layout.root)
-    log = open_log(layout)
-    before = manifest_of(out) if grow else None
-    position, expired = Position(), 0
-    if grow:
-        position = Position.of(out, before, _jsonable({name: getattr(options, name) for name in _KEPT}))
-        expired = position.check(log, out)
-    start, stop = options.start_offset, options.stop_offset
-    if grow:
-        start = max(position.next, log.min_offset, 0)
-        stop = frontier(log, start, Budget())
-    splits, unusable = plan(log, start, stop, options.split_bytes)
-    splits = position.exact(splits) if grow else splits
-    choice = Choice(options.topics, options.since, options.until, start, stop)
-    beside = ExitStack()
-    beside.callback(output.leave)
-    try:
-        same = output.begin(_run_of(layout, options, position))
+    with clean(out):
+        output = open_output(
+            out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=options.since_last
+        )
+        keep_apart(out, layout.root)
+        with ExitStack() as beside:
+            beside.callback(output.leave)
+            try:
+                output.hold()  # from here on nobody else changes what is found there
+                return _Dump(layout, out, options, output, progress).run(beside)
+            except RmqError:
+                output.discard()
+                raise
+            except BaseException:
+                if not output.staging.files(DONE):
+                    output.discard()
+                raise
+
+
+class _Dump:
+    """One run into an output that is held."""
+
+    def __init__(
+        self, layout: StoreLayout, out: str, options: DumpOptions, output: Output, progress: Progress | None
+    ) -> None:
+        self._began = time.monotonic()
+        self._layout, self._options, self._output, self._progress = layout, options, output, progress
+        self._log = open_log(layout)
+        self._before = manifest_of(out) if options.since_last else None
+        self._position, self._expired = Position(), 0
+        start, stop = options.start_offset, options.stop_offset
+        if options.since_last:
+            kept = _jsonable({name: getattr(options, name) for name in _KEPT})
+            self._position = Position.of(output.name, self._before, kept)
+            self._expired = self._position.check(self._log, output.name, (self._before or {}).get("store"))
+            start = max(self._position.next, self._log.min_offset, 0)
+            stop = frontier(self._log, start, Budget())
+            # of the log as it is now: what is read must be the same log to its end
+            self._reached = Position.at(self._log, stop)
+        self._splits, self._unusable = plan(self._log, start, stop, options.split_bytes)
+        if options.since_last:
+            self._splits = self._position.exact(self._splits)
+        self._choice = Choice(options.topics, options.since, options.until, start, stop)
+
+    def run(self, beside: ExitStack) -> DumpReport:
+        """Read, write and publish. What need not be waited for ends with ``beside``."""
+        options, output, splits = self._options, self._output, self._splits
+        same = output.begin(_run_of(self._layout, options, self._position))
         job = Job(
             output.staging.location,
             uuid.uuid4().hex[:8],
-            choice,
+            self._choice,
             options.partition_by,
             options.codec,
             row_group_bytes=options.row_group_bytes,
             file_bytes=options.file_bytes,
         )
-        done = done_before(output.staging, splits) if same else {}
+        done = _still_true(splits, done_before(output.staging, splits)) if same else {}
         resumed = len(done)
         with _spark(options, [split for split in splits if split.number not in done], beside) as context:
-            startup = time.monotonic() - began
-            _Reading(job, splits, done, context, options.where).all(log, progress)
+            startup = time.monotonic() - self._began
+            _Reading(job, splits, done, context, options.where).all(self._log, self._progress)
             spark = None if context is None else f"Spark {context.version}, {context.master}"
         found = [done[split.number] for split in splits]
         parts = [part for each in found for part in each.parts]
-        if not parts and not before:
+        if not parts and not self._before:
             parts = _empty(job, output)
         output.keep_only(part.path for part in parts)
-        if stop is not None:
-            position = position.after(stop, splits, [each.tally for each in found])
+        position = self._after()
         report = DumpReport(
-            out=local_path(output.location) or out,
+            out=local_path(output.location) or output.name,
             files=len(parts),
             partitions=len({os.path.dirname(part.path) for part in parts}),
             bytes_written=sum(part.bytes for part in parts),
             splits=len(splits),
             resumed=resumed,
-            expired_bytes=expired,
-            position=position.next if grow else None,
+            expired_bytes=self._expired,
+            position=None if position is None else position.next,
             spark=spark,
-            startup_seconds=startup if options.where is not None else _first(found, startup, began),
-            seconds=time.monotonic() - began,
-            **_sums([each.tally for each in found], [d for d in unusable if choice.in_range(d.physical_offset)]),
+            startup_seconds=startup if options.where is not None else _first(found, startup, self._began),
+            seconds=time.monotonic() - self._began,
+            **_sums(
+                [each.tally for each in found],
+                [item for item in self._unusable if self._choice.in_range(item.physical_offset)],
+            ),
         )
-        files = [*(before["files"] if before else []), *map(asdict, parts)]
-        output.publish(_manifest(report, files, layout, options, position if grow else None))
+        files = [*(self._before["files"] if self._before else []), *map(asdict, parts)]
+        output.publish(_manifest(report, files, self._layout, options, position))
         return report
-    except RmqError:
-        output.discard()
-        raise
-    except BaseException:
-        if not output.staging.files(DONE):
-            output.discard()
-        raise
-    finally:
-        beside.close()
+
+    def _after(self) -> Position | None:
+        """The position when all of this run is in the output too; None where none is kept.
+
+        Raises:
+            Refused: the log was cut while it was read.
+        """
+        if not self._options.since_last:
+            return None
+        if (changed := self._reached.differs(open_log(self._layout))) is not None:
+            raise Refused(
+                f"{self._layout.root}: was changed while it was read, and nothing of it is kept: its log was read "
+                f"up to {self._reached.next}, and {changed}"
+            )
+        # without a record behind the last one that was proved, that one still is the proof
+        return replace(self._position, next=self._reached.next) if self._reached.last < 0 else self._reached
+
+
+def _still_true(splits: list[Split], done: dict[int, Done]) -> dict[int, Done]:
+    """Of what an earlier run has done, that which the log still is: it may have been cut, or replaced, since."""
+    by_number = {split.number: split for split in splits}
+    return {
+        number: each
+        for number, each in done.items()
+        if all(is_plain(part.path) for part in each.parts)
+        and all(type(value) is int for name, value in asdict(each.tally).items() if name != "damage")
+        and is_as_read(by_number[number], each.tally)
+    }
 
 
 def _run_of(layout: StoreLayout, options: DumpOptions, position: Position) -> dict[str, Any]:

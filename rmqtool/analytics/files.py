@@ -4,12 +4,15 @@ import errno
 import json
 import os
 import uuid
+from contextlib import suppress
 from typing import Any
 
 from pyarrow import fs
 
+from rmqtool.analytics.secrets import cleaned, remember
 from rmqtool.errors import BadValue
 from rmqtool.store.disk import durable
+from rmqtool.store.disk.remote import shown
 
 _RETRY = "retry_limit_seconds"
 
@@ -25,6 +28,7 @@ def sync(path: str) -> None:
 
 def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     """The file system of a URI, and what it calls the place."""
+    remember(uri)
     if uri.startswith(("gs://", "gcs://")) and _RETRY not in uri:
         uri += f"{'&' if '?' in uri else '?'}{_RETRY}=60"  # its own limit is a quarter of an hour
     opened, path = fs.FileSystem.from_uri(uri)
@@ -47,7 +51,7 @@ class Folder:
             try:
                 self.fs, self.path = open_uri(location)
             except (ValueError, OSError, ImportError) as err:
-                raise BadValue(f"{location}: {str(err).splitlines()[0]}") from err
+                raise BadValue(f"{shown(location)}: {cleaned(str(err), [location]).splitlines()[0]}") from err
         else:
             if any("\ud800" <= letter <= "\udfff" for letter in location):
                 raise BadValue(f"{location}: a path that is not UTF-8 cannot be written to")
@@ -129,7 +133,7 @@ class Folder:
         with self.fs.open_input_stream(self.full(name)) as stream:
             try:
                 return json.loads(stream.read())
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
 
 
@@ -139,3 +143,16 @@ def local_path(location: str) -> str | None:
         return location
     folder = Folder(location)
     return str(folder.path) if isinstance(folder.fs, fs.LocalFileSystem) else None
+
+
+def prune(path: str) -> None:
+    """Remove the empty directories below a directory of this machine."""
+    for folder, _folders, _names in os.walk(path, topdown=False):
+        if folder != path:
+            with suppress(OSError):  # not empty
+                os.rmdir(folder)
+
+
+def text(value: Any) -> str:
+    """JSON for a file that people may read."""
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"

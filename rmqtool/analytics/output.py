@@ -1,11 +1,10 @@
 """The output directory: nothing shows in it before all of it is there, and what was there outlives a failure.
 
 A run writes to a directory aside, its staging, that readers pass over. What splits are done is told there too, so that
-a run that was killed can be gone on with.
+a run that was killed can be gone on with. All that a run decides by what it finds, it looks at once it has the lock.
 """
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -15,15 +14,26 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from rmqtool.analytics.files import Folder, local_path, sync
+from rmqtool.analytics.commit import Journal
+from rmqtool.analytics.files import Folder, local_path, prune, sync, text
+from rmqtool.analytics.output_lock import Busy, Claim, LocalLock
+from rmqtool.analytics.output_names import (
+    CLAIM,
+    DONE,
+    JOURNAL,
+    MANIFEST,
+    RUN,
+    STAGING,
+    SUCCESS,
+    belongs_below,
+    is_leftover,
+    is_output,
+)
+from rmqtool.analytics.secrets import cleaned
 from rmqtool.errors import Refused
+from rmqtool.store.disk.remote import shown
 
-MANIFEST = "_rmqtool.json"
-SUCCESS = "_SUCCESS"
-RUN, DONE = "_run.json", "_done"  # in the staging: what is being done, and a directory of what is
-_MARKS = (SUCCESS, MANIFEST)
-_STAGING = "_rmqtool-new"
-_JOURNAL = "_rmqtool-commit.json"
+__all__ = ["DONE", "MANIFEST", "SUCCESS", "MoveOutput", "Output", "SwapOutput", "is_output", "manifest_of"]
 
 
 class Output(ABC):
@@ -31,12 +41,50 @@ class Output(ABC):
 
     Attributes:
         location: OUT.
+        name: OUT, as messages have it.
         staging: where tasks write.
     """
 
-    def __init__(self, location: str, staging: Folder) -> None:
-        self.location, self.staging = location, staging
-        self._lock: int | None = None
+    def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:
+        self.location, self.name, self.staging = location, shown(location), staging
+        self._overwrite, self._grow = overwrite, grow
+        self._lock: LocalLock | Claim | None = None
+        self._begun = False
+
+    def hold(self) -> None:
+        """Have the output for this run alone, as it is from now on; a publication that was interrupted is finished.
+
+        Raises:
+            Refused: another run has it, it cannot be written, or something has come there meanwhile.
+        """
+        if self._lock is not None:
+            return
+        try:
+            self._lock_it()
+        except Busy:
+            self.discard()
+            raise self._busy() from None
+        except OSError as err:
+            self.discard()
+            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+        except BaseException:
+            self.discard()
+            raise
+
+    @abstractmethod
+    def _lock_it(self) -> None:
+        """Lock, look again, and bring to an end what was interrupted."""
+
+    def _busy(self) -> Refused:
+        return Refused(f"{self.name}: another dump is being written there")
+
+    @abstractmethod
+    def check(self) -> None:
+        """Look at what is there, without touching it.
+
+        Raises:
+            Refused: it must not be written to.
+        """
 
     def begin(self, run: dict[str, Any]) -> bool:
         """Have a staging for a run; returns whether it is one that an equal run has left.
@@ -44,15 +92,16 @@ class Output(ABC):
         Raises:
             Refused: another process writes there, or it cannot be made.
         """
+        self.hold()
+        self._begun = True
         try:
-            self._make()
-            self._hold()
+            self.staging.make()
             if self.staging.read_json(RUN) == run:
                 return True
             self._empty()
             self.staging.write(RUN, json.dumps(run), lasting=True)
         except OSError as err:
-            raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
+            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
         return False
 
     def _make(self) -> None:
@@ -62,18 +111,6 @@ class Output(ABC):
         self.staging.make()
         for path in above:
             sync(path)
-
-    def _hold(self) -> None:
-        path = local_path(self.staging.location)
-        if path is None:  # nothing is known elsewhere that goes when its holder is killed
-            return
-        self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            os.close(self._lock)
-            self._lock = None
-            raise Refused(f"{self.location}: another dump is being written there") from err
 
     def _empty(self) -> None:
         for name in self.staging.files():
@@ -98,13 +135,21 @@ class Output(ABC):
     def leave(self) -> None:
         """Let others write there; what is in the staging stays."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
     def discard(self) -> None:
-        """Remove what was written and not published; nothing after a publication."""
-        if self._lock is None and local_path(self.staging.location) is not None:
+        """Remove what was written and not published; nothing after a publication, or without the lock."""
+        if self._lock is None:
             return
+        if self._begun:
+            self._remove_staging()
+        elif (path := local_path(self.staging.location)) is not None:
+            with suppress(OSError):  # what another run has left in it stays
+                os.rmdir(path)
+        self.leave()
+
+    def _remove_staging(self) -> None:
         for _attempt in range(20):
             with suppress(OSError):
                 self.staging.fs.delete_dir(self.staging.path)
@@ -112,40 +157,50 @@ class Output(ABC):
             if not self.staging.files():
                 break
             time.sleep(0.05)  # a worker whose JVM was ended may take a moment to notice, and write meanwhile
-        self.leave()
 
 
 class SwapOutput(Output):
     """A directory beside OUT that takes OUT's place by a rename."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, overwrite: bool) -> None:
         parent, name = os.path.split(path)
         self._path, self._old = path, os.path.join(parent, f".{name}.rmqtool-old")
-        super().__init__(path, Folder(os.path.join(parent, f".{name}.rmqtool-new")))
+        staging = Folder(os.path.join(parent, f".{name}.rmqtool-new"))
+        super().__init__(path, staging, overwrite=overwrite, grow=False)
 
-    def begin(self, run: dict[str, Any]) -> bool:
-        """As :meth:`Output.begin`."""
-        same = super().begin(run)
-        with suppress(OSError):
-            if os.path.exists(self._old):  # killed between two renames, or while removing
-                if os.path.exists(self._path):
-                    self._drop_old()
-                else:
-                    os.rename(self._old, self._path)
-        return same
+    def check(self) -> None:
+        """As :meth:`Output.check`."""
+        _check_directory(self.name, self._path, overwrite=self._overwrite, grow=False)
+        for path in (self.staging.path, self._old):
+            if not is_leftover(path) and not (path == self._old and is_output(path)):
+                raise Refused(f"{path}: holds other things than a dump leaves behind, so it is left alone")
+
+    def _lock_it(self) -> None:
+        self._make()
+        self._lock = LocalLock(self.staging.path)
+        if os.path.lexists(self._old):  # killed between two renames, or while removing
+            self.check()
+            if os.path.lexists(self._path):
+                self._drop_old()
+            elif is_output(self._old):
+                os.rename(self._old, self._path)
+        if os.path.isdir(self._path):
+            self.leave()
+            self._lock = LocalLock(self.staging.path, self._path)
+        self.check()
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """As :meth:`Output.publish`; when refused, OUT is as it was."""
         try:
             self.staging.sync_names()
-            self.staging.write(MANIFEST, _text(manifest), lasting=True)
+            self.staging.write(MANIFEST, text(manifest), lasting=True)
             self.staging.delete_dir(DONE)
             self.staging.delete(RUN)
-            _prune(self.staging.path)
+            prune(self.staging.path)
             self.staging.write(SUCCESS, "", lasting=True)
             self._swap()
         except OSError as err:
-            raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
+            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
         self.leave()
 
     def _swap(self) -> None:
@@ -156,15 +211,16 @@ class SwapOutput(Output):
         except OSError as err:
             if err.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        if not is_output(self._path):  # somebody has put other things there meanwhile
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+        assert isinstance(self._lock, LocalLock)
+        if not self._overwrite or not self._lock.is_on(self._path) or not is_output(self._path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))  # it has come there meanwhile
         os.rename(self._path, self._old)
         try:
             os.rename(self.staging.path, self._path)
         except OSError:
             os.rename(self._old, self._path)
             raise
-        self._drop_old()
+        self._drop_old()  # it was looked at before it was moved
 
     def _drop_old(self) -> None:
         sync(os.path.dirname(self._path))  # or a power cut could bring back the name of what is half gone
@@ -175,22 +231,48 @@ class MoveOutput(Output):
     """A directory inside OUT whose files are moved up: where OUT grows, is no local directory, or cannot be renamed.
 
     A journal is written when all files are there. From then on the new files belong to the output: whoever opens it
-    next finishes the moves. ``_SUCCESS`` is absent while they are under way.
-
-    Args:
-        replace: whether all other files of the output go.
+    next to add to it, or to replace it, finishes the moves. ``_SUCCESS`` is absent while they are under way.
     """
 
-    def __init__(self, location: str, *, replace: bool) -> None:
-        self._folder, self._replace = Folder(location), replace
-        self._made = False
-        super().__init__(location, self._folder.below(_STAGING))
+    def __init__(self, location: str, *, overwrite: bool, grow: bool) -> None:
+        self._folder, self._made = Folder(location), False
+        super().__init__(location, self._folder.below(STAGING), overwrite=overwrite, grow=grow)
 
-    def begin(self, run: dict[str, Any]) -> bool:
-        """As :meth:`Output.begin`."""
+    def check(self) -> None:
+        """As :meth:`Output.check`."""
         path = local_path(self.location)
-        self._made = path is not None and not os.path.exists(path)
-        return super().begin(run)
+        if path is not None:
+            _check_directory(self.name, path, overwrite=self._overwrite, grow=self._grow)
+            if not is_leftover(self.staging.path):
+                raise Refused(f"{self.staging.path}: holds other things than a dump leaves behind, so it is left alone")
+            return
+        try:
+            names = self._others()
+        except OSError as err:
+            raise Refused(f"{self.name}: cannot be read: {told(err)}") from err
+        fit = all(map(belongs_below, names))
+        _check(self.name, bool(names), fit, JOURNAL in names, overwrite=self._overwrite, grow=self._grow)
+
+    def _lock_it(self) -> None:
+        path = local_path(self.location)
+        if path is None:
+            self._lock = Claim(self._folder)
+        else:
+            self._made = not os.path.exists(path)
+            self._make()
+            self._lock = LocalLock(path)
+        self.check()
+        journal = Journal.read(self._folder)
+        if journal is not None:
+            journal.finish(self._folder)
+        if path is not None:
+            self._make()  # a directory that is not empty is not replaced by who knows nothing of this run
+        self._still_held()
+
+    def _still_held(self) -> None:
+        if self._lock is None or not self._lock.is_on(self._folder.path):
+            raise Busy
+        self._lock.check()
 
     def discard(self) -> None:
         """As :meth:`Output.discard`; OUT goes too where it was made for this run."""
@@ -201,69 +283,31 @@ class MoveOutput(Output):
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """As :meth:`Output.publish`; when refused, the same command finishes it."""
-        remove = []
-        if self._replace:
-            new = {file["path"] for file in manifest["files"]}
-            remove = [name for name in self._folder.files() if not name.startswith("_") and name not in new]
+        names = {file["path"] for file in manifest["files"]}
         try:
+            files = {name: self.staging.size(name) or 0 for name in self.staging.files() if name in names}
+            remove = {}
+            if not self._grow:
+                old = [name for name in self._folder.files() if not name.startswith("_") and name not in names]
+                remove = {name: self._folder.size(name) or 0 for name in old}
             self.staging.sync_names()
-            self._folder.write(_JOURNAL, _text({"remove": remove, "manifest": manifest}), _STAGING, lasting=True)
-            _finish(self._folder)
+            self._still_held()
+            journal = Journal(self.staging.read_json(RUN), files, remove, manifest)
+            journal.write(self._folder)
+            journal.finish(self._folder)
+        except Busy:
+            raise self._busy() from None
         except OSError as err:
-            raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
+            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
         self.leave()
 
-    def others(self) -> list[str]:
-        """All files but those of the staging."""
-        return [name for name in self._folder.files() if not name.startswith(f"{_STAGING}/")]
-
-    def finish(self) -> None:
-        """Bring a publication that was begun to its end; nothing where none was.
-
-        Raises:
-            Refused: another process does so, or it fails.
-        """
-        if self._folder.size(_JOURNAL) is None:
-            return
-        try:
-            self.staging.make()
-            self._hold()
-            _finish(self._folder)
-        except OSError as err:
-            raise Refused(f"{self.location}: cannot be written: {_told(err)}") from err
-        finally:
-            self.leave()
-
-
-def _finish(folder: Folder) -> None:
-    journal = folder.read_json(_JOURNAL)
-    folder.delete(SUCCESS)
-    folder.sync("")
-    for name in journal["remove"]:
-        folder.delete(name)
-    manifest = journal["manifest"]
-    made = set()
-    for file in manifest["files"]:
-        name = file["path"]
-        if folder.size(f"{_STAGING}/{name}") is None:
-            continue  # moved already, or by an earlier run
-        level = name.rpartition("/")[0]
-        if level and level not in made:
-            folder.make(level)
-            made.add(level)
-        folder.move(f"{_STAGING}/{name}", name)
-    folder.sync_names()
-    folder.write(MANIFEST, _text(manifest), _STAGING, lasting=True)
-    folder.write(SUCCESS, "", _STAGING, lasting=True)
-    folder.delete_dir(_STAGING)
-    if local_path(folder.location) is not None:
-        _prune(folder.path)
-    folder.delete(_JOURNAL)
-    folder.sync("")
+    def _others(self) -> list[str]:
+        """All files but those of the staging, and claims."""
+        return [name for name in self._folder.files() if not name.startswith((f"{STAGING}/", CLAIM))]
 
 
 def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = False, grow: bool = False) -> Output:
-    """Where a dump goes.
+    """Where a dump goes. It is looked at; nothing in it changes before :meth:`Output.hold`.
 
     Args:
         location: a path or a URI.
@@ -276,30 +320,31 @@ def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = Fal
         Refused: OUT has content that is not to be replaced, is no directory, or lies in a directory that is read.
     """
     path = local_path(location)
-    move = MoveOutput(location if path is None else os.path.realpath(path), replace=not grow)
+    made: Output
     if path is None:
-        try:
-            move.finish()
-            names = move.others()
-        except OSError as err:
-            raise Refused(f"{location}: cannot be read: {_told(err)}") from err
-        _check(location, bool(names), all(map(_belongs_below, names)), overwrite=overwrite, grow=grow)
-        return move
-    path = os.path.realpath(path)
-    _check_apart(location, path, keep_out)
-    beside = os.R_OK | os.W_OK | os.X_OK
-    inside = os.path.isdir(path) and (os.path.ismount(path) or not os.access(os.path.dirname(path), beside))
+        made = MoveOutput(location, overwrite=overwrite, grow=grow)
+    else:
+        path = os.path.realpath(path)
+        _check_apart(location, path, keep_out)
+        beside = os.R_OK | os.W_OK | os.X_OK
+        inside = os.path.isdir(path) and (os.path.ismount(path) or not os.access(os.path.dirname(path), beside))
+        inside = inside or grow
+        made = MoveOutput(path, overwrite=overwrite, grow=grow) if inside else SwapOutput(path, overwrite=overwrite)
+        made.name = location
+    made.check()
+    return made
+
+
+def _check_directory(name: str, path: str, *, overwrite: bool, grow: bool) -> None:
     try:
-        there = bool(set(os.listdir(path)) - {_STAGING})
-        if there:
-            move.finish()
+        names = set(os.listdir(path)) - {STAGING}
+        home = path == os.path.realpath(os.path.expanduser("~"))
+        fit = not home and (not names or is_output(path))
     except FileNotFoundError:
-        there = False
+        return
     except OSError as err:
-        raise Refused(f"{location}: {_told(err)}") from err
-    home = path == os.path.realpath(os.path.expanduser("~"))
-    _check(location, there, not home and (not there or is_output(path)), overwrite=overwrite, grow=grow)
-    return move if inside or grow else SwapOutput(path)
+        raise Refused(f"{name}: {told(err)}") from err
+    _check(name, bool(names), fit, JOURNAL in names, overwrite=overwrite, grow=grow)
 
 
 def _check_apart(location: str, path: str, keep_out: Iterable[str]) -> None:
@@ -311,11 +356,12 @@ def _check_apart(location: str, path: str, keep_out: Iterable[str]) -> None:
             raise Refused(f"{location}: the store ({directory}) lies in it")
 
 
-def _check(location: str, there: bool, fit: bool, *, overwrite: bool, grow: bool) -> None:
+def _check(name: str, there: bool, fit: bool, interrupted: bool, *, overwrite: bool, grow: bool) -> None:
     if there and not overwrite and not grow:
-        raise Refused(f"{location}: exists and is not empty; an older output is replaced only when told so")
+        more = "; a dump was interrupted there, and --overwrite makes it whole or new" if interrupted else ""
+        raise Refused(f"{name}: exists and is not empty; an older output is replaced only when told so{more}")
     if there and not fit:
-        raise Refused(f"{location}: holds other things than a Parquet output, so it is left alone")
+        raise Refused(f"{name}: holds other things than a Parquet output, so it is left alone")
 
 
 def manifest_of(location: str) -> dict[str, Any] | None:
@@ -324,45 +370,6 @@ def manifest_of(location: str) -> dict[str, Any] | None:
     return manifest if isinstance(manifest, dict) else None
 
 
-def is_output(path: str) -> bool:
-    """Whether a directory holds a Parquet output and nothing else; a link anywhere in it counts as something else."""
-    marked = any(os.path.isfile(os.path.join(path, mark)) for mark in _MARKS)
-    pending = [path]
-    while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                name = entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    if "=" not in name and not name.startswith("_"):
-                        return False
-                    if name != _STAGING:  # what a run that was killed has left is ours
-                        pending.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False) or not _belongs(name):
-                    return False
-                marked = marked or name.endswith(".parquet")
-    return marked
-
-
-def _belongs(name: str) -> bool:
-    return name.endswith(".parquet") or name.startswith("_") or (name.startswith(".") and name.endswith(".crc"))
-
-
-def _belongs_below(name: str) -> bool:
-    *levels, last = name.split("/")
-    return _belongs(last) and all("=" in level or level.startswith("_") for level in levels)
-
-
-def _prune(path: str) -> None:
-    """Remove empty directories."""
-    for folder, _folders, _names in os.walk(path, topdown=False):
-        if folder != path:
-            with suppress(OSError):  # not empty
-                os.rmdir(folder)
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
-
-
-def _told(err: OSError) -> str:
-    return os.strerror(err.errno) if err.errno else str(err).splitlines()[0]
+def told(err: OSError) -> str:
+    """What an error of the file system says, in one line."""
+    return os.strerror(err.errno) if err.errno else cleaned(str(err)).splitlines()[0]

@@ -22,6 +22,7 @@ from formats.endings import Ending
 from formats.message import Record
 from rmqtool.analytics.files import open_uri
 from rmqtool.analytics.mirror import MOST, THREADS, Mirror
+from rmqtool.analytics.secrets import cleaned
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, next_record
 from rmqtool.store.disk.remote import Known, attach, is_uri, need, place_of, record_at, shown
@@ -168,7 +169,7 @@ def _told(name: str, call: Callable[[], _R]) -> _R:
 
 
 def _first_line(err: Exception) -> str:
-    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else _LINE.sub("", str(err))
+    return os.strerror(err.errno) if isinstance(err, OSError) and err.errno else _LINE.sub("", cleaned(str(err)))
 
 
 def attached(uri: str, listing: str = "") -> str:

@@ -4,8 +4,8 @@ What a way leads past must not be missed. Index and queues are therefore used on
 or holds; only where they are sound as far as it can be told at little cost; and what they do not reach yet is scanned.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -13,10 +13,11 @@ import numpy as np
 
 from formats.consume_queue import FILLER_SIZE, as_array
 from formats.ids import is_id, parse_offset_id
-from formats.index import ENTRY_SIZE, Entry, chain, entry_at, key_hash, newest, slot_at, slots_array
-from formats.message import MIN_SIZE, Record
+from formats.index import ENTRY_SIZE, Entry, chain, entries_array, entry_at, key_hash, newest, slot_at, slots_array
+from formats.message import Record
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.remote import each
+from rmqtool.analytics.source_cover import Cover
 from rmqtool.analytics.source_filter import Wanted
 from rmqtool.errors import CorruptFile
 from rmqtool.store.commit_log import CommitLog, Found, next_record
@@ -33,9 +34,9 @@ NEAR = 4096  # bytes between two messages that are read together with what lies 
 _SHARE = 3  # a way that leads to more than one in so many bytes of the log is no shorter one
 _CLOCK_SLACK = 60_000  # ms that a broker's clock may have gone back while it ran
 _NEAR_ENOUGH = 4 << 10  # bytes; a search by time ends here
-_SAMPLE = 1 << 20  # bytes at most, and one in _SAMPLES of the log, whose messages must be in the queues that are used
-_SAMPLES = 100
-_PATTERN = set("*?[")
+_MOST_HELD = 1 << 24  # entries of queues that are compared with those of the index
+_LIGHT = "%LMQ%"  # what queues begin with that have no messages of their own
+_UNCLEAR = set("*?[\ufffd")
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
         way = _by_queues(log, wanted.choice)
     if way is None:
         return None
-    hint = way.scan[-1][0]
+    hint = int(way.scan[-1][0])
     end = log.end(hint)[0] if log.segments.find(hint) else log.segments.files[-1].end
     scanned = sum((max(end, start) if stop is None else stop) - start for start, stop in way.scan)
     return way if (int((way.stops - way.starts).sum()) + scanned) * _SHARE <= end - log.min_offset else None
@@ -77,15 +78,20 @@ def shortest(log: CommitLog, wanted: Wanted) -> Way | None:
 
 def _names(choice: Choice) -> tuple[str, ...]:
     """The topics asked for, by name; none where there are patterns among them."""
-    return () if any(_PATTERN & set(topic) for topic in choice.topics) else choice.topics
+    # a name that is not UTF-8 is shown with another letter, and several may look the same
+    return () if any(_UNCLEAR & set(topic) for topic in choice.topics) else choice.topics
 
 
 # -- index ------------------------------------------------------------------------------------------------------------
 
 
 def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
-    """By key or unique id, which the index has both; the broker hashes them with the topic."""
-    files = list(reversed(list(open_index(log.layout, whole=False))))  # oldest first
+    """By key or unique id, which the index has both; the broker hashes them with the topic.
+
+    A broker may have been told to keep no index for a while, and lost index files go unnoticed. So each message that
+    queues point at must have an entry; those that have none are read besides.
+    """
+    files = list(open_index(log.layout, whole=False))
     bytes_read = 0
     sound: list[IndexView] = []
     for file in files:
@@ -97,11 +103,18 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
         bytes_read += slots_array(file.view, file.slots).nbytes
         if file.header.index_count > 1:
             sound.append(file)
-    if not sound:
+    covered = _covered(log, hold=True) if sound else None
+    if covered is None:
         return None
-    scan = _not_indexed(log, sound)
-    if scan is None:
-        return None
+    scan, looked, every, sizes = covered
+    indexed = [np.empty(0, np.int64)]
+    for file in sound:
+        used = file.header.index_count
+        need(file.view, entry_at(file.slots, 1), entry_at(file.slots, used))
+        entries = entries_array(file.view, file.slots)[1:used]
+        indexed.append(entries["physical_offset"].astype(np.int64))
+        bytes_read += entries.nbytes
+    bare = ~np.isin(every, np.concatenate(indexed))
     queued = {topic for topic, _queue_id, _path in log.layout.queue_dirs()}
     topics = _names(wanted.choice) or (queued and queued | _configured(log.layout).keys())
     if not topics:
@@ -121,7 +134,10 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     found = [item for offset in sorted(offsets) if isinstance(item := log.look(offset, crc=False), Found)]
     starts = np.array([item.physical_offset for item in found], np.int64)
     stops = starts + np.array([item.record.total_size for item in found], np.int64)
-    return Way(*_joined(starts, stops, log), scan, bytes_read)
+    starts, stops = np.concatenate((starts, every[bare])), np.concatenate((stops, (every + sizes)[bare]))
+    starts, kept = np.unique(starts, return_index=True)
+    outside = _outside(starts, scan)
+    return Way(*_joined(starts[outside], stops[kept][outside], log), scan, bytes_read + looked)
 
 
 def _chain(file: IndexView, hashed: int) -> Iterator[Entry]:
@@ -141,102 +157,83 @@ def _all_slots(file: IndexView) -> bool:
     return whole and header.index_count <= file.entries
 
 
-def _not_indexed(log: CommitLog, files: Sequence[IndexView]) -> list[tuple[int, int | None]] | None:
-    """Stretches of the log that no index file covers; None when the files contradict each other."""
-    scan: list[tuple[int, int | None]] = []
-    at = before = log.min_offset
-    for file in files:
-        first, last = file.header.begin_physical_offset, file.header.end_physical_offset
-        if last < log.min_offset:
-            continue  # of messages that have expired
-        if before != log.min_offset and first < before:
-            return None
-        if first > at:
-            scan.append((at, first))
-        item = log.look(last, crc=False)
-        if not isinstance(item, Found):
-            return None
-        at, before = last + item.record.total_size, last  # the keys of one message may lie in two files
-    scan.append((at, None))
-    return scan
-
-
 # -- consume queues ---------------------------------------------------------------------------------------------------
 
 
 def _by_queues(log: CommitLog, choice: Choice) -> Way | None:
     """By topic, and maybe queue id and queue offset."""
+    covered = _covered(log)
+    if covered is None:
+        return None
+    scan, bytes_read, _offsets, _sizes = covered
     layout = log.layout
     written: dict[str, dict[int, str]] = {}
-    dispatched, bytes_read = log.min_offset, 0
-    queues = layout.queue_dirs()
-    ends = each(lambda queue: _last_end(ConsumeQueue(layout, *queue).segments.files), queues, layout.root)
-    for (topic, queue_id, path), (end, probes) in zip(queues, ends, strict=True):
+    for topic, queue_id, path in layout.queue_dirs():
         written.setdefault(topic, {})[queue_id] = path
-        dispatched = max(dispatched, end)
-        bytes_read += probes
-    configured = _configured(layout)
     entries = []
     for topic in choice.topics:
-        paths = written.get(topic, {})
-        expected = range(configured.get(topic, 0))
-        asked = choice.queues or tuple(paths.keys() | set(expected))
-        if not paths or any(queue_id not in paths for queue_id in asked if queue_id in expected or not expected):
-            return None  # not there at all, or one that should be is not
-        for queue_id in asked:
-            if queue_id in paths:
-                units = _entries(ConsumeQueue(layout, topic, queue_id, paths[queue_id]), choice)
+        for queue_id, path in written.get(topic, {}).items():
+            if not choice.queues or queue_id in choice.queues:
+                units = _entries(ConsumeQueue(layout, topic, queue_id, path), choice)
                 if units is None:
                     return None
-                bytes_read += units.nbytes
                 entries.append(units[units["physical_offset"] >= log.min_offset])
     units = np.concatenate(entries) if entries else np.empty(0, as_array(b"").dtype)
     units = units[np.argsort(units["physical_offset"], kind="stable")]
     starts = units["physical_offset"].astype(np.int64)
     stops = starts + units["size"]
-    looked = _sample(log, choice, starts, dispatched)
-    if looked is None:
-        return None
-    bytes_read += looked
     inside = (starts >= (choice.start or 0)) & (starts < (choice.stop if choice.stop is not None else 1 << 62))
-    return Way(*_joined(starts[inside], stops[inside], log), [(dispatched, None)], bytes_read)
+    inside &= _outside(starts, scan)
+    return Way(*_joined(starts[inside], stops[inside], log), scan, bytes_read)
 
 
-def _sample(log: CommitLog, choice: Choice, starts: Any, dispatched: int) -> int | None:
-    """Bytes at the log's end that were read to see whether the queues have lost their ends; None when they have."""
-    asked = replace(choice, start=None, stop=None, since=None, until=None, tags=(), keys=())
-    known = set(starts[-_SAMPLE // MIN_SIZE :].tolist()) if len(starts) else set()
-    size = min(_SAMPLE, (dispatched - log.min_offset) // _SAMPLES)
-    looked = 0
-    for item in log.walk(dispatched - size, dispatched, crc=False):
+def _outside(starts: Any, scan: list[tuple[int, int | None]]) -> Any:
+    """Which messages lie in no stretch that is read anyway."""
+    found = np.ones(len(starts), bool)
+    for first, end in scan:
+        found &= (starts < first) | (starts >= (1 << 62 if end is None else end))
+    return found
+
+
+def _covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int, int | None]], int, Any, Any] | None:
+    """(stretches that queues may lack messages of, bytes read, offsets and sizes of all messages in queues if held).
+
+    None where a queue's entries are not of its own topic and id, or there are too many to hold.
+    """
+    cover, bytes_read, count = Cover(log), 0, 0
+    offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+
+    def read(queue: tuple[str, int, str]) -> Any:
+        return _entries(ConsumeQueue(log.layout, *queue), Choice())
+
+    for topic, queue_id, path in log.layout.queue_dirs():
+        if topic.startswith(_LIGHT):
+            continue  # their messages are in other queues too
+        units = read((topic, queue_id, path))
+        if units is None:
+            continue  # a hole: what it lacks shows
+        bytes_read += units.nbytes
+        units = units[units["physical_offset"] >= log.min_offset]
+        if not len(units):
+            continue
+        starts = units["physical_offset"].astype(np.int64)
+        lengths = units["size"].astype(np.int64)
+        if (starts >= log.segments.files[-1].end).any():
+            return None
+        item = log.look(int(starts[-1]), crc=False)  # a directory that was renamed is another topic's
         if isinstance(item, Found):
-            looked += item.record.total_size
-            if asked.has(item.record, item.physical_offset) and item.physical_offset not in known:
+            name = item.record.topic.decode("utf-8", "surrogateescape")
+            if (name, item.record.queue_id) != (topic, queue_id):
                 return None
-    return looked
-
-
-def _last_end(files: list[Segment]) -> tuple[int, int]:
-    """(end of the message of a queue's last entry, bytes looked at); found by halving, as full queues are long."""
-    probes = 0
-    for file in reversed(files):
-        units = as_array(file.mapped())
-        low, high = 0, min(len(units), -(-_data_end(file) // UNIT))
-        while low < high:
-            middle = (low + high) // 2
-            need(file.mapped(), middle * UNIT, (middle + 1) * UNIT)
-            probes += UNIT
-            if units[middle]["size"] > 0:
-                low = middle + 1
-            else:
-                high = middle
-        if low:
-            last = units[low - 1]
-            end = int(last["physical_offset"]) + int(last["size"])
-            file.release()
-            return (end if last["size"] != FILLER_SIZE else 0), probes
-        file.release()
-    return 0, probes
+            bytes_read += item.record.total_size
+        cover.add(starts, starts + lengths)
+        count += len(units)
+        if hold:
+            if count > _MOST_HELD:
+                return None
+            offsets.append(starts)
+            sizes.append(lengths)
+    return cover.gaps(), bytes_read, np.concatenate(offsets), np.concatenate(sizes)
 
 
 def _data_end(file: Segment) -> int:
@@ -295,7 +292,8 @@ def _joined(starts: Any, stops: Any, log: CommitLog) -> tuple[Any, Any]:
 def between(log: CommitLog, since: int | None, until: int | None) -> tuple[int | None, int | None, int]:
     """(start, stop, bytes read): physical offsets between which messages of a time lie; None is the log's end.
 
-    Store times grow along the log; by a minute a broker's clock may go back.
+    This goes by the log's order, of which somebody must know: see :mod:`rmqtool.analytics.source_times`. Store times
+    grow along the log; by a minute a broker's clock may go back.
     """
     if since is None and until is None:
         return None, None, 0

@@ -13,6 +13,7 @@ OPTIONS = {
         "path", "paths", "table", "brokerConf", "splitBytes", "through", "counters",
         "topic", "queueId", "tag", "key", "since", "until", "startOffset", "stopOffset",
         "startingPosition", "maxBytesPerTrigger", "maxRecordsPerTrigger", "onExpired",
+        "onUnproven", "storeTimes",
     )
 }  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,12 +14,14 @@ from rmqtool.analytics.remote import is_remote, local_of, matching, new_listing,
 from rmqtool.analytics.source_filter import Wanted
 from rmqtool.analytics.source_narrow import Way, between, shortest
 from rmqtool.analytics.source_tables import TABLES, Store, parts_of
+from rmqtool.analytics.source_times import proved
 from rmqtool.analytics.splits import SPLIT_BYTES, Split, plan
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.remote import shown, uri_of
 
 THROUGH = ("auto", "log")
+TIMES = ("any", "ordered")
 _TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId"})  # decoding these is a task's work
 _LARGE_SPLIT_BYTES = 2 * SPLIT_BYTES  # for what is decoded in no time: a task costs Spark as much whatever it does
 
@@ -31,6 +33,7 @@ class Request:
     Attributes:
         split_bytes: of log for each task; None for the usual size.
         through: ``auto`` takes index and queues where they lead to few messages; ``log`` never does.
+        store_times: ``ordered`` where somebody knows that they grow along the log, up to a minute; ``any`` otherwise.
         counters: directory where each reader leaves its counters; None for none.
     """
 
@@ -40,6 +43,7 @@ class Request:
     split_bytes: int | None = None
     through: str = "auto"
     counters: str | None = None
+    store_times: str = "any"
 
     def suiting(self, columns: Collection[str]) -> "Request":
         """As it is, with splits of the size that suits the columns, where none was asked for."""
@@ -138,6 +142,9 @@ def request_of(options: Mapping[str, str]) -> Request:
     through = options.get("through", "auto")
     if through not in THROUGH:
         raise BadValue(f"through {through!r} is none of {', '.join(THROUGH)}")
+    store_times = options.get("storeTimes", "any")
+    if store_times not in TIMES:
+        raise BadValue(f"storeTimes {store_times!r} is none of {', '.join(TIMES)}")
     conditions = [condition for name, value in options.items() if (condition := condition_of(name, value))]
     return Request(
         stores_of(paths, options.get("brokerConf")),
@@ -146,6 +153,7 @@ def request_of(options: Mapping[str, str]) -> Request:
         number_of(options, "splitBytes", SPLIT_BYTES) if "splitBytes" in options else None,
         through,
         options.get("counters"),
+        store_times,
     )
 
 
@@ -170,9 +178,10 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
             found += _exact(store, wanted.choice, log, way, size)
             stretches = way.scan
         else:
-            start, stop, probed = between(log, wanted.choice.since, wanted.choice.until)
-            bytes_read += probed
-            stretches = [(start or 0, stop)]
+            narrow, looked = _of_a_time(log, wanted.choice, request.store_times)
+            bytes_read += looked
+            found += _exact(store, wanted.choice, log, narrow, size)
+            stretches = narrow.scan
         found += [
             Piece(store, "messages", choice, splits=(split,), ranges=(None,))
             for start, stop in stretches
@@ -180,6 +189,22 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
             for split in plan(log, choice.start, choice.stop, size)[0]
         ]
     return found, bytes_read
+
+
+def _of_a_time(log: CommitLog, choice: Choice, store_times: str) -> tuple[Way, int]:
+    """(where the messages of a choice's time lie, bytes read to find out)."""
+    none = np.empty(0, np.int64)
+    if choice.since is None and choice.until is None:
+        return Way(none, none, [(0, None)]), 0
+    if store_times == "ordered":
+        start, stop, looked = between(log, choice.since, choice.until)
+        return Way(none, none, [(start or 0, stop)]), looked
+    found = proved(log, choice.since, choice.until)
+    if found is None:
+        return Way(none, none, [(0, None)]), 0
+    starts, stops, scan, looked = found
+    inside = (stops > (choice.start or 0)) & (starts < (choice.stop if choice.stop is not None else 1 << 62))
+    return Way(starts[inside], stops[inside], scan), looked
 
 
 def _within(choice: Choice, start: int, stop: int | None) -> Choice:

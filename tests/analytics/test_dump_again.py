@@ -335,7 +335,7 @@ def test_an_output_elsewhere(elsewhere: Path, tmp_path: Path) -> None:
         return dump_to_parquet(layout, uri, DumpOptions(engine="local", **options))
 
     report = run(partition_by=("topic",))
-    assert report.out == uri
+    assert report.out == "elsewhere://a/out"  # options may be secrets
     assert offsets_in(out) == offsets_of(layout)
     assert sorted(os.listdir(out)) == ["_SUCCESS", "_rmqtool.json", "topicDir=A", "topicDir=B"]
     with pytest.raises(Refused, match="not empty"):

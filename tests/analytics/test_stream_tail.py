@@ -1,6 +1,7 @@
 """How far a live log is read, and what a stream makes of it, without Spark: at every byte that is written."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from formats.message_build import build_blank
 from rmqtool.analytics.source import RocketMQSource
 from rmqtool.analytics.stream import Tail
 from rmqtool.analytics.stream_tail import Budget, Expired, frontier
-from rmqtool.errors import BadValue, UnreadableStore
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.errors import BadValue, Refused, UnreadableStore
+from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout
 from tests.analytics.helpers import log_of, record, store_of
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
 
 SCHEMA = StructType([StructField("physicalOffset", LongType()), StructField("topic", StringType())])
 SIZE = 4096
@@ -35,7 +38,12 @@ def tail(*paths: object, **options: str) -> Tail:
     return RocketMQSource(CaseInsensitiveDict({"path": path, **options})).streamReader(SCHEMA)
 
 
-def offsets(stream: Tail, start: dict[str, int], end: dict[str, int]) -> list[int]:
+def ends(offset: dict[str, Any]) -> dict[str, int]:
+    """Up to where an offset of the stream is, without the proof."""
+    return {root: told["next"] for root, told in offset.items()}
+
+
+def offsets(stream: Tail, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
     """The messages of a batch."""
     parts = stream.partitions(start, end)
     return [row["physicalOffset"] for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
@@ -93,12 +101,12 @@ def test_a_log_rolls(tmp_path: Path) -> None:
     layout, starts = two_files(tmp_path, last=False)
     stream = tail(layout.root)
     reached = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
-    assert reached == {layout.root: SIZE}
+    assert ends(reached) == {layout.root: SIZE}
     assert stream.latestOffset(reached, ReadAllAvailable()) == reached  # the next file is not there yet
     second = log_of(["C", "D"], base=SIZE)
     (Path(layout.root) / "commitlog" / f"{SIZE:020d}").write_bytes(second)
     later = stream.latestOffset(reached, ReadAllAvailable())
-    assert later == {layout.root: SIZE + len(second)}
+    assert ends(later) == {layout.root: SIZE + len(second)}
     assert offsets(stream, stream.initialOffset(), later)[: len(starts)] == starts
     assert offsets(stream, reached, later) == [SIZE, SIZE + len(second) // 2]
 
@@ -140,7 +148,7 @@ def test_options_say_which_limit_spark_is_told(tmp_path: Path) -> None:
 def test_where_a_stream_begins(tmp_path: Path) -> None:
     layout, starts = two_files(tmp_path)
     end = CommitLog(layout).end()[0]
-    assert tail(layout.root, startingPosition="latest").initialOffset() == {layout.root: end}
+    assert tail(layout.root, startingPosition="latest").initialOffset()[layout.root]["next"] == end
     given = tail(layout.root, startingPosition=json.dumps({layout.root: starts[2]}))
     assert everything(given, ReadAllAvailable()) == [starts[2:]]
     with pytest.raises(BadValue, match="no position in"):
@@ -186,15 +194,136 @@ def test_expired_files(tmp_path: Path) -> None:
         list(stream.read(planned[1][0]))
 
 
-def test_a_log_that_was_cut_or_replaced(tmp_path: Path) -> None:
-    layout, _starts = two_files(tmp_path)
-    stream = tail(layout.root)
-    with pytest.raises(UnreadableStore, match="was read up to 999999"):
-        stream.latestOffset({layout.root: 999_999}, ReadAllAvailable())
-    for path in (Path(layout.root) / "commitlog").iterdir():
+def cut_and_grown(root: Path, layout: StoreLayout) -> None:
+    """Cut in the middle of the first file, and written on far beyond where it was."""
+    data = log_of(["A", "cut", "B", "B", "B", "B", "B"])
+    (root / f"{0:020d}").write_bytes(data.ljust(SIZE, b"\0"))
+    (root / f"{SIZE:020d}").write_bytes(log_of(["N"] * 9, base=SIZE).ljust(SIZE, b"\0"))
+
+
+def only_cut(root: Path, layout: StoreLayout) -> None:
+    path = root / f"{SIZE:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[: ends_of(data)[2]].ljust(SIZE, b"\0"))
+
+
+def of_another_store(root: Path, layout: StoreLayout) -> None:
+    """The same messages as far as one can see, stored at another time."""
+    for number, count in ((0, 3), (1, 6)):
+        data = log_of(["A", "B", "A", "B", "B", "B"][:count], base=SIZE * number, store_timestamp=77)
+        (root / f"{SIZE * number:020d}").write_bytes(data.ljust(SIZE, b"\0"))
+
+
+def without_files(root: Path, layout: StoreLayout) -> None:
+    for path in root.iterdir():
         path.unlink()
-    with pytest.raises(UnreadableStore, match="has no files"):
-        stream.latestOffset({layout.root: SIZE}, ReadAllAvailable())
+
+
+def shorter(root: Path, layout: StoreLayout) -> None:
+    (root / f"{SIZE:020d}").unlink()
+
+
+@pytest.mark.parametrize("change", [cut_and_grown, only_cut, of_another_store, without_files, shorter])
+@pytest.mark.parametrize("options", [{}, {"onExpired": "skip"}, {"onUnproven": "accept"}])
+def test_a_log_that_was_cut_or_replaced(
+    options: dict[str, str], change: Callable[[Path, StoreLayout], None], tmp_path: Path
+) -> None:
+    """The stream stops: nothing is lost, and nothing comes twice. With a batch that is planned it is the same."""
+    layout, _starts = two_files(tmp_path)
+    stream = tail(layout.root, **options)
+    start = stream.initialOffset()
+    end = json.loads(json.dumps(stream.latestOffset(start, ReadAllAvailable())))
+    planned = stream.partitions(start, end)
+    change(Path(layout.root) / "commitlog", layout)
+    again = tail(layout.root, **options)
+    for call in (
+        lambda: again.latestOffset(end, ReadAllAvailable()),
+        lambda: again.partitions(start, end),
+        lambda: again.partitions(end, end),
+        lambda: [list(stream.read(part)) for part in planned],
+    ):
+        with pytest.raises((Refused, UnreadableStore)) as told:
+            call()
+        assert "\n" not in str(told.value)
+    with pytest.raises(Refused, match=r"was read up to .* To go on: a new checkpointLocation, with startingPosition"):
+        again.latestOffset(end, ReadAllAvailable())
+
+
+def test_offsets_of_earlier_versions(tmp_path: Path) -> None:
+    """They prove nothing: whoever knows that the store was not changed says so."""
+    layout, starts = two_files(tmp_path)
+    root = layout.root
+    assert everything(tail(root), ReadAllAvailable()) == [starts]
+    fresh = tail(root).latestOffset({root: 0}, ReadAllAvailable())
+    assert offsets(tail(root), {root: 0}, fresh) == starts  # nothing was read before it
+    for old in (starts[2], 999_999):
+        with pytest.raises(Refused, match=r"earlier version, which does not prove .* option onUnproven=accept"):
+            tail(root).latestOffset({root: old}, ReadAllAvailable())
+        with pytest.raises(Refused, match="earlier version"):
+            tail(root).partitions({root: 0}, {root: old})
+    accepting = tail(root, onUnproven="accept")
+    reached = accepting.latestOffset({root: starts[2]}, ReadAllAvailable())
+    assert offsets(accepting, {root: starts[2]}, reached) == starts[2:]
+    assert tail(root).latestOffset(reached, ReadAllAvailable()) == reached  # from now on it is proved
+    with pytest.raises(Refused, match=r"was cut and written anew since: .* lies inside of the message at"):
+        accepting.latestOffset({root: starts[2] + 30}, ReadAllAvailable())
+    with pytest.raises(Refused, match="its files end at"):
+        accepting.latestOffset({root: 999_999}, ReadAllAvailable())
+    with pytest.raises(BadValue, match="onUnproven"):
+        tail(root, onUnproven="yes")
+
+
+@pytest.mark.parametrize(
+    "offset", ["7", None, [], {"next": 5}, {"next": 9, "last": 5, "last_end": 4, "last_crc": 0}, 0.5]
+)
+def test_a_checkpoint_that_holds_anything(offset: Any, tmp_path: Path) -> None:
+    layout, starts = two_files(tmp_path)
+    stream = tail(layout.root)
+    if offset is None:  # of a store that was not there before
+        assert (
+            offsets(stream, {layout.root: None}, stream.latestOffset({layout.root: None}, ReadAllAvailable())) == starts
+        )
+        return
+    with pytest.raises(BadValue, match="which is no offset"):
+        stream.latestOffset({layout.root: offset}, ReadAllAvailable())
+
+
+def test_a_stream_begins_where_a_message_does(tmp_path: Path) -> None:
+    layout, starts = two_files(tmp_path)
+    blank = starts[3] - SIZE + ends_of((Path(layout.root) / "commitlog" / f"{0:020d}").read_bytes())[3]
+    end = CommitLog(layout).end()[0]
+    for begin in range(end + 1):
+        stream = tail(layout.root, startingPosition=json.dumps({layout.root: begin}))
+        if begin in (*starts, blank, end):
+            found = everything(stream, ReadAllAvailable())
+            assert found == ([[at for at in starts if at >= begin]] if begin < end else [])
+        else:
+            with pytest.raises(BadValue, match="startingPosition"):
+                stream.initialOffset()
+    with pytest.raises(BadValue, match="behind the end of the log"):
+        tail(layout.root, startingPosition=json.dumps({layout.root: 999_999})).initialOffset()
+    with pytest.raises(BadValue, match="startingPosition"):
+        tail(layout.root, startingPosition=json.dumps({layout.root: -1}))
+
+
+def test_the_case_that_was_reported(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Streamed to its end, cut by ``truncate``, and 200 appended, so that the log grew past the old position."""
+    root = golden_copy("broker")
+    whole = [item for item in CommitLog(StoreLayout(str(root))).walk() if isinstance(item, Found)]
+    stream = tail(root)
+    at = stream.initialOffset()
+    end = stream.latestOffset(at, ReadAllAvailable())
+    assert len(offsets(stream, at, end)) == len(whole)
+    middle = whole[len(whole) * 9 // 10].physical_offset
+    done = rmqtool("truncate", root, middle, "--yes")
+    assert done.code == 0, done.err
+    lines = "".join(json.dumps({"topic": "Grown", "body": "x" * 1000}) + "\n" for _ in range(200))
+    (tmp_path / "lines").write_text(lines)
+    done = rmqtool("append", root, tmp_path / "lines")
+    assert done.code == 0, done.err
+    assert CommitLog(StoreLayout(str(root))).end()[0] > end[str(root)]["next"]
+    with pytest.raises(Refused, match="is not the one that was read"):
+        tail(root).latestOffset(end, ReadAllAvailable())
 
 
 def test_large_logs_are_gone_through_by_compiled_code(tmp_path: Path) -> None:
@@ -205,9 +334,9 @@ def test_large_logs_are_gone_through_by_compiled_code(tmp_path: Path) -> None:
     stream = tail(root)
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
-    assert end == {str(root): CommitLog(StoreLayout(str(root))).end()[0]}
+    assert ends(end) == {str(root): CommitLog(StoreLayout(str(root))).end()[0]}
     assert len(offsets(stream, start, end)) == count
     reached = stream.latestOffset(start, ReadMaxBytes(5 << 20))
-    assert (5 << 20) - 1000 < reached[str(root)] <= 5 << 20
+    assert (5 << 20) - 1000 < reached[str(root)]["next"] <= 5 << 20
     assert stream.latestOffset(start, ReadMaxRows(70_001)) != end
     assert len(offsets(stream, start, stream.latestOffset(start, ReadMaxRows(70_001)))) == 70_001

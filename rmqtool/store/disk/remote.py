@@ -101,6 +101,11 @@ def shown(uri: str) -> str:
     """A URI as messages and columns have it: without options, and without what may be a secret."""
     scheme, mark, rest = uri.partition("?")[0].partition(_MARK)
     authority, slash, path = rest.partition("/")
+    _key, colon, port = authority.rpartition(":")
+    if colon and "@" not in authority and "]" not in port and port and not port.isdecimal():
+        # no port: a key that was not escaped, with a slash or a question mark in it, goes on to the last @
+        authority, slash, path = uri.partition(_MARK)[2].rpartition("@")[2].partition("?")[0].partition("/")
+        authority, path = (authority, path) if "@" in uri else ("***", "")
     user, at, host = authority.rpartition("@")
     if scheme != "s3":  # there the user is a key
         host = user.partition(":")[0] + at + host

@@ -1,0 +1,86 @@
+"""Where the messages of a time lie: shown by the head of every record that is led past, and not by the log's order.
+
+Store times need not grow along a log. A broker's clock may be set back, and a log that was imported from two others has
+the times of one behind those of the other. So nothing is left out because of the times around it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from formats.endings import Ending
+from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.disk.remote import place_of, record_at
+from rmqtool.store.disk.segments import Segment
+
+NEAR = 32 << 10  # bytes between two messages that are read together with what lies between them
+_HEAD = 88  # bytes of a record that are looked at
+_WINDOW = 8 << 20  # bytes after which pages are given back
+_FEW = 2 << 20  # bytes of log that are read as fast as they are looked at
+_Found = tuple[Any, Any, list[tuple[int, int | None]], int]
+
+
+def proved(log: CommitLog, since: int | None, until: int | None) -> _Found | None:
+    """(starts and stops of ranges with messages of a time, stretches that must be read besides, bytes looked at).
+
+    None where looking costs as much as reading: in a small log, and in one that is elsewhere.
+    """
+    files = log.segments.files
+    if place_of(log.layout.root) is not None or log.segments.bytes < _FEW:
+        return None
+    low = -(1 << 63) if since is None else max(since, -(1 << 63))
+    high = (1 << 63) - 1 if until is None else min(until - 1, (1 << 63) - 1)
+    starts: list[Any] = []
+    stops: list[Any] = []
+    scan: list[tuple[int, int | None]] = []
+    looked = 0
+    for file in files:
+        first, last, end, records = _in_file(file, low, high)
+        looked += records * _HEAD
+        starts.append(first + file.base)
+        stops.append(last + file.base)
+        if file is files[-1]:
+            scan.append((file.base + end, None))
+        elif not is_blank(file, end):
+            scan.append((file.base + end, file.end))
+        file.release()
+    return np.concatenate(starts), np.concatenate(stops), scan, looked
+
+
+def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
+    """(starts and stops of ranges, where what is not known begins, records looked at), all in bytes of the file."""
+    from formats.kernel import Walker
+    from rmqtool.store.scan import ROWS
+
+    view, at, forgotten, records = file.mapped(), 0, 0, 0
+    starts: list[Any] = [np.empty(0, np.int64)]
+    stops: list[Any] = [np.empty(0, np.int64)]
+    if not file.size:
+        return starts[0], stops[0], 0, 0
+    walker = Walker(view, ROWS, crc=False)
+    while True:
+        rows, following = walker.walk(at, file.size, at + _WINDOW)
+        # whoever reads a part goes on, behind damage, where a record says its position: so must all that are led past
+        if not rows.records or (rows.physical_offset != rows.at + file.base).any():
+            break
+        wanted = (rows.store_timestamp >= low) & (rows.store_timestamp <= high)
+        starts.append(rows.at[wanted].copy())
+        stops.append((rows.at + rows.total_size)[wanted])
+        at, records = following, records + rows.records
+        if at - forgotten >= _WINDOW:
+            file.forget(forgotten, at)
+            forgotten = at
+    first, last = np.concatenate(starts), np.concatenate(stops)
+    if len(first):
+        apart = np.flatnonzero(first[1:] - last[:-1] > NEAR) + 1
+        first, last = first[np.r_[0, apart]], last[np.r_[apart - 1, len(last) - 1]]
+    return first, last, at, records
+
+
+def is_blank(file: Segment, at: int) -> bool:
+    """Whether a file ends here, with nothing behind or a blank that says just so."""
+    if at >= file.size:
+        return True
+    record = record_at(file.mapped(), at, file.size, crc=False)
+    room = int.from_bytes(file.mapped()[at : at + 4], "big", signed=True)
+    return getattr(record, "ending", None) is Ending.FILLER and room == file.size - at
