@@ -5,7 +5,6 @@ speaks the same protocol: the JVM writes port and secret to a file, and PySpark 
 """
 
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from rmqtool.analytics.scratch import Scratch
 from rmqtool.errors import MissingRuntime
 
 _POLL = 0.02  # seconds between looks for the JVM's answer
@@ -30,18 +30,18 @@ class Jvm:
         work_dir: temporary directory for whatever Spark puts down; gone after :meth:`stop`.
     """
 
-    def __init__(self, environ: Mapping[str, str], options: Sequence[str], work_dir: str) -> None:
+    def __init__(self, environ: Mapping[str, str], options: Sequence[str], scratch: Scratch) -> None:
         """Start it and wait until it answers.
 
         Args:
             environ: the whole environment of the process; SPARK_HOME and JAVA_HOME must be in it.
             options: arguments of spark-submit.
-            work_dir: owned from here on.
+            scratch: owned from here on.
 
         Raises:
             MissingRuntime: it did not start; the message has the reason that it gave.
         """
-        self.work_dir = work_dir
+        self._scratch, self.work_dir = scratch, scratch.path
         self._process: subprocess.Popen[bytes] | None = None
         self.gateway: Any = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
@@ -117,7 +117,7 @@ class Jvm:
                     process.stdin.close()
         self._process = self.gateway = None
         self._log.close()
-        shutil.rmtree(self.work_dir, ignore_errors=True)
+        self._scratch.remove()
 
 
 _NOISE = ("WARNING:", "Picked up ", "Using Spark's default", "Setting default log level", "To adjust logging", "\tat ")

@@ -6,8 +6,6 @@ would cost more than all else.
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +22,8 @@ from rmqtool.analytics.source_plan import Piece, Request
 from rmqtool.analytics.source_read import Counters, planned, read_piece
 from rmqtool.analytics.source_tables import SCHEMAS
 from rmqtool.analytics.sql_plan import Need, needs
-from rmqtool.analytics.start import NOT_CONNECT, scratch
+from rmqtool.analytics.scratch import scratch_dir
+from rmqtool.analytics.start import NOT_CONNECT
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
 
@@ -82,14 +81,12 @@ class Answer:
             Refused: the file cannot be written.
             BadValue: the query fails on a value.
         """
-        folder = tempfile.mkdtemp(prefix=".rmqtool-", dir=os.path.dirname(os.path.abspath(path)))
-        try:
+        with scratch_dir("rows", os.path.dirname(os.path.abspath(path)), hidden=True) as above:
+            folder = os.path.join(above, "rows")  # Spark removes what is there, and our lock with it
             with told():
                 self.frame.coalesce(1).write.mode("overwrite").parquet(folder)
             (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
             os.replace(os.path.join(folder, part), path)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -148,11 +145,10 @@ def answer(request: Request, query: str) -> Iterator[Answer]:
         session = SparkSession.builder.getOrCreate().newSession()  # views and settings of our own
         for name, value in (_SETTINGS if size >= _LARGE else _SETTINGS | _BRIEF).items():
             session.conf.set(name, value)
-        folder = tempfile.mkdtemp(prefix="rmqtool-sql-", dir=scratch())
         try:
-            yield ask(session, folder, request, query)
+            with scratch_dir("sql") as folder:
+                yield ask(session, folder, request, query)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
             if before is None:
                 SparkSession._instantiatedSession = None  # its JVM ends with the context
 
