@@ -68,8 +68,7 @@ def fitted(batch: pa.RecordBatch) -> pa.RecordBatch:
         if len(unreadable):
             refused.update((row, f"{name}: not UTF-8") for row in unreadable.tolist() if row not in refused)
             column = _without(column, unreadable)
-        for made_name, made in _MADE[name](name, column, refused).items():
-            found[made_name] = made
+        found.update(_MADE[name](name, column, refused))
     if refused:
         found[_ERROR] = pa.array(map(refused.get, range(batch.num_rows)), pa.string())
     arrays = [found.get(field.name) for field in SCHEMA]
@@ -142,7 +141,9 @@ def _refuse(column: pa.Array, bad: Any, refused: _Refused, reason: Callable[[Any
 def _number(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:
     kind, told = column.type, lambda value: f"{name}: {value} is no whole number of 64 bits"
     if pa.types.is_unsigned_integer(kind):
-        column = _refuse(column, _true(pc.greater(column.cast(pa.uint64()), 2**63 - 1)), refused, told)
+        column = _refuse(
+            column, _true(pc.greater(column.cast(pa.uint64()), pa.scalar(2**63 - 1, pa.uint64()))), refused, told
+        )
     elif pa.types.is_floating(kind):
         values = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
         whole = np.isfinite(values) & (np.floor(values) == values) & (values >= -_LIMIT) & (values < _LIMIT)
@@ -170,12 +171,9 @@ def _time(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]
             raise UnfitColumn(name, column.type, "a time or a number of milliseconds")
         return _number(name, column, refused)
     times, per = _MILLIS[column.type.unit]
-    values, missing = column.cast(pa.int64()), column.is_null()
-    numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
-    far = np.abs(numbers // times) > 2**63 // (times * times) if times > 1 else np.zeros(len(numbers), np.bool_)
-    values = _refuse(values, far, refused, lambda value: f"{name}: {value} s is out of range")
-    made = np.where(far, 0, numbers) * times // per
-    return {name: pa.array(made, pa.int64(), mask=_true(missing) | far)}
+    values = column.cast(pa.int64())
+    made = values.fill_null(0).to_numpy(zero_copy_only=False) * times // per  # seconds are of days: far from the limit
+    return {name: pa.array(made, pa.int64(), mask=_true(column.is_null()))}
 
 
 def _text(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:

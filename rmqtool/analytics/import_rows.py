@@ -147,8 +147,7 @@ def _read(path: str, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch
     size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     rows = max(1, min(_BATCH_ROWS, BATCH_BYTES * metadata.num_rows // max(size, 1)))
     try:
-        for batch in file.iter_batches(rows, columns=list(names)):
-            yield batch
+        yield from file.iter_batches(rows, columns=list(names))
     except (pa.ArrowException, OSError) as err:
         raise CorruptFile(path, None, f"does not read: {str(err).splitlines()[0]}") from err
 

@@ -5,6 +5,7 @@ speaks the same protocol: the JVM writes port and secret to a file, and PySpark 
 """
 
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 from rmqtool.analytics.scratch import Scratch
 from rmqtool.errors import MissingRuntime
 
+_OPEN_FILES = 1024  # Spark starts with half as many, and takes some for each task
 _POLL = 0.02  # seconds between looks for the JVM's answer
 _START_LIMIT = 300.0  # seconds; a loaded machine may take a minute
 _LOG_TAIL = 1 << 16  # bytes of the JVM's output that are searched for a reason
@@ -44,6 +46,7 @@ class Jvm:
         self._scratch, self.work_dir = scratch, scratch.path
         self._process: subprocess.Popen[bytes] | None = None
         self.gateway: Any = None
+        raise_open_files()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         try:
             self._start(environ, options)
@@ -69,7 +72,7 @@ class Jvm:
         deadline = time.monotonic() + _START_LIMIT
         while not os.path.isfile(answer):
             if process.poll() is not None:
-                raise MissingRuntime(f"Spark did not start: {self.reason()}")
+                raise MissingRuntime(f"Spark did not start: {self.reason()}{_few_open_files()}")
             if time.monotonic() > deadline:
                 raise MissingRuntime(f"Spark did not answer within {_START_LIMIT:.0f} s: {self.reason()}")
             time.sleep(_POLL)
@@ -118,6 +121,23 @@ class Jvm:
         self._process = self.gateway = None
         self._log.close()
         self._scratch.remove()
+
+
+def raise_open_files() -> None:
+    """Let this process, and the Java that it starts, open as many files as they need and may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _few_open_files() -> str:
+    """What Java says nothing of: it opens each archive of Spark's."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= _OPEN_FILES:
+        return ""
+    return f"; at most {soft} files may be open here, and Spark needs more: ulimit -n {_OPEN_FILES}"
 
 
 _NOISE = ("WARNING:", "Picked up ", "Using Spark's default", "Setting default log level", "To adjust logging", "\tat ")

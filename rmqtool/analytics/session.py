@@ -214,6 +214,23 @@ def _spark_errors() -> tuple[type[BaseException], ...]:
     return Py4JError, PySparkException, OSError, ValueError
 
 
+def lost(err: BaseException) -> str | None:
+    """What to say where a process of Spark's has ended before it was done; None where that is not what failed."""
+    from py4j.protocol import Py4JNetworkError
+
+    cause: BaseException | None = err
+    while cause is not None:
+        if isinstance(cause, EOFError | ConnectionError | Py4JNetworkError):
+            return "Spark's Java process ended before it was done: it was killed, or the memory did not suffice"
+        cause = cause.__cause__ or cause.__context__
+    text = str(err)
+    if "Python worker exited unexpectedly" in text or "java.io.EOFException" in text:
+        return "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
+    if "java.lang.OutOfMemoryError" in text:
+        return "Spark's Java process ran out of memory"
+    return None
+
+
 def failure(err: BaseException) -> str:
     """What failed inside Spark, in one line: py4j's own messages are whole stack traces.
 

@@ -6,7 +6,7 @@ would cost more than all else.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.jvm import environment
-from rmqtool.analytics.session import failure, spark_context
+from rmqtool.analytics.scratch import scratch_dir
+from rmqtool.analytics.session import failure, lost, spark_context
 from rmqtool.analytics.source_plan import Piece, Request
 from rmqtool.analytics.source_read import Counters, planned, read_piece
 from rmqtool.analytics.source_tables import SCHEMAS
 from rmqtool.analytics.sql_plan import Need, needs
-from rmqtool.analytics.scratch import scratch_dir
 from rmqtool.analytics.start import NOT_CONNECT
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
@@ -65,14 +65,18 @@ class Answer:
             names.append(name if number == 1 else f"{name}_{number}")
         return names
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
+    def rows(self) -> Generator[tuple[Any, ...], None, None]:
         """Every row.
 
         Raises:
             BadValue: the query fails on a value.
         """
         with told():
-            yield from self.frame.toLocalIterator()
+            rows = self.frame.toLocalIterator()
+            try:
+                yield from rows
+            finally:
+                del rows  # who stops early does so while there is a Spark to be told
 
     def write_parquet(self, path: str) -> None:
         """Write the rows to one Parquet file, which appears when it is whole.
@@ -95,6 +99,7 @@ def told() -> Iterator[None]:
 
     Raises:
         BadValue: of a query that Spark does not understand or cannot compute.
+        RmqError: a process of Spark's has ended meanwhile.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -105,7 +110,9 @@ def told() -> Iterator[None]:
     before, log.disabled = log.disabled, True
     try:
         yield
-    except (PySparkException, Py4JError) as err:
+    except (PySparkException, Py4JError, EOFError, ConnectionError) as err:
+        if (reason := lost(err)) is not None:
+            raise RmqError(reason) from err
         raise BadValue(_line(str(err)) or failure(err)) from err
     finally:
         log.disabled = before
@@ -233,7 +240,8 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
     if sum(map(_size, found)) < _ALONE:
         done: Sequence[Counters | str] = [write(item) for item in numbered]
     else:
-        done = context.parallelize(numbered, len(numbered)).map(write).collect()
+        with told():
+            done = context.parallelize(numbered, len(numbered)).map(write).collect()
     for result in done:
         if isinstance(result, str):
             raise RmqError(result)

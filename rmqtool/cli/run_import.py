@@ -73,6 +73,6 @@ class Steps:
         """One line on stderr, where they do."""
         if self._count:
             note(
-                f"store times step back {self._count} times, by {self._most} ms at most: the messages keep the order of "
-                "the input, so a search by time may pass over some; --new-times gives them times in order"
+                f"store times step back {self._count} times, by {self._most} ms at most: messages keep the order "
+                "of the input, so a search by time may pass over some; --new-times gives them times in order"
             )

@@ -11,7 +11,8 @@ import pytest
 from rmqtool.analytics.arrow import batches
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.files import Folder
-from rmqtool.analytics.parquet import CODECS, PartWriter, by_partition, segment
+from rmqtool.analytics.parquet import CODECS, PartWriter
+from rmqtool.analytics.partitions import by_partition, segment
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.splits import plan
 from rmqtool.analytics.tally import Tally
