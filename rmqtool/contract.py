@@ -220,6 +220,8 @@ _NUMBERS = {
 
 def _typed(row: Mapping[str, Any], name: str, kind: type) -> Any:
     value = row.get(name)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # of a number in JSON nobody knows whether it was a float
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{name}: {'missing' if value is None else 'not a ' + _KINDS[kind]}")
     return value

@@ -5,12 +5,11 @@ share for every task would let them wait at the end for the slowest.
 """
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from rmqtool.analytics.start import scratch
+from rmqtool.analytics.scratch import scratch_dir
 
 _ENDED = ".ended"
 
@@ -46,5 +45,5 @@ class Claims:
 @contextmanager
 def new_claims() -> Iterator[Claims]:
     """None is taken yet; forgotten behind the ``with`` block."""
-    with tempfile.TemporaryDirectory(prefix="rmqtool-claims-", dir=scratch(), ignore_cleanup_errors=True) as path:
+    with scratch_dir("claims") as path:
         yield Claims(path)

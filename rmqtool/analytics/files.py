@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import uuid
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +16,7 @@ from rmqtool.errors import BadValue
 from rmqtool.store.disk import durable
 from rmqtool.store.disk.remote import shown
 
+_MANY, _THREADS = 16, 8
 _RETRY = "retry_limit_seconds"
 
 
@@ -24,6 +27,17 @@ def sync(path: str) -> None:
     except OSError as err:
         if err.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems, of directories
             raise
+
+
+def _sync_all(paths: Sequence[str]) -> None:
+    """As :func:`sync`, of many: a disk takes several at a time for the price of one."""
+    if len(paths) < _MANY:
+        for path in paths:
+            sync(path)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for _done in pool.map(sync, paths):
+            pass
 
 
 def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
@@ -102,12 +116,19 @@ class Folder:
             for name in names:
                 sync(self.full(name))
 
+    def sync_all(self, names: Iterable[str]) -> None:
+        """As :meth:`sync`, of many files."""
+        if isinstance(self.fs, fs.LocalFileSystem):
+            _sync_all([self.full(name) for name in names])
+
     def sync_names(self) -> None:
         """As :meth:`sync`, the names in the directory and in those below it that readers of Parquet look into."""
         if isinstance(self.fs, fs.LocalFileSystem):
+            found = []
             for folder, folders, _names in os.walk(self.path):
                 folders[:] = [name for name in folders if not name.startswith("_")]
-                sync(folder)
+                found.append(folder)
+            _sync_all(found)
 
     def write(self, name: str, text: str, by_way_of: str | None = None, *, lasting: bool = False) -> None:
         """Write a small file so that whoever reads it sees all of it, or the one before.

@@ -1,34 +1,29 @@
 """Rows of Parquet files as machine output has them, in the order of the log they come from.
 
-The files of a dump overlap where a stretch of the log went into several, one a topic: they are merged by physical
-offset, and no more of them are open than overlap.
+A shuffle leaves files in any order, within and between them. Where rows say where they lay, that is their order: by
+physical offset, the others behind them. Rows without physical offsets come as they are read, unless a queue's offsets
+step back in that order; then they come by queue offset.
 """
 
-import heapq
 import os
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rmqtool.analytics.schema import TIME_COLUMNS
-from rmqtool.contract import MESSAGE_FIELDS
+from rmqtool.analytics.import_columns import COLUMNS, Row, UnfitColumn, fitted, rows_of
+from rmqtool.analytics.import_order import BATCH_BYTES, FILE, ROW, Input, Order
+from rmqtool.analytics.scratch import scratch_dir
 from rmqtool.errors import CorruptFile, UnreadableStore
 
 _BATCH_ROWS = 4096
-_OFFSET = "physicalOffset"
-_KEPT = (*MESSAGE_FIELDS, "bodyError")
-
-Row = dict[str, Any]
-
-
-class _File(NamedTuple):
-    """A file, and the physical offset that it begins with; -1 where it does not say."""
-
-    low: int
-    path: str
+_BUFFER = 1 << 16  # bytes of a column that are read from the disk at once
+_OFFSET, _QUEUE_OFFSET = "physicalOffset", "queueOffset"
+_QUEUE = ("topic", "queueId", _QUEUE_OFFSET, "sysFlag")
+_TRANSACTION, _UNNUMBERED = 0xC, (0x4, 0xC)  # half messages and rollbacks have no queue offset of their own
 
 
 def parquet_files(path: str) -> list[str]:
@@ -50,9 +45,96 @@ def parquet_files(path: str) -> list[str]:
     return found
 
 
+def rows(
+    paths: Sequence[str], *, scratch: str | None = None, sorter: Callable[..., Order] = Order
+) -> Iterator[Row | ValueError]:
+    """Rows of all files in order, or why one is refused.
+
+    Args:
+        scratch: a directory for what does not fit into memory; a temporary one when None.
+
+    Raises:
+        UnreadableStore: a file cannot be read.
+        CorruptFile: a file is not Parquet, or a column of it is of no use.
+    """
+    with ExitStack() as beside:
+        made: list[str] = []
+
+        def somewhere() -> str:
+            if not made:
+                made.append(scratch or beside.enter_context(scratch_dir("sort")))
+            return made[0]
+
+        files = [_File(number, path) for number, path in enumerate(paths)]
+        if any(file.has_offsets for file in files):
+            order = sorter((_OFFSET, _QUEUE_OFFSET), somewhere)
+            inputs = [file.input() for file in files if file.ascends]
+            inputs += order.runs(_chained([file for file in files if not file.ascends]))
+        elif _queues_step_back(files):
+            order = sorter((_QUEUE_OFFSET,), somewhere)
+            inputs = order.runs(_chained(files))
+        else:
+            for batch in _chained(files):
+                yield from rows_of(batch)
+            return
+        for batch in order.merged(inputs):
+            yield from rows_of(batch)
+
+
+class _File:
+    """A file, and what its physical offsets show.
+
+    Attributes:
+        has_offsets: whether there is one.
+        ascends: whether all rows have one, each above the one before.
+    """
+
+    def __init__(self, number: int, path: str) -> None:
+        self.number, self.path = number, path
+        self.low = self.high = -1
+        self.has_offsets, self.ascends = False, True
+        for batch in self.batches((_OFFSET,)):
+            column = batch.column(_OFFSET)
+            if column.null_count < len(column):
+                values = column.drop_null().to_numpy(zero_copy_only=False)
+                self.ascends &= bool(np.all(np.diff(values) > 0)) and not (self.has_offsets and values[0] <= self.high)
+                self.low = self.low if self.has_offsets else int(values[0])
+                self.high, self.has_offsets = int(values[-1]), True
+            self.ascends &= not column.null_count
+
+    def input(self) -> Input:
+        """As it is: it ascends."""
+        return Input(self.low, self.high, self.batches)
+
+    def batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
+        """What is in it, and where that is.
+
+        Raises:
+            UnreadableStore, CorruptFile: see :func:`rows`.
+        """
+        with _opened(self.path) as file:
+            there = file.schema_arrow.names
+            if "topic" not in there:
+                raise CorruptFile(self.path, None, "has no column topic")
+            names = [name for name in columns if name in there]
+            for name in names:
+                if there.count(name) > 1:
+                    raise CorruptFile(self.path, None, f"has the column {name} more than once")
+            at = 0
+            for batch in _read(self.path, file, names or ["topic"]):
+                try:
+                    found = fitted(batch)
+                except UnfitColumn as err:
+                    raise CorruptFile(self.path, None, str(err)) from err
+                count = found.num_rows
+                found = found.append_column(FILE, pa.array(np.full(count, self.number, np.int64)))
+                yield found.append_column(ROW, pa.array(np.arange(at, at + count)))
+                at += count
+
+
 def _opened(path: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, buffer_size=_BUFFER)
     except OSError as err:
         reason = os.strerror(err.errno) if err.errno else str(err)
         raise UnreadableStore(f"{path}: {reason}") from err
@@ -60,68 +142,32 @@ def _opened(path: str) -> pq.ParquetFile:
         raise CorruptFile(path, None, f"no Parquet file: {err}") from err
 
 
-def _low(path: str) -> int:
-    """The lowest physical offset by the file's statistics."""
-    with _opened(path) as file:
-        if _OFFSET not in file.schema_arrow.names or not file.metadata.num_row_groups:
-            return -1
-        column = file.schema_arrow.names.index(_OFFSET)
-        lows = []
-        for number in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(number)
-            for at in range(group.num_columns):
-                chunk = group.column(at)
-                if chunk.path_in_schema == _OFFSET and chunk.statistics is not None and chunk.statistics.has_min_max:
-                    lows.append(int(chunk.statistics.min))
-        return min(lows) if lows and column >= 0 else -1
+def _read(path: str, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    metadata = file.metadata
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    rows = max(1, min(_BATCH_ROWS, BATCH_BYTES * metadata.num_rows // max(size, 1)))
+    try:
+        yield from file.iter_batches(rows, columns=list(names))
+    except (pa.ArrowException, OSError) as err:
+        raise CorruptFile(path, None, f"does not read: {str(err).splitlines()[0]}") from err
 
 
-def _rows(path: str) -> Iterator[Row]:
-    """The rows of one file.
-
-    Raises:
-        CorruptFile: it does not read.
-    """
-    with _opened(path) as file:
-        names = [name for name in _KEPT if name in file.schema_arrow.names]
-        if "topic" not in names:
-            raise CorruptFile(path, None, "has no column topic")
-        try:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=names):
-                table = pa.table(batch)
-                for number, name in enumerate(table.column_names):
-                    if name in TIME_COLUMNS and pa.types.is_timestamp(table.schema.field(number).type):
-                        millis = table.column(number).cast(pa.timestamp("ms", tz="UTC"), safe=False)
-                        table = table.set_column(number, name, pc.cast(millis, pa.int64()))
-                for row in table.to_pylist():
-                    if row.get("properties") is not None:
-                        row["properties"] = dict(row["properties"])
-                    if row.get("bodyError", "") is None:
-                        del row["bodyError"]
-                    yield row
-        except pa.ArrowException as err:
-            raise CorruptFile(path, None, f"does not read: {err}") from err
+def _chained(files: Sequence[_File]) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        yield from file.batches()
 
 
-def rows(paths: list[str]) -> Iterator[Row]:
-    """Rows of all files, by physical offset where they have one, else in the order of the files."""
-    waiting = sorted(_File(_low(path), path) for path in paths)
-    heap: list[tuple[int, int, Row, Iterator[Row]]] = []
-    number = 0
-    while waiting or heap:
-        while waiting and (not heap or waiting[0].low <= heap[0][0]):
-            file, number = waiting.pop(0), number + 1
-            if file.low < 0:
-                yield from _rows(file.path)
-                continue
-            opened = _rows(file.path)
-            if (first := next(opened, None)) is not None:
-                heapq.heappush(heap, (int(first[_OFFSET]), number, first, opened))
-        if heap:
-            _offset, order, row, source = heap[0]
-            yield row
-            following = next(source, None)
-            if following is None:
-                heapq.heappop(heap)
-            else:
-                heapq.heapreplace(heap, (int(following[_OFFSET]), order, following, source))
+def _queues_step_back(files: Sequence[_File]) -> bool:
+    """Whether a queue's offsets do, as rows are read."""
+    last: dict[tuple[str, int], int] = {}
+    for file in files:
+        for batch in file.batches(_QUEUE):
+            columns = [batch.column(name).to_pylist() for name in _QUEUE]
+            for topic, queue_id, offset, flags in zip(*columns, strict=True):
+                if offset is None or (flags or 0) & _TRANSACTION in _UNNUMBERED:
+                    continue
+                queue = topic, queue_id or 0
+                if last.get(queue, -1) > offset:
+                    return True
+                last[queue] = offset
+    return False

@@ -5,7 +5,7 @@ speaks the same protocol: the JVM writes port and secret to a file, and PySpark 
 """
 
 import os
-import shutil
+import resource
 import signal
 import struct
 import subprocess
@@ -15,8 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from rmqtool.analytics.scratch import Scratch
 from rmqtool.errors import MissingRuntime
 
+_OPEN_FILES = 1024  # Spark starts with half as many, and takes some for each task
 _POLL = 0.02  # seconds between looks for the JVM's answer
 _START_LIMIT = 300.0  # seconds; a loaded machine may take a minute
 _LOG_TAIL = 1 << 16  # bytes of the JVM's output that are searched for a reason
@@ -30,20 +32,21 @@ class Jvm:
         work_dir: temporary directory for whatever Spark puts down; gone after :meth:`stop`.
     """
 
-    def __init__(self, environ: Mapping[str, str], options: Sequence[str], work_dir: str) -> None:
+    def __init__(self, environ: Mapping[str, str], options: Sequence[str], scratch: Scratch) -> None:
         """Start it and wait until it answers.
 
         Args:
             environ: the whole environment of the process; SPARK_HOME and JAVA_HOME must be in it.
             options: arguments of spark-submit.
-            work_dir: owned from here on.
+            scratch: owned from here on.
 
         Raises:
             MissingRuntime: it did not start; the message has the reason that it gave.
         """
-        self.work_dir = work_dir
+        self._scratch, self.work_dir = scratch, scratch.path
         self._process: subprocess.Popen[bytes] | None = None
         self.gateway: Any = None
+        raise_open_files()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         try:
             self._start(environ, options)
@@ -69,7 +72,7 @@ class Jvm:
         deadline = time.monotonic() + _START_LIMIT
         while not os.path.isfile(answer):
             if process.poll() is not None:
-                raise MissingRuntime(f"Spark did not start: {self.reason()}")
+                raise MissingRuntime(f"Spark did not start: {self.reason()}{_few_open_files()}")
             if time.monotonic() > deadline:
                 raise MissingRuntime(f"Spark did not answer within {_START_LIMIT:.0f} s: {self.reason()}")
             time.sleep(_POLL)
@@ -117,7 +120,24 @@ class Jvm:
                     process.stdin.close()
         self._process = self.gateway = None
         self._log.close()
-        shutil.rmtree(self.work_dir, ignore_errors=True)
+        self._scratch.remove()
+
+
+def raise_open_files() -> None:
+    """Let this process, and the Java that it starts, open as many files as they need and may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _few_open_files() -> str:
+    """What Java says nothing of: it opens each archive of Spark's."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= _OPEN_FILES:
+        return ""
+    return f"; at most {soft} files may be open here, and Spark needs more: ulimit -n {_OPEN_FILES}"
 
 
 _NOISE = ("WARNING:", "Picked up ", "Using Spark's default", "Setting default log level", "To adjust logging", "\tat ")

@@ -1,42 +1,26 @@
-"""Parquet files of one task: row groups of a useful size, one file for each partition, few files open at a time.
-
-Partition directories are ``topicDir=<topic>``, ``day=<YYYY-MM-DD>`` and ``hour=<YYYY-MM-DD-HH>`` (of the store time,
-UTC). They are labels to skip files by; the truth stays in the columns. A directory ``topic=...`` would be worse:
-readers take a directory's value for the column and guess its type, so a topic ``007`` comes back as the number 7
-(Spark), or the read fails because file and directory disagree (Arrow). Under a name that is no column nothing can
-clash, whatever the topic is.
-"""
+"""Parquet files of one task: row groups of a useful size, one file for each partition, few files open at a time."""
 
 import base64
-import hashlib
-import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.files import Folder
+from rmqtool.analytics.partitions import PARTITIONS, Key, Partitioned, segment
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.views import has_views, memory_of, take
+from rmqtool.analytics.views import has_views, joined, memory_of
 
 CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
-PARTITIONS = {"topic": "topicDir", "day": "day", "hour": "hour"}  # what to part by, and the name in the path
 ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
 ROW_GROUP_ROWS = 1_000_000
 MAX_OPEN = 64
-_NULL = "__HIVE_DEFAULT_PARTITION__"  # Hive's label of null; where there is no other, Arrow cannot open the dataset
-_UNKNOWN = "unknown"
-_LABEL_BYTES = 200
-# what Hive escapes; everything else, CJK included, stays as it is: Spark unescapes bytes, not UTF-8
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^<>|]")
+_TOGETHER = 512  # files that are synced at once
+_BATCH_BYTES = 1 << 14  # that a batch takes beside its values
 
 _DICTIONARY = ["topic", "queueId", "sysFlag", "flag", "bornHost", "storeHost", "reconsumeTimes", "tags"]
 _DICTIONARY += ["bodyEncoding", "sourceFile"]
@@ -49,8 +33,6 @@ WRITER_OPTIONS: dict[str, Any] = {
     "write_page_index": True,
 }
 
-Key = tuple[str | None, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -59,15 +41,6 @@ class Part:
     path: str  # relative to the output directory
     rows: int
     bytes: int
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Rows of one partition that are not written yet."""
-
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    rows: int = 0
-    bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -109,42 +82,31 @@ class PartWriter:
         self._folder, self._name, self._suffix = folder, name, suffix
         self._partition_by, self._codec = partition_by, codec
         self._limit, self._file_bytes, self._max_open = row_group_bytes, file_bytes, max_open
-        self._waiting: dict[Key, _Waiting] = {}
-        self._waiting_bytes = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
         self._open: OrderedDict[Key, _Open] = OrderedDict()
+        self._closed: list[tuple[str, Part]] = []  # and not named yet
         self._begun = 0
         self._parts: list[Part] = []
 
     def write(self, batch: pa.RecordBatch) -> bool:
         """Add rows of :data:`MESSAGE_SCHEMA` or, all of them, :data:`VIEW_SCHEMA`; whether some were written."""
-        flushed = False
-        for key, rows in by_partition(batch, self._partition_by):
-            waiting = self._waiting.setdefault(key, _Waiting())
-            size = memory_of(rows)
-            waiting.batches.append(rows)
-            waiting.rows += rows.num_rows
-            waiting.bytes += size
-            self._waiting_bytes += size
-            if waiting.rows >= ROW_GROUP_ROWS:
-                self._flush(key)
-                flushed = True
-        if self._waiting_bytes >= self._limit:
-            # the largest first: many small partitions may wait until their rows are worth a row group
-            for key in sorted(self._waiting, key=lambda key: -self._waiting[key].bytes):
-                self._flush(key)
-                flushed = True
-                if self._waiting_bytes <= self._limit // 2:
-                    break
-        return flushed
+        if not batch.num_rows:
+            return False
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += memory_of(batch) + _BATCH_BYTES
+        if self._waiting_bytes < self._limit and (self._partition_by or self._waiting_rows < ROW_GROUP_ROWS):
+            return False
+        self._flush(self._limit // 2 if self._partition_by else 0)
+        return True
 
     def close(self) -> list[Part]:
         """Write what waits and finish all files."""
+        self._flush(0)
         for key in list(self._open):
-            if key not in self._waiting:
-                self._finish(key)
-        for key in list(self._waiting):
-            self._flush(key)
             self._finish(key)
+        self._settle()
         return self._parts
 
     def discard(self) -> None:
@@ -156,22 +118,42 @@ class PartWriter:
                 opened.stream.close()
             with suppress(OSError):
                 self._folder.delete(opened.temporary)
+        for temporary, _part in self._closed:
+            with suppress(OSError):
+                self._folder.delete(temporary)
+        self._closed.clear()
         self._open.clear()
         self._waiting.clear()
 
     def empty_file(self) -> None:
         """One file without rows at the top, so that a reader learns the schema."""
         self._finish(self._begin((None,) * len(self._partition_by), at_top=True))
+        self._settle()
 
-    def _flush(self, key: Key) -> None:
-        waiting = self._waiting.pop(key)
-        self._waiting_bytes -= waiting.bytes
+    def _flush(self, leave: int) -> None:
+        """Write what waits, until no more than some bytes are left: of the largest partitions, one after the other."""
+        batches, self._waiting = self._waiting, []
+        self._waiting_rows = self._waiting_bytes = 0
+        if not batches:
+            return
+        if not self._partition_by:
+            self._write((), pa.Table.from_batches(batches))
+            return
+        found = Partitioned(joined(batches), self._partition_by)
+        for key, rows in found.largest(leave):
+            self._write(key, pa.Table.from_batches([rows]))
+        if (rest := found.rest()) is not None:
+            # many small partitions may wait until their rows are worth a row group
+            self._waiting, self._waiting_rows = [rest], rest.num_rows
+            self._waiting_bytes = memory_of(rest) + _BATCH_BYTES
+
+    def _write(self, key: Key, rows: pa.Table) -> None:
         if key not in self._open:
-            self._begin(key, schema=waiting.batches[0].schema)
+            self._begin(key, schema=rows.schema)
         self._open.move_to_end(key)
         opened = self._open[key]
-        opened.writer.write_table(pa.Table.from_batches(waiting.batches), row_group_size=ROW_GROUP_ROWS)
-        opened.rows += waiting.rows
+        opened.writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        opened.rows += rows.num_rows
         if self._file_bytes is not None and opened.stream.tell() >= self._file_bytes:
             self._finish(key)
 
@@ -195,10 +177,19 @@ class PartWriter:
         opened.writer.close()
         size = opened.stream.tell()
         opened.stream.close()
-        self._folder.sync(opened.temporary)  # what has its name is whole, after a power cut too
-        self._folder.move(opened.temporary, opened.path)
         del self._open[key]
-        self._parts.append(Part(opened.path, opened.rows, size))
+        self._closed.append((opened.temporary, Part(opened.path, opened.rows, size)))
+        if len(self._closed) >= _TOGETHER:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Give files their names. What has its name is whole, after a power cut too."""
+        self._folder.sync_all([temporary for temporary, _part in self._closed])
+        while self._closed:
+            temporary, part = self._closed[-1]
+            self._folder.move(temporary, part.path)
+            self._closed.pop()
+            self._parts.append(part)
 
 
 def _writer(stream: Any, schema: pa.Schema, codec: str) -> Any:
@@ -209,61 +200,3 @@ def _writer(stream: Any, schema: pa.Schema, codec: str) -> Any:
     if views:  # readers are told what they get, and not what it was written from
         writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(MESSAGE_SCHEMA.serialize()).decode()})
     return writer
-
-
-def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterator[tuple[Key, pa.RecordBatch]]:
-    """A batch's rows by their partition values (text, or None for null), in order within each."""
-    if not partition_by or not batch.num_rows:
-        if batch.num_rows:
-            yield (), batch
-        return
-    values: list[list[Any]] = []
-    code = np.zeros(batch.num_rows, dtype=np.int64)
-    for by in partition_by:
-        encoded = pc.dictionary_encode(_column(batch, by), null_encoding="encode")
-        values.append(encoded.dictionary.to_pylist())
-        code = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-    found, inverse, counts = np.unique(code, return_inverse=True, return_counts=True)
-    order = np.argsort(inverse, kind="stable")
-    ends = np.cumsum(counts)
-    for number, end, count in zip(found.tolist(), ends.tolist(), counts.tolist(), strict=True):
-        key: list[str | None] = []
-        for choices in reversed(values):
-            number, index = divmod(number, len(choices))
-            value = choices[index]
-            key.append(None if value is None else _label(value))
-        rows = batch if len(found) == 1 else take(batch, order[end - count : end])
-        yield tuple(reversed(key)), rows
-
-
-def _label(value: Any) -> str:
-    # not as 2023-11-14T22, which Spark would take for a day
-    return value.strftime("%Y-%m-%d-%H") if isinstance(value, datetime) else str(value)
-
-
-def _column(batch: pa.RecordBatch, by: str) -> pa.Array:
-    if by == "topic":
-        return batch.column("topic")
-    # as a time without a zone: with one, Arrow asks for the system's time zone database, which containers may lack
-    time = batch.column("storeTimestamp").view(pa.timestamp("us"))
-    if by == "day":
-        return pc.cast(time, pa.date32())
-    return pc.cast(pc.floor_temporal(time, unit="hour"), pa.timestamp("s"))
-
-
-def segment(name: str, value: str | None) -> str:
-    """One level of a partitioned path, escaped as Hive does it.
-
-    A label too long for a file name is cut, and hashed. No value, or an empty one, is ``unknown``.
-    """
-    if not value or value == _NULL:
-        return f"{name}={_UNKNOWN}"
-    label = _escape(value)
-    if len(label.encode()) > _LABEL_BYTES:
-        digest = hashlib.sha256(value.encode()).hexdigest()[:16]
-        label = f"{_escape(value.encode()[: _LABEL_BYTES // 4].decode('utf-8', 'ignore'))}~{digest}"
-    return f"{name}={label}"
-
-
-def _escape(value: str) -> str:
-    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", value)

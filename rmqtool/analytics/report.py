@@ -55,7 +55,8 @@ class DumpOptions:
         Raises:
             BadValue: names the option and what it may be.
         """
-        from rmqtool.analytics.parquet import CODECS, PARTITIONS
+        from rmqtool.analytics.parquet import CODECS
+        from rmqtool.analytics.partitions import PARTITIONS
 
         for what, value, known in (("codec", self.codec, CODECS), ("engine", self.engine, ENGINES)):
             if value not in known:

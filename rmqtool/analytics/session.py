@@ -2,9 +2,7 @@
 
 import logging
 import os
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.analytics.archive import archive_of
 from rmqtool.analytics.java import find_java, need_bash
 from rmqtool.analytics.jvm import Jvm, environment
-from rmqtool.analytics.start import NOT_CONNECT, applied, environment_of, scratch, settings_of
+from rmqtool.analytics.scratch import Scratch
+from rmqtool.analytics.start import NOT_CONNECT, applied, environment_of, settings_of
 from rmqtool.errors import BadValue, MissingRuntime
 
 if TYPE_CHECKING:
@@ -120,15 +119,16 @@ class Started:
         if java_options is None:
             archive = archive_of(java)
             java_options = [f"-XX:SharedArchiveFile={archive}"] if os.path.exists(archive) else []
-        work_dir = tempfile.mkdtemp(prefix="rmqtool-spark-", dir=scratch())
+        scratch = Scratch("spark")
+        work_dir = scratch.path
         try:
             changes = environment_of(java, work_dir, local=local)
             ours = settings_of(work_dir, settings, local=local, brief=brief, java_options=java_options)
             options = {"spark.master": master, **ours}
             arguments = [part for name, value in options.items() for part in ("--conf", f"{name}={value}")]
-            self.jvm = Jvm(applied(changes), arguments, work_dir)
+            self.jvm = Jvm(applied(changes), arguments, scratch)
         except BaseException:
-            shutil.rmtree(work_dir, ignore_errors=True)
+            scratch.remove()
             raise
         self._orderly = not local
         self._context: Any = None
@@ -212,6 +212,23 @@ def _spark_errors() -> tuple[type[BaseException], ...]:
     from pyspark.errors import PySparkException
 
     return Py4JError, PySparkException, OSError, ValueError
+
+
+def lost(err: BaseException) -> str | None:
+    """What to say where a process of Spark's has ended before it was done; None where that is not what failed."""
+    from py4j.protocol import Py4JNetworkError
+
+    cause: BaseException | None = err
+    while cause is not None:
+        if isinstance(cause, EOFError | ConnectionError | Py4JNetworkError):
+            return "Spark's Java process ended before it was done: it was killed, or the memory did not suffice"
+        cause = cause.__cause__ or cause.__context__
+    text = str(err)
+    if "Python worker exited unexpectedly" in text or "java.io.EOFException" in text:
+        return "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
+    if "java.lang.OutOfMemoryError" in text:
+        return "Spark's Java process ran out of memory"
+    return None
 
 
 def failure(err: BaseException) -> str:

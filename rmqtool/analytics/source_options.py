@@ -43,9 +43,21 @@ def condition_of(name: str, value: str) -> Condition | None:
             return Condition(column, op, _time(value))
         if column == "physicalOffset":
             return Condition(column, op, int(value))
-        return Condition(column, op, [int(part) if column == "queueId" else part for part in value.split(",")])
+        parts = [part.strip() for part in value.split(",")]
+        return Condition(column, op, [_whole(part) if column == "queueId" else part for part in parts])
     except (ValueError, OverflowError):
         raise BadValue(f"option {OPTIONS[name.lower()]}: {value!r} is not understood") from None
+
+
+def _whole(text: str) -> int:
+    """A number; 3.0 is one too: so a column of floats writes it."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
 
 
 def _time(text: str) -> datetime:

@@ -1,7 +1,7 @@
 """The writing side of the data source: a data frame of messages becomes a store that a broker boots.
 
-Tasks write what they get to Parquet beside the target; the driver makes the store of it, in the order of the physical
-offsets where the frame has them. The store appears when it is whole, and only where none was.
+Tasks write what they get to Parquet beside the target; the driver makes the store of it, in the order that
+:mod:`rmqtool.analytics.import_rows` finds. The store appears when it is whole, and only where none was.
 """
 
 import os
@@ -41,7 +41,7 @@ class StoreWriter(DataSourceArrowWriter):
     Args:
         path: of the store, which must not exist.
         broker_conf: the broker's properties file.
-        overwrite: refused: a store is not something to write over.
+        overwrite: whether Spark may write over what is there; a store is not written over, whatever is said.
 
     Raises:
         BadValue: no path.
@@ -52,8 +52,9 @@ class StoreWriter(DataSourceArrowWriter):
         if not path:
             raise BadValue("give the new store's path: .save(path)")
         self.path, self._broker_conf = checked_path(path.removeprefix("file://")), broker_conf
-        if overwrite:
-            raise Refused(f"{self.path}: a store is not overwritten: use mode append, and a new path")
+        # Spark itself advises overwrite where no mode is given, and it harms nothing where nothing is
+        if overwrite and os.path.lexists(self.path):
+            raise Refused(f"{self.path}: exists already, and a store is not overwritten: give a new path")
         refuse_existing(self.path)
         self._parts = f"{self.path}{_PARTS}-{uuid.uuid4().hex}"
 
@@ -84,7 +85,8 @@ class StoreWriter(DataSourceArrowWriter):
         try:
             refuse_existing(self.path)
             with new_store(self.path, self._broker_conf) as importer:
-                read = rows([part.path for part in messages if part is not None and part.path])
+                # in the order of Spark's partitions, which is the frame's own
+                read = rows([part.path for part in messages if part is not None and part.path], scratch=self._parts)
                 while taken := list(islice(read, _ROWS)):
                     for row, answer in zip(taken, importer.take(taken), strict=True):
                         _check(row, answer)
@@ -96,7 +98,9 @@ class StoreWriter(DataSourceArrowWriter):
         shutil.rmtree(self._parts, ignore_errors=True)
 
 
-def _check(row: dict[str, Any], answer: "Answer") -> None:
+def _check(row: "dict[str, Any] | ValueError", answer: "Answer") -> None:
     reason = answer if isinstance(answer, str) else answer.reason
     if reason:
+        if isinstance(row, ValueError):
+            raise BadValue(reason)
         raise BadValue(f"topic {row.get('topic')!r} queue {row.get('queueId')}: {reason}")

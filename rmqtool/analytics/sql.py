@@ -6,9 +6,7 @@ would cost more than all else.
 
 import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.jvm import environment
-from rmqtool.analytics.session import failure, spark_context
+from rmqtool.analytics.scratch import scratch_dir
+from rmqtool.analytics.session import failure, lost, spark_context
 from rmqtool.analytics.source_plan import Piece, Request
 from rmqtool.analytics.source_read import Counters, planned, read_piece
 from rmqtool.analytics.source_tables import SCHEMAS
 from rmqtool.analytics.sql_plan import Need, needs
-from rmqtool.analytics.start import NOT_CONNECT, scratch
+from rmqtool.analytics.start import NOT_CONNECT
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
 
@@ -66,14 +65,18 @@ class Answer:
             names.append(name if number == 1 else f"{name}_{number}")
         return names
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
+    def rows(self) -> Generator[tuple[Any, ...], None, None]:
         """Every row.
 
         Raises:
             BadValue: the query fails on a value.
         """
         with told():
-            yield from self.frame.toLocalIterator()
+            rows = self.frame.toLocalIterator()
+            try:
+                yield from rows
+            finally:
+                del rows  # who stops early does so while there is a Spark to be told
 
     def write_parquet(self, path: str) -> None:
         """Write the rows to one Parquet file, which appears when it is whole.
@@ -82,14 +85,12 @@ class Answer:
             Refused: the file cannot be written.
             BadValue: the query fails on a value.
         """
-        folder = tempfile.mkdtemp(prefix=".rmqtool-", dir=os.path.dirname(os.path.abspath(path)))
-        try:
+        with scratch_dir("rows", os.path.dirname(os.path.abspath(path)), hidden=True) as above:
+            folder = os.path.join(above, "rows")  # Spark removes what is there, and our lock with it
             with told():
                 self.frame.coalesce(1).write.mode("overwrite").parquet(folder)
             (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
             os.replace(os.path.join(folder, part), path)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -98,6 +99,7 @@ def told() -> Iterator[None]:
 
     Raises:
         BadValue: of a query that Spark does not understand or cannot compute.
+        RmqError: a process of Spark's has ended meanwhile.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -108,7 +110,9 @@ def told() -> Iterator[None]:
     before, log.disabled = log.disabled, True
     try:
         yield
-    except (PySparkException, Py4JError) as err:
+    except (PySparkException, Py4JError, EOFError, ConnectionError) as err:
+        if (reason := lost(err)) is not None:
+            raise RmqError(reason) from err
         raise BadValue(_line(str(err)) or failure(err)) from err
     finally:
         log.disabled = before
@@ -148,11 +152,10 @@ def answer(request: Request, query: str) -> Iterator[Answer]:
         session = SparkSession.builder.getOrCreate().newSession()  # views and settings of our own
         for name, value in (_SETTINGS if size >= _LARGE else _SETTINGS | _BRIEF).items():
             session.conf.set(name, value)
-        folder = tempfile.mkdtemp(prefix="rmqtool-sql-", dir=scratch())
         try:
-            yield ask(session, folder, request, query)
+            with scratch_dir("sql") as folder:
+                yield ask(session, folder, request, query)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
             if before is None:
                 SparkSession._instantiatedSession = None  # its JVM ends with the context
 
@@ -237,7 +240,8 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
     if sum(map(_size, found)) < _ALONE:
         done: Sequence[Counters | str] = [write(item) for item in numbered]
     else:
-        done = context.parallelize(numbered, len(numbered)).map(write).collect()
+        with told():
+            done = context.parallelize(numbered, len(numbered)).map(write).collect()
     for result in done:
         if isinstance(result, str):
             raise RmqError(result)

@@ -102,12 +102,6 @@ def applied(changes: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def scratch() -> str | None:
-    """Where the user wants Spark's temporary files; None for the system's usual place."""
-    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return first if first and os.path.isdir(first) else None
-
-
 def _installed_home() -> str:
     import pyspark
 

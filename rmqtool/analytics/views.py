@@ -15,6 +15,7 @@ from rmqtool.analytics.schema import MESSAGE_SCHEMA
 
 _BODY = MESSAGE_SCHEMA.get_field_index("body")
 _OFFSET = 4  # bytes of memory for each row that views do without
+_INLINE = 12  # bytes of a body that lie in the view itself
 VIEW_SCHEMA = MESSAGE_SCHEMA.set(_BODY, MESSAGE_SCHEMA.field(_BODY).with_type(pa.binary_view()))
 
 _Rows = np.ndarray[Any, np.dtype[Any]]
@@ -40,6 +41,32 @@ def take(batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
     views = np.frombuffer(views, np.int32).reshape(-1, 4)[body.offset :][rows]
     columns = [column.take(picked) if at != _BODY else array_of(views, buffers) for at, column in enumerate(batch)]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of messages as one; the list is emptied on the way, so that no more than a column is there twice."""
+    schema = batches[0].schema
+    if len(batches) == 1:
+        return batches.pop()
+    columns = [[batch.column(at) for batch in batches] for at in range(len(schema))]
+    batches.clear()
+    made = []
+    for at in range(len(schema)):
+        parts, columns[at] = columns[at], []
+        made.append(_joined_views(parts) if schema.field(at).type == pa.binary_view() else pa.concat_arrays(parts))
+    return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def _joined_views(parts: list[pa.Array]) -> pa.Array:
+    buffers: list[pa.Buffer] = []
+    every = []
+    for part in parts:
+        _valid, own, *others = part.buffers()
+        views = np.frombuffer(own, np.int32).reshape(-1, 4)[part.offset : part.offset + len(part)].copy()
+        views[views[:, 0] > _INLINE, 2] += len(buffers)
+        buffers += others
+        every.append(views)
+    return array_of(np.concatenate(every), buffers)
 
 
 def memory_of(batch: pa.RecordBatch) -> int:

@@ -24,10 +24,10 @@ def import_(
     """Make a store that a broker boots from messages in Parquet or NDJSON.
 
     It takes what dump-to-parquet and --output ndjson write, filtered or edited as you like; columns may be missing, but
-    not topic. Messages come in the order of their physical offsets where they have them, and are numbered anew in each
-    queue, from 0. Bodies that were inflated are stored so. The store appears when it is whole, without config files: a
-    broker delivers its SCHEDULE_TOPIC_XXXX once more, so leave that out where it was delivered. Exit code 1: some rows
-    were not taken.
+    not topic. Messages come in the order of their physical offsets, without these of their queue offsets, and are
+    numbered anew in each queue, from 0. Bodies that were inflated are stored so. The store appears when it is whole,
+    without config files: a broker delivers its SCHEDULE_TOPIC_XXXX once more, so leave that out where it was delivered.
+    Exit code 1: some rows were not taken.
     """
     from rmqtool.cli.run_import import run
 

@@ -1,6 +1,7 @@
 """``report`` behind its options."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
@@ -36,9 +37,9 @@ def run_report(
         since=str(parse_time(since)) if since else None,
         until=str(parse_time(until)) if until else None,
     )
-    with spark_process(), answer(asked, report.sql) as found:
+    with spark_process(), answer(asked, report.sql) as found, closing(rows_of(found)) as every:
         rows: Iterable[dict[str, Any]] = (
-            row for row in rows_of(found) if _has(row.get("topic"), topics) and _has(row.get("group"), groups)
+            row for row in every if _has(row.get("topic"), topics) and _has(row.get("group"), groups)
         )
         rows = islice(rows, limit)
         columns = columns_of(found, _WIDE)

@@ -4,8 +4,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -34,7 +34,8 @@ def run_sql(asked: Request, query: str, *, to: str | None, overwrite: bool, outp
         if to is not None:
             found.write_parquet(to)
         else:
-            write_all(writer(output, found.columns, columns_of(found)), rows_of(found))
+            with closing(rows_of(found)) as rows:
+                write_all(writer(output, found.columns, columns_of(found)), rows)
         return say(found)
 
 
@@ -47,11 +48,12 @@ def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
     ]
 
 
-def rows_of(found: Answer) -> Iterator[dict[str, Any]]:
+def rows_of(found: Answer) -> Generator[dict[str, Any], None, None]:
     """Rows as machine output has them."""
     names = found.columns
-    for row in found.rows():
-        yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
+    with closing(found.rows()) as rows:  # behind a pipe that breaks, Spark is told before it ends
+        for row in rows:
+            yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
 
 
 def plain_value(value: Any) -> Any:
@@ -99,10 +101,17 @@ def _may_write(path: str, *, overwrite: bool) -> None:
         raise Refused(f"{path}: exists; give --overwrite to replace it")
 
 
+def _unraisable(told: "sys.UnraisableHookArgs") -> None:
+    """An iterator of Spark's that is given up tells a Java that may be gone; that it is, is told already."""
+    if not isinstance(told.exc_value, ConnectionError):
+        sys.__unraisablehook__(told)
+
+
 @contextmanager
 def spark_process() -> Iterator[None]:
     """PySpark gives times in the process's own zone, without saying which. A service manager's stop ends Java too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sys.unraisablehook = _unraisable
     with environment({"TZ": "UTC"}):
         time.tzset()
         yield

@@ -11,10 +11,12 @@ import pytest
 from rmqtool.analytics.arrow import batches
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.files import Folder
-from rmqtool.analytics.parquet import CODECS, PartWriter, by_partition, segment
+from rmqtool.analytics.parquet import CODECS, PartWriter
+from rmqtool.analytics.partitions import by_partition, segment
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.splits import plan
 from rmqtool.analytics.tally import Tally
+from rmqtool.analytics.views import memory_of
 from rmqtool.store.commit_log import CommitLog
 from tests.analytics.helpers import log_of, rows_of, store_of
 
@@ -161,3 +163,34 @@ def test_an_empty_file_has_the_schema(tmp_path: Path) -> None:
     (part,) = writer.close()
     assert part.path == "part-00000-run.parquet"
     assert ds.dataset(tmp_path).to_table().schema.names == MESSAGE_SCHEMA.names
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_many_partitions_take_bounded_memory(views: bool, tmp_path: Path) -> None:
+    """Rows are kept as they come, not cut into as many batches as there are partitions."""
+    topics = [f"T{number * 7919 % 400}" for number in range(1200)]
+    (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(topics))))
+    if views:
+        import rmqtool.analytics.columns  # noqa: F401 - large splits are read by it, and then small ones too
+    found = list(batches(split, Choice(), Tally(), batch_bytes=9000, views=views))
+    limit = 2 * sum(memory_of(batch) for batch in found) // len(found) + 40_000
+    out = tmp_path / "out"
+    out.mkdir()
+    writer = PartWriter(Folder(str(out)), "part", "run", ("topic",), row_group_bytes=limit, max_open=8)
+    most = 0
+    for batch in found:
+        writer.write(batch)
+        assert writer._waiting_bytes < limit
+        most = max(most, len(writer._waiting))
+        assert len(writer._open) <= 8
+    parts = writer.close()
+    assert most < 8
+    rows = rows_of(out)
+    assert [row["topic"] for row in rows] == topics
+    assert [row["body"] for row in rows] == [b"body %d" % number for number in range(1200)]
+    assert sum(part.rows for part in parts) == 1200
+    for part in parts:
+        table = pq.read_table(out / part.path)
+        offsets = table["physicalOffset"].to_pylist()
+        assert offsets == sorted(offsets)
+        assert len(set(table["topic"].to_pylist())) == 1

@@ -22,8 +22,10 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from rmqtool.analytics import source_narrow
 from rmqtool.analytics.source import FilteringReader, condition_of
 from rmqtool.analytics.source_filter import Condition, Wanted
+from rmqtool.analytics.source_options import condition_of as option_condition
 from rmqtool.analytics.source_plan import request_of
 from rmqtool.analytics.source_read import Counters
+from rmqtool.errors import BadValue
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.layout import StoreLayout
 from tests import goldens
@@ -276,3 +278,15 @@ def test_a_reader_that_is_handed_filters(golden: Unpacked) -> None:
     assert list(reader.pushFilters(filters)) == filters  # Spark applies them all again
     rows = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
     assert rows == sum(row["topic"] == "TopicA" for row in read(golden("clean"))[0]) > 0
+
+
+def test_lists_may_have_blanks_and_numbers_a_point() -> None:
+    told = option_condition("topic", "Orders, Payments")
+    assert told is not None
+    assert list(told.value) == ["Orders", "Payments"]
+    told = option_condition("queueId", "0, 3.0")
+    assert told is not None
+    assert list(told.value) == [0, 3]
+    for value in ("1.5", "inf", "nan", "x", "1,"):
+        with pytest.raises(BadValue):
+            option_condition("queueId", value)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.functions import rand
 
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -50,11 +51,48 @@ def test_what_is_read_can_be_written(spark: "SparkSession", golden: Unpacked, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all", "some"]
 
 
+def test_a_shuffle_scrambles_no_queue(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
+    source = golden("clean")
+    before = told(source)
+    for name, shuffled in (
+        ("spread", frame(spark, source).repartition(7)),
+        ("mixed", frame(spark, source).orderBy(rand(1)).drop("physicalOffset")),
+        ("both", frame(spark, source).orderBy(rand(2)).coalesce(2)),
+    ):
+        shuffled.write.format("rocketmq").mode("append").save(str(tmp_path / name))
+        after = told(tmp_path / name)
+        assert queues_of(after) == queues_of(before), name
+        if name != "mixed":
+            assert [row["body"] for row in after] == [row["body"] for row in before]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["both", "mixed", "spread"]
+
+
+def queues_of(rows: list[dict[str, Any]]) -> dict[tuple[str, int], list[str]]:
+    queues: dict[tuple[str, int], list[str]] = {}
+    for row in rows:
+        queues.setdefault((row["topic"], row["queueId"]), []).append(row["body"])
+    return queues
+
+
+def test_columns_of_other_types(spark: "SparkSession", tmp_path: Path) -> None:
+    some = spark.createDataFrame([("t", 3.0, "x"), ("t", 3.0, "y")], "topic string, queueId double, body string")
+    # what Spark itself advises where no mode is given
+    some.coalesce(1).write.format("rocketmq").mode("overwrite").save(str(tmp_path / "new"))
+    assert [(row["queueId"], row["body"]) for row in told(tmp_path / "new")] == [(3, "eA=="), (3, "eQ==")]
+    for kinds, values, said in (
+        ("topic string, queueId string", ("t", "1"), "column queueId is string, not a number"),
+        ("topic string, queueId double", ("t", 1.5), "queueId: 1.5 is no whole number"),
+    ):
+        with pytest.raises(Exception, match=said):
+            spark.createDataFrame([values], kinds).write.format("rocketmq").mode("append").save(str(tmp_path / "no"))
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
 def test_what_is_refused_leaves_nothing(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     some = frame(spark, golden("clean")).limit(5)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
-    for name, mode, said in (("there", "append", "exists already"), ("new", "overwrite", "not overwritten")):
+    for name, mode, said in (("there", "append", "exists already"), ("there", "overwrite", "not overwritten")):
         with pytest.raises(Exception, match=said):
             some.write.format("rocketmq").mode(mode).save(str(tmp_path / name))
     with pytest.raises(Exception, match="topic of 0 bytes"):

@@ -195,8 +195,8 @@ def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
 def test_import_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "in.ndjson").write_text('{"body": "no topic"}\n{\n')
     done = process("import", tmp_path / "new", tmp_path / "in.ndjson")
-    assert done.code == 4
-    assert done.err.splitlines()[-1] == "error: none of 2 rows is taken; no store was made"
+    assert done.code == 1
+    assert "none of 2 rows is taken; no store was made" in done.err.splitlines()
     assert process("import", tmp_path / "new", "-", stdin=None, preexec_fn=lambda: os.close(0)).code == 3
     assert [p.name for p in tmp_path.iterdir()] == ["in.ndjson"]
 

@@ -1,0 +1,96 @@
+"""Temporary directories of our own that outlive no process for long.
+
+Each is locked by the process that has made it, for as long as that lives. A process that is killed leaves its own; the
+next one finds it unlocked, and removes it. Going by a lock and not by a process id, it never takes the directory of one
+that lives, in another container either.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_OURS = re.compile(r"\.?rmqtool-(spark|sql|claims|sort|rows)-[0-9]+-\w{8}")
+
+
+def usual_place() -> str | None:
+    """Where the user wants Spark's temporary files; None for the system's usual place."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return first if first and os.path.isdir(first) else None
+
+
+class Scratch:
+    """A temporary directory, until :meth:`remove`.
+
+    Args:
+        kind: what for; part of the name.
+        above: where; the usual place when None.
+        hidden: whether the name begins with a dot.
+    """
+
+    def __init__(self, kind: str, above: str | None = None, *, hidden: bool = False) -> None:
+        above = above or usual_place() or tempfile.gettempdir()
+        _sweep(above)
+        prefix = f"{'.' * hidden}rmqtool-{kind}-{os.getpid()}-"
+        while True:
+            self.path = tempfile.mkdtemp(prefix=prefix, dir=above)
+            self._lock: int | None = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.isdir(self.path):
+                    return
+            except OSError:
+                # somebody sweeps just now and took it for one that was left; or there are no locks in this place
+                if os.path.isdir(self.path) and not _has_locks(self._lock):
+                    return
+            os.close(self._lock)
+
+    def remove(self) -> None:
+        """Delete it with all in it. Never raises, and may be called twice."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _has_locks(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def scratch_dir(kind: str, above: str | None = None, *, hidden: bool = False) -> Iterator[str]:
+    """A temporary directory for the duration of a ``with`` block."""
+    made = Scratch(kind, above, hidden=hidden)
+    try:
+        yield made.path
+    finally:
+        made.remove()
+
+
+def _sweep(above: str) -> None:
+    """Remove what processes of this user have left that are gone."""
+    try:
+        names = [name for name in os.listdir(above) if _OURS.fullmatch(name)]
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(above, name)
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                status = os.fstat(fd)
+                if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(fd)
