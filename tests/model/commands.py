@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rmqtool.main import _run
@@ -40,11 +41,18 @@ class Done(NamedTuple):
         return f"rmqtool {' '.join(self.words)} -> {self.code}{' (signal sent)' if self.killed else ''}: {said}"
 
 
-def run(*words: object, stdin: bytes = b"", kill: Kill | None = None, limits: dict[int, int] | None = None) -> Done:
+def run(
+    *words: object,
+    stdin: bytes = b"",
+    kill: Kill | None = None,
+    limits: dict[int, int] | None = None,
+    before: Callable[[], object] | None = None,
+) -> Done:
     """Run a command in a process of its own.
 
     Args:
         limits: of :mod:`resource`, soft and hard.
+        before: called in that process first.
 
     Raises:
         TimeoutError: it hangs.
@@ -53,7 +61,7 @@ def run(*words: object, stdin: bytes = b"", kill: Kill | None = None, limits: di
     pipes = [os.pipe() for _ in range(4)]  # in, out, err, and a byte when the signal is sent
     child = os.fork()
     if not child:
-        _become(told, pipes, kill, limits or {})
+        _become(told, pipes, kill, limits or {}, before)
     for number, (read, write) in enumerate(pipes):
         os.close(read if number == 0 else write)
     texts = _talk(child, pipes, stdin)
@@ -62,7 +70,13 @@ def run(*words: object, stdin: bytes = b"", kill: Kill | None = None, limits: di
     return Done(told, code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), bool(sent))
 
 
-def _become(words: tuple[str, ...], pipes: list[tuple[int, int]], kill: Kill | None, limits: dict[int, int]) -> None:
+def _become(
+    words: tuple[str, ...],
+    pipes: list[tuple[int, int]],
+    kill: Kill | None,
+    limits: dict[int, int],
+    before: Callable[[], object] | None,
+) -> None:
     """In the child: be the command, and end."""
     code = 70
     try:
@@ -81,6 +95,8 @@ def _become(words: tuple[str, ...], pipes: list[tuple[int, int]], kill: Kill | N
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         for name, value in limits.items():
             resource.setrlimit(name, (value, value))
+        if before is not None:
+            before()
         sys.stdin, sys.stdout, sys.stderr = (
             io.TextIOWrapper(io.FileIO(fd, mode, closefd=False), encoding="utf-8", errors="backslashreplace")
             if mode == "r"
