@@ -1,0 +1,416 @@
+"""The steps that a model's run is made of: commands of ours, damages, moves, and real engines."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.interop.engine import Engine
+from tests.model.commands import Done, Kill, run
+from tests.model.world import SIZES, TOPICS, Place, Run, World, Wrong
+
+_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+def killing(rng: Random, chance: float) -> Kill | None:
+    """Now and then a signal at some step, early ones more often."""
+    if rng.random() >= chance:
+        return None
+    return Kill(rng.choice(_SIGNALS), int(2 ** rng.uniform(0, 8)))
+
+
+def command(world: World, *words: object, **options: Any) -> Done:
+    """A command with the store's own sizes."""
+    done = run(*words, "--broker-conf", world.conf_file, **options)
+    world.note(done)
+    return done
+
+
+def report_of(done: Done) -> dict[str, Any]:
+    """The object that a command printed; empty where it did not get that far."""
+    try:
+        value = json.loads(done.out)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def append(world: World, rng: Random) -> None:
+    """Messages to several queues; what is answered is acknowledged."""
+    numbers = range(world.next_id, world.next_id + rng.choice((1, 3, 20, 60)))
+    world.next_id = numbers.stop
+    rows = [
+        {
+            "topic": rng.choice(TOPICS),
+            "queueId": rng.randrange(3),
+            "body": f"<m{number}>" + "x" * rng.choice((0, 10, 400, 1500)),
+            "keys": f"k{number}",
+        }
+        for number in numbers
+    ]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    sync = ["--sync"] if rng.random() < 0.2 else []
+    done = command(world, "append", world.store, "-", "--output", "ndjson", *sync, stdin=data, kill=killing(rng, 0.3))
+    for line in done.out.splitlines():
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue  # cut where the process ended
+        if answer.get("status") == "PUT_OK":
+            number = numbers[answer["line"] - 1]
+            place = Place(answer["topic"], answer["queueId"], answer["queueOffset"], answer["physicalOffset"])
+            world.places[number] = place
+            world.must.add(number)
+    if done.code == 0 and len(done.out.splitlines()) != len(rows):
+        raise Wrong(f"{len(rows)} messages, {len(done.out.splitlines())} answers: {done}")
+
+
+def change(world: World, rng: Random, *words: object, cuts: frozenset[int] = frozenset(), chance: float = 0.35) -> Done:
+    """A command that changes the store as a whole.
+
+    Args:
+        cuts: messages that go, if it is carried out.
+    """
+    done = command(world, *words, "--output", "json", kill=killing(rng, chance))
+    report = report_of(done)
+    if done.code == 0 and report.get("applied"):
+        finished(world, report, cuts)
+    elif done.killed or done.code not in (0, 1, 4):
+        # it may have been carried out in part
+        world.limbo |= world.must & cuts
+        world.must -= cuts
+        world.pending = True
+    return done
+
+
+def finished(world: World, report: dict[str, Any], cuts: frozenset[int] | set[int]) -> None:
+    """A change is through, and with it whatever was interrupted before."""
+    world.pending = False
+    there = set(world.in_log())
+    world.must |= world.limbo & there
+    gone = (set(cuts) | world.limbo) - there
+    world.must -= gone
+    world.cut = (world.cut | gone) - world.must
+    world.limbo = set()
+    if report.get("backup"):
+        world.runs[os.path.basename(report["backup"])] = Run(gone)
+
+
+def recover(world: World, rng: Random) -> None:
+    """As after a crash."""
+    change(world, rng, "recover", world.store, "--yes")
+
+
+def dispatch(world: World, rng: Random) -> None:
+    """Queues and index brought up with the log."""
+    change(world, rng, "dispatch", world.store)
+
+
+def rebuild(world: World, rng: Random) -> None:
+    """Queues, index or checkpoint from the log."""
+    parts = rng.sample(("consumequeue", "index", "checkpoint"), rng.randint(1, 3))
+    change(world, rng, "rebuild", world.store, *parts, "--yes")
+
+
+def truncate(world: World, rng: Random) -> None:
+    """Cut the log at one of the last messages."""
+    last = sorted(world.must, key=lambda number: world.places[number].physical_offset)[-8:]
+    if last:
+        at = world.places[rng.choice(last)].physical_offset
+        cuts = frozenset(number for number in world.must if world.places[number].physical_offset >= at)
+        change(world, rng, "truncate", world.store, at, "--yes", cuts=cuts)
+
+
+def clean(world: World, rng: Random) -> None:
+    """Remove the first file of the log."""
+    files = sorted(int(path.name) for path in (world.store / "commitlog").iterdir() if path.name.isdecimal())
+    if len(files) < 3:
+        return
+    low = files[1]
+    cuts = frozenset(number for number in world.must if world.places[number].physical_offset < low)
+    words: list[object] = ["clean", world.store, "--hours", "0", "--files", "1", "--yes"]
+    if rng.random() < 0.3:
+        world.deleted |= cuts
+        words.append("--delete")
+    done = change(world, rng, *words, cuts=cuts)
+    if done.code == 4 and not done.killed:
+        world.deleted -= cuts
+
+
+def group_reset(world: World, rng: Random) -> None:
+    """Set a consumer group's offsets."""
+    topic = rng.choice(TOPICS)
+    where = rng.choice(("--to-earliest", "--to-latest"))
+    before = dict(world.offsets)
+    done = command(
+        world, "group", "reset", world.store, "G", "--topic", topic, where, "--yes", "--output", "json",
+        kill=killing(rng, 0.3),
+    )  # fmt: skip
+    read_offsets(world)
+    if done.code == 0 and not done.killed and world.offsets != before:
+        world.pending = False
+
+
+def read_offsets(world: World) -> None:
+    """What is in the file now: a whole change or none of it."""
+    world.offsets = world.offsets_said()
+
+
+def undo(world: World, rng: Random) -> None:
+    """Put back what the last change took."""
+    before = set(world.must)
+    done = command(world, "undo", world.store, "--yes", "--output", "json", kill=killing(rng, 0.3))
+    report = report_of(done)
+    if done.code == 0 and report.get("applied"):
+        world.pending = False
+        there = set(world.in_log())
+        kept = world.runs.pop(os.path.basename(report["backup"]), None)
+        if kept is not None and (missing := kept.cut - there - world.deleted):
+            raise Wrong(f"undone, but not there: {sorted(missing)[:10]}: {done}")
+        if missing := before - there:
+            raise Wrong(f"an undo took {sorted(missing)[:10]}: {done}")
+        world.must |= (world.limbo | world.cut) & there
+        world.cut = (world.cut | world.limbo) - world.must
+        world.limbo = set()
+        read_offsets(world)
+    elif done.killed or done.code not in (0, 1, 4):
+        world.limbo |= world.cut - world.deleted
+        world.pending = True
+        read_offsets(world)
+
+
+def salvage(world: World, rng: Random) -> None:
+    """All intact messages into another store, which is looked at and thrown away."""
+    target = world.home / "salvaged"
+    done = command(world, "salvage", world.store, target, kill=killing(rng, 0.2))
+    if target.exists():
+        there = _ids(target, world)
+        if lost := world.must - there:
+            raise Wrong(f"salvage lost {sorted(lost)[:10]}: {done}")
+        shutil.rmtree(target)
+    elif done.code in (0, 1) and not done.killed:
+        raise Wrong(f"no store: {done}")
+
+
+def _ids(store: Path, world: World) -> set[int]:
+    from rmqtool.store.commit_log import CommitLog, Found
+    from rmqtool.store.layout import StoreLayout
+
+    found = set()
+    for item in CommitLog(StoreLayout(str(store), world.layout.conf)).walk():
+        if isinstance(item, Found) and item.record.body.startswith(b"<m"):
+            found.add(int(item.record.body[2:].partition(b">")[0]))
+    return found
+
+
+# -- what happens to a store -------------------------------------------------------------------------------------------
+
+
+def lose_part(world: World, rng: Random) -> None:
+    """Somebody deletes what can be built again, or a crash leaves its mark."""
+    kind = rng.choice(("index", "queue", "checkpoint", "abort", "torn"))
+    world.history.append(f"lose {kind}")
+    store = world.store
+    if kind == "index":
+        shutil.rmtree(store / "index", ignore_errors=True)
+    elif kind == "queue":
+        # at once, or whoever appends next begins that queue at 0 again, as a broker does
+        topics = sorted((store / "consumequeue").iterdir()) if (store / "consumequeue").exists() else []
+        if topics and not world.pending and not (store / "abort").exists():
+            lost = rng.choice(topics)
+            shutil.rmtree(lost)
+            for _attempt in range(20):
+                done = change(world, rng, "rebuild", world.store, "consumequeue", "--yes", chance=0.6)
+                if done.code == 0:
+                    break
+            else:
+                raise Wrong(f"queues cannot be rebuilt: {done}")
+    elif kind == "checkpoint":
+        (store / "checkpoint").unlink(missing_ok=True)
+    elif kind == "abort":
+        (store / "abort").touch()
+    else:
+        _tear(world, rng)
+
+
+def _tear(world: World, rng: Random) -> None:
+    """Half a record behind the last one, as a power cut leaves it."""
+    from rmqtool.store.commit_log import CommitLog
+
+    log = CommitLog(world.layout)
+    end, _last = log.end()
+    file = log.segments.find(end)
+    if file is None or file.end - end < 200 or world.pending:
+        return
+    with open(file.path, "r+b") as out:
+        out.seek(end - file.base)
+        out.write(b"\x00\x00\x00\xc8\xda\xa3\x20\xa7" + rng.randbytes(60))
+    (world.store / "abort").touch()
+
+
+def move(world: World, rng: Random) -> None:
+    """The store gets another name, together with what is kept; then both come back."""
+    world.history.append("move")
+    other = world.home / "moved"
+    beside = Path(f"{world.store}.rmqtool")
+    world.store.rename(other)
+    if beside.exists():
+        beside.rename(f"{other}.rmqtool")
+    done = run("recover", other, "--dry-run", "--broker-conf", world.conf_file)
+    world.note(done)
+    other.rename(world.store)
+    if Path(f"{other}.rmqtool").exists():
+        Path(f"{other}.rmqtool").rename(beside)
+
+
+def copy(world: World, rng: Random) -> None:
+    """Commands on a copy leave the original alone."""
+    world.history.append("copy")
+    before = tree(world.store)
+    other = world.home / "copy"
+    shutil.copytree(world.store, other, symlinks=True)
+    if (beside := Path(f"{world.store}.rmqtool")).exists():
+        shutil.copytree(beside, f"{other}.rmqtool", symlinks=True)
+    kept_before = tree(beside) if beside.exists() else {}
+    for words in rng.sample((["undo", "--yes"], ["recover", "--yes"], ["rebuild", "index", "--yes"]), 2):
+        name, *more = words
+        world.note(run(name, other, *more, "--broker-conf", world.conf_file))
+    if tree(world.store) != before or (tree(beside) if beside.exists() else {}) != kept_before:
+        raise Wrong("a command on a copy has changed the original")
+    shutil.rmtree(other)
+    shutil.rmtree(f"{other}.rmqtool", ignore_errors=True)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file and its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def hide(world: World, rng: Random) -> None:
+    """What is kept is out of sight for a while: another host, a disk that is not mounted."""
+    beside, hidden = Path(f"{world.store}.rmqtool"), world.home / "hidden"
+    if beside.exists() and not hidden.exists():
+        world.history.append("hide what is kept")
+        beside.rename(hidden)
+        try:
+            rng.choice((append, recover, group_reset, rebuild))(world, rng)
+            world.look()
+        finally:
+            for entry in hidden.iterdir():
+                beside.mkdir(exist_ok=True)
+                if not (beside / entry.name).exists():
+                    entry.rename(beside / entry.name)
+            shutil.rmtree(hidden)
+
+
+def through_a_link(world: World, rng: Random) -> None:
+    """The store by another name."""
+    link = world.home / "link"
+    link.symlink_to(world.store)
+    try:
+        for words in (["recover", link, "--yes"], ["info", link]):
+            world.note(run(*words, "--broker-conf", world.conf_file))
+    finally:
+        link.unlink()
+    there = set(world.in_log())
+    world.must |= world.limbo & there
+    world.cut |= world.limbo - there
+    world.limbo -= there
+
+
+def full(world: World, rng: Random) -> None:
+    """No file may grow beyond what it has: every write that needs room fails somewhere."""
+    import resource
+
+    limit = rng.choice((0, 100, 4096, 20_000))
+    words = rng.choice((["recover", world.store, "--yes"], ["rebuild", world.store, "index", "consumequeue", "--yes"]))
+    done = run(*words, "--broker-conf", world.conf_file, "--output", "json", limits={resource.RLIMIT_FSIZE: limit})
+    world.note(done)
+    if done.code == 0 and report_of(done).get("applied"):
+        finished(world, report_of(done), frozenset())
+    elif done.code not in (0, 1, 4):
+        world.pending = True
+
+
+def few_descriptors(world: World, rng: Random) -> None:
+    """As services are often given."""
+    import resource
+
+    done = run(
+        "recover", world.store, "--yes", "--output", "json", "--broker-conf", world.conf_file,
+        limits={resource.RLIMIT_NOFILE: 40},
+    )  # fmt: skip
+    world.note(done)
+    if done.code == 0 and report_of(done).get("applied"):
+        finished(world, report_of(done), frozenset())
+
+
+def engine_takes(engine: Engine) -> Callable[[World, Random], None]:
+    """A real engine boots, takes messages, and stops, or is killed."""
+
+    def step(world: World, rng: Random) -> None:
+        numbers = range(world.next_id, world.next_id + rng.choice((1, 20, 50)))
+        world.next_id = numbers.stop
+        puts = [
+            {
+                "topic": rng.choice(TOPICS),
+                "queueId": rng.randrange(3),
+                "body": f"<m{number}>".encode() + b"y" * rng.choice((0, 300)),
+                "keys": f"k{number}",
+            }
+            for number in numbers
+        ]
+        kill = rng.random() < 0.3
+        answer = engine.write(world.store, puts, SIZES, kill=kill)
+        world.history.append(f"{engine.version} takes {len(puts)}{', killed' if kill else ''}: {answer.get('error')}")
+        if "results" not in answer:
+            return  # it does not load the store
+        for number, put, result in zip(numbers, puts, answer["results"], strict=True):
+            if result["status"] == "PUT_OK":
+                offset, at = result["logicsOffset"], result["wroteOffset"]
+                world.places[number] = Place(str(put["topic"]), int(str(put["queueId"])), offset, at)
+                world.must.add(number)
+
+    return step
+
+
+# -- the end of a run --------------------------------------------------------------------------------------------------
+
+
+def settle(world: World) -> None:
+    """Bring the store in order, by the ways that refusals name, and look closely.
+
+    Raises:
+        Wrong: that cannot be done, or something is lost.
+    """
+    for words in (
+        ["recover", world.store, "--yes"],
+        ["undo", world.store, "--yes"],
+        ["undo", world.store, "--forget", "--yes"],
+        ["recover", world.store, "--yes"],
+    ):
+        done = command(world, *words, "--output", "json")
+        if done.code == 0:
+            if words[0] == "recover":
+                break
+            read_offsets(world)
+    else:
+        raise Wrong(f"no way on: {world.history[-4:]}")
+    world.pending = False
+    world.resolve()
+    read_offsets(world)
+    # queues that somebody has deleted, or that a broker met half changed
+    done = command(world, "rebuild", world.store, "consumequeue", "index", "--yes")
+    if done.code:
+        raise Wrong(f"cannot be rebuilt: {done}")
+    done = command(world, "recover", world.store, "--dry-run")
+    if done.code:
+        raise Wrong(f"not in order: {done}\n{done.out}")
+    world.look_closely()
