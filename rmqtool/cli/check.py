@@ -39,7 +39,7 @@ def check(
     """
     from rmqtool.cli.run_check import run_check
 
-    return run_check(open_store(store, broker_conf), store, broker_conf, severity.value, limit_per_code, output.value)
+    return run_check(open_store(store, broker_conf), store, severity.value, limit_per_code, output.value, broker_conf)
 
 
 @command("explain", "rmqtool explain cq-missing")

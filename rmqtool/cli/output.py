@@ -77,7 +77,7 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps, and lists of them, are JSON.
+    """RFC 4180 with a header. Lists are joined by a blank as RocketMQ joins keys; maps are JSON.
 
     On a terminal control characters are spelled out.
     """
@@ -260,9 +260,9 @@ def plain(text: str) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    if isinstance(value, list) and not (value and isinstance(value[0], dict)):
+    if isinstance(value, list):
         return " ".join(map(str, value))
-    if isinstance(value, (list, dict)):
+    if isinstance(value, dict):
         return dump_json(value)
     if isinstance(value, bool):
         return "true" if value else "false"

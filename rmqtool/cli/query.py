@@ -96,7 +96,11 @@ def query_time(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Find the queue offset for a store time, as a broker does: it goes by order, as if times grew along the queue."""
+    """Find the queue offset for a store time.
+
+    It is looked for as a broker does it: by order, as if times grew along the queue. Where they step back, other
+    messages of that time may lie elsewhere.
+    """
     return run_query.run_query_time(
         store, topic, queue, time, upper=upper, engine=engine,
         body=body.value, output=output.value, broker_conf=broker_conf,

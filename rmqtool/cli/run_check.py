@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from rmqtool.cli.output import Column, note, write_all, write_object, writer
+from rmqtool.cli.output import Column, dump_json, note, write_all, write_object, writer
 from rmqtool.errors import BadValue
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.codes import CODE_FIELDS, SEVERITIES
@@ -39,7 +39,12 @@ _WIDTH = 100
 
 
 def run_check(
-    layout: StoreLayout, store: str, broker_conf: str | None, severity: str, limit_per_code: int | None, output: str
+    layout: StoreLayout,
+    store: str,
+    severity: str,
+    limit_per_code: int | None,
+    output: str,
+    broker_conf: str | None = None,
 ) -> int:
     """``check``: 0 when there is no error and no warning, else 1."""
     worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
@@ -62,7 +67,8 @@ def run_check(
             row = finding.to_dict()
             steps = [_of_store(step, store, broker_conf) for step in finding.steps]
             row["fix"] = _in_words(steps, store)
-            row["steps"] = [step.to_dict() for step in steps]
+            told = [step.to_dict() for step in steps]
+            row["steps"] = dump_json(told) if output == "csv" else told
             yield row
 
     if output == "table":

@@ -35,9 +35,19 @@ def lines(number: int) -> bytes:
     return b"".join(b'{"topic": "t%d", "body": "%d"}\n' % (n % 3, n) for n in range(number))
 
 
+def heeding() -> None:
+    """Under nohup, or in the background of a shell, some signals are ignored, and ignored signals stay so."""
+    for number, _code in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def started(*words: object) -> Any:
     return subprocess.Popen(
-        [*RMQTOOL, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*RMQTOOL, *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=heeding,
     )
 
 

@@ -232,9 +232,9 @@ def interrupted(store: Path, state: str) -> Path:
     assert rmqtool("recover", store, "--yes").code == 0
     (manifest,) = Path(f"{store}.rmqtool").glob("*/manifest.json")
     text = manifest.read_text().replace('"state": "done"', f'"state": "{state}"')
-    manifest.write_text(text.replace(str(store), "/another") if state == "foreign" else text)
-    if state == "foreign":
-        manifest.write_text(manifest.read_text().replace('"foreign"', '"committed"'))
+    manifest.write_text(text.replace(str(store), "/another") if state == "moved" else text)
+    if state == "moved":
+        manifest.write_text(manifest.read_text().replace('"moved"', '"committed"'))
     if state == "unreadable":
         manifest.write_bytes(b"{")
     return manifest
@@ -246,7 +246,8 @@ def interrupted(store: Path, state: str) -> Path:
         ("committed", "recovery-unfinished", ("rmqtool", "recover", "STORE")),
         ("undoing", "undo-unfinished", ("rmqtool", "undo", "STORE")),
         ("unreadable", "journal-unreadable", ()),
-        ("foreign", "journal-unreadable", ()),
+        # it came with the store, whatever its path was then
+        ("moved", "recovery-unfinished", ("rmqtool", "recover", "STORE")),
     ],
 )
 def test_an_unfinished_run_is_a_finding(state: str, code: str, command: tuple[str, ...], golden_copy: Unpacked) -> None:

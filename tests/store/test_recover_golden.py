@@ -97,7 +97,7 @@ def test_nothing_that_goes_is_lost(case: str, golden_copy: Unpacked) -> None:
     backup = Path(report.backup)
     kept = {p.relative_to(backup / "before"): p.read_bytes() for p in (backup / "before").rglob("*") if p.is_file()}
     zeroed = {
-        (Path(a["path"]), a["start"]): kept[Path(a["kept"]).relative_to("before")]
+        (store / a["path"], a["start"]): kept[Path(a["kept"]).relative_to("before")]
         for a in _manifest(backup)["actions"]
         if a["do"] == "zero"
     }

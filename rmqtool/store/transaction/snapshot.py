@@ -47,7 +47,7 @@ class Snapshot:
         log = []
         for folder in self._logs:
             try:
-                log += [entry.path for entry in os.scandir(folder)]
+                log += [entry.path for entry in os.scandir(folder) if not entry.is_dir()]
             except OSError:
                 continue
         log += [path for path in self._seen if os.path.dirname(path) in self._logs]
