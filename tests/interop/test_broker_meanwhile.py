@@ -18,6 +18,7 @@ from rmqtool.store.expiry import clean
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
 from rmqtool.store.recover import dispatch, recover, truncate
+from rmqtool.store.transaction import steps
 from rmqtool.store.transaction.change import Transaction
 from rmqtool.store.transaction.undo import undo
 from tests.interop.engine import Engine, available, golden_config, unpack_golden
@@ -86,16 +87,20 @@ def waits(broker: Engine) -> bool:
 
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None], number: int = 1) -> None:
-    """Have something done at the n-th call of a method of the transaction."""
-    real, count = getattr(Transaction, name), [0]
+    """Have something done at the n-th call of a method of the transaction, or of a step of its."""
+    is_step, count = name in steps.STEPS, [0]
+    real = steps.STEPS[name] if is_step else getattr(Transaction, name)
 
-    def replaced(self: Transaction, *args: Any, **named: Any) -> Any:
+    def replaced(*args: Any, **named: Any) -> Any:
         count[0] += 1
         if count[0] == number:
             do()
-        return real(self, *args, **named)
+        return real(*args, **named)
 
-    monkeypatch.setattr(Transaction, name, replaced)
+    if is_step:
+        monkeypatch.setitem(steps.STEPS, name, replaced)
+    else:
+        monkeypatch.setattr(Transaction, name, replaced)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_started_while_we_change_the_store(
             time.sleep(0.01)
         assert holder(str(store)) is not None
 
-    name = {"truncate": "_remove", "clean": "_remove", "undo": "write_manifest"}.get(command, "_put")
+    name = {"truncate": "remove", "clean": "remove", "undo": "write_manifest"}.get(command, "put")
     before(monkeypatch, name, start, 2 if command in ("undo", "rebuild") else 1)
     if not broker._jvm:
         broker._begin()

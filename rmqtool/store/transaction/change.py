@@ -152,6 +152,7 @@ class Transaction:
             Refused: a file is not as it was when this change was planned; nothing was changed.
             Interrupted: a signal came while it was applied.
         """
+        check_alone(self.root)  # says who came; what has changed by that is told by the next line
         self._fix()
         folders = list(os.walk(self.inside("after")))
         staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
