@@ -13,7 +13,7 @@ from typing import Any
 from formats.consume_queue import is_ext_address, read, real_offset
 from formats.errors import FormatError
 from formats.index import HEADER_SIZE, read_header
-from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.consume_queue import runs_of
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.mapping import read_at
@@ -152,6 +152,7 @@ def clean(
 
     Raises:
         Refused: the store is in use, or the plan is another one by now.
+        BadValue: an age that is no number of hours.
         Interrupted: SIGINT or SIGTERM.
     """
     if (reason := unsupported(layout)) is not None:
@@ -161,6 +162,8 @@ def clean(
         if not text.isdecimal() or len(text) > 9:
             raise Refused(f"{layout.conf.path}: fileReservedTime={text} is not a number of hours")
         reserved_hours = float(text)
+    if not 0 <= reserved_hours < float("inf"):
+        raise BadValue(f"--hours {reserved_hours}: not a number of hours")
     reserved_ms = int(reserved_hours * HOUR)
     if dry_run:
         report = _report(layout, reserved_hours, *_plan(layout, reserved_ms, most_files))

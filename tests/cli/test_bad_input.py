@@ -14,6 +14,7 @@ import pytest
 from tests.cli.running import Result, rmqtool
 from tests.cli.test_help import commands
 from tests.conftest import Unpacked
+from tests.store.helpers import tree
 
 COMMANDS: dict[str, list[str]] = {
     "info": ["info", "STORE"],
@@ -428,3 +429,14 @@ def test_numbers_beyond_every_queue(number: str, golden: Unpacked) -> None:
         result = rmqtool(*words)
         assert result.code in (0, 1, 2), result
         assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("hours", ["inf", "nan", "-1", "-inf", "x", "1e400"])
+def test_an_age_that_is_no_number_of_hours(hours: str, golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    before = tree(store)
+    for more in ("--dry-run", "--yes"):
+        done = rmqtool("clean", store, f"--hours={hours}", more)
+        assert done.code == 2, done
+        assert "Traceback" not in done.err
+    assert tree(store) == before
