@@ -19,6 +19,7 @@ from rmqtool.analytics.dump import dump_to_parquet
 from rmqtool.analytics.java import find_java
 from rmqtool.analytics.jvm import Jvm, environment, reason_line
 from rmqtool.analytics.report import DumpOptions, DumpReport
+from rmqtool.analytics.scratch import Scratch
 from rmqtool.analytics.session import failure, spark_context
 from rmqtool.analytics.start import has_unix_sockets, settings_of
 from rmqtool.analytics.where import Where
@@ -325,11 +326,10 @@ def test_a_tasks_own_exception_is_what_is_told() -> None:
 
 
 def test_a_spark_home_that_is_none(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
+    work = Scratch("spark", str(tmp_path))
     with pytest.raises(MissingRuntime, match="spark-submit: No such file"):
-        Jvm({"SPARK_HOME": str(tmp_path)}, [], str(work))
-    assert not work.exists()
+        Jvm({"SPARK_HOME": str(tmp_path)}, [], work)
+    assert not os.path.exists(work.path)
 
 
 @pytest.mark.parametrize("preload", [False, True])
