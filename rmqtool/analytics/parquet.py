@@ -82,6 +82,7 @@ class PartWriter:
         self._folder, self._name, self._suffix = folder, name, suffix
         self._partition_by, self._codec = partition_by, codec
         self._limit, self._file_bytes, self._max_open = row_group_bytes, file_bytes, max_open
+        self._overhead = min(_BATCH_BYTES, row_group_bytes >> 6)  # where little may wait, it must not be all that counts
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._open: OrderedDict[Key, _Open] = OrderedDict()
@@ -95,7 +96,7 @@ class PartWriter:
             return False
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
-        self._waiting_bytes += memory_of(batch) + _BATCH_BYTES
+        self._waiting_bytes += memory_of(batch) + self._overhead
         if self._waiting_bytes < self._limit and (self._partition_by or self._waiting_rows < ROW_GROUP_ROWS):
             return False
         self._flush(self._limit // 2 if self._partition_by else 0)
@@ -145,7 +146,7 @@ class PartWriter:
         if (rest := found.rest()) is not None:
             # many small partitions may wait until their rows are worth a row group
             self._waiting, self._waiting_rows = [rest], rest.num_rows
-            self._waiting_bytes = memory_of(rest) + _BATCH_BYTES
+            self._waiting_bytes = memory_of(rest) + self._overhead
 
     def _write(self, key: Key, rows: pa.Table) -> None:
         if key not in self._open:
