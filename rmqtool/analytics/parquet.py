@@ -82,7 +82,7 @@ class PartWriter:
         self._folder, self._name, self._suffix = folder, name, suffix
         self._partition_by, self._codec = partition_by, codec
         self._limit, self._file_bytes, self._max_open = row_group_bytes, file_bytes, max_open
-        self._overhead = min(_BATCH_BYTES, row_group_bytes >> 6)  # where little may wait, it must not be all that counts
+        self._overhead = min(_BATCH_BYTES, row_group_bytes >> 6)  # where little may wait, not all that counts
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._open: OrderedDict[Key, _Open] = OrderedDict()
