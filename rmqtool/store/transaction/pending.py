@@ -165,8 +165,8 @@ def refuse_pending(places: Places) -> None:
     for one in pending_runs(places):
         words = "; ".join([one.problem] if one.problem else one.differences[:_TOLD])
         raise Refused(
-            f"{places.root}: a change of it was interrupted ({one.folder}){': ' + words if words else ''}: see rmqtool "
-            "recover --dry-run"
+            f"{places.root}: a change of it was interrupted{f' ({one.folder})' if one.folder else ''}"
+            f"{': ' + words if words else ''}: see rmqtool recover {places.root} --dry-run"
         )
 
 
