@@ -1,0 +1,52 @@
+"""A real engine takes a store over that a killed command has left half changed: it heeds no file of ours, and our next
+command does not finish over what it has written.
+"""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.layout import StoreLayout
+from tests.interop.engine import Engine, golden_config, unpack_golden
+from tests.model.commands import Kill, run
+from tests.store.helpers import conf_of
+
+pytestmark = pytest.mark.interop
+CASE = "torn-last-record"
+
+
+def bodies(store: Path) -> set[bytes]:
+    found = CommitLog(StoreLayout(str(store), conf_of(CASE))).walk()
+    return {bytes(one.record.body) for one in found if isinstance(one, Found)}
+
+
+def test_an_engine_between_a_kill_and_the_end(engine: Engine, tmp_path: Path) -> None:
+    store, conf = unpack_golden(CASE, tmp_path), tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in golden_config(CASE).items()))
+    before = bodies(store)
+    step = 1
+    while not (store / ".rmqtool-pending").exists():  # until one is killed where it had begun to apply
+        done = run("recover", store, "--yes", "--broker-conf", conf, kill=Kill(signal.SIGKILL, step))
+        assert done.killed, done
+        step += 1
+    puts = [{"topic": "New", "queueId": 0, "body": b"taken %d" % number} for number in range(50)]
+    answer = engine.write(store, puts, golden_config(CASE))
+    assert [result["status"] for result in answer["results"]] == ["PUT_OK"] * 50
+    assert (store / ".rmqtool-pending").exists()
+    there = bodies(store)
+    assert before | {put["body"] for put in puts} <= there  # type: ignore[operator]
+    line = (json.dumps({"topic": "New", "body": "ours"}) + "\n").encode()
+    for words in (["recover", store, "--yes"], ["rebuild", store, "index", "--yes"], ["append", store, "-"]):
+        done = run(*words, "--broker-conf", conf, stdin=line)
+        assert done.code == 4, done
+        assert bodies(store) == there
+    assert run("undo", store, "--forget", "--yes", "--broker-conf", conf).code == 0
+    assert run("recover", store, "--yes", "--broker-conf", conf).code == 0
+    assert bodies(store) == there
+    assert run("append", store, "-", "--broker-conf", conf, stdin=line).code == 0
+    said = engine.open(store, golden_config(CASE))
+    mine = [row for row in said["messages"] if row["cqTopic"] == "New" and row["message"] is not None]
+    assert len(mine) == 51
