@@ -85,11 +85,9 @@ def _become(
         os.dup2(pipes[0][0], 0)
         os.dup2(pipes[1][1], 1)
         os.dup2(pipes[2][1], 2)
-        told = os.dup(pipes[3][1])
-        for ends in pipes:
-            for fd in ends:
-                if fd > 2:
-                    os.close(fd)
+        told = 3
+        os.dup2(pipes[3][1], told)
+        os.closerange(told + 1, 1 << 16)  # all else that the process of the tests has open
         os.chdir("/")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
