@@ -5,7 +5,7 @@ Usage: python find_message.py STORE TOPIC KEY
 
 import sys
 
-from formats.properties import UNIQ_KEY, parse
+from formats.message.properties import UNIQ_KEY, parse
 from rmqtool.cli.times import iso_utc
 from rmqtool.services.offsets import consumer_offsets
 from rmqtool.services.query import Search, query_key

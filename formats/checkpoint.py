@@ -5,7 +5,7 @@ Source: org.apache.rocketmq.store.StoreCheckpoint; store-formats 6.1.
 
 from typing import NamedTuple
 
-from formats.derived import CHECKPOINT_HEAD
+from formats.layouts.derived import CHECKPOINT_HEAD
 
 SIZE = 4096
 _REST = SIZE - CHECKPOINT_HEAD.size

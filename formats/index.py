@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.derived import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from formats.errors import BadLength, Truncated
+from formats.layouts.derived import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from formats.primitives import java_hash
 
 if TYPE_CHECKING:

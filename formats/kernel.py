@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.derived import HEAD_V4_V4, HEAD_V4_V6, HEAD_V6_V4
 from formats.jit import (
     Held,
     address_of,
@@ -24,8 +23,9 @@ from formats.jit import (
 )
 from formats.kernel_crc import crc_at, fast_function
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
-from formats.message import MIN_SIZE, SCHEDULE_TOPIC
-from formats.properties import DELAY
+from formats.layouts.derived import HEAD_V4_V4, HEAD_V4_V6, HEAD_V6_V4
+from formats.message.properties import DELAY
+from formats.message.read import MIN_SIZE, SCHEDULE_TOPIC
 
 Column = np.ndarray[Any, np.dtype[np.int64]]
 Table = np.ndarray[Any, np.dtype[np.int64]]
@@ -108,7 +108,7 @@ _SHORT = 1024  # bytes of a record; the processor itself fetches a long one's wh
 _LINE = 64
 _PER_LINE = _LINE // np.dtype(np.int64).itemsize
 _UNWRITTEN = 1 << 16  # zeros
-_MAX_INT_TEXT = 63  # longer texts are no number to formats.message.is_java_int
+_MAX_INT_TEXT = 63  # longer texts are no number to formats.message.read.is_java_int
 
 
 @part
@@ -140,7 +140,7 @@ def begins(at: Any, stop: Any, text: Any) -> Any:
 
 @part
 def java_int(at: Any, stop: Any) -> Any:
-    """(whether it is one, value) of the text in [at, stop), as :func:`formats.message.is_java_int` tells."""
+    """(whether it is one, value) of the text in [at, stop), as :func:`formats.message.read.is_java_int` tells."""
     if stop - at > _MAX_INT_TEXT:
         return False, 0
     sign = byte_at(at) if at < stop else 0

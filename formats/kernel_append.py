@@ -1,4 +1,4 @@
-"""Records written in bulk: what :func:`formats.message_build.compose` and ``pack`` make of one message, compiled.
+"""Records written in bulk: what :func:`formats.message.build.compose` and ``pack`` make of one message, compiled.
 
 Source: store.CommitLog.DefaultAppendMessageCallback (4.9.8); store-formats 2.1, 2.5. Queue offsets are given out here
 too, in the order of the messages.
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.derived import BATCH_ITEM_HEAD, HEAD_V4_V4, HEAD_V6_V4
 from formats.errors import BadLength
 from formats.jit import (
     Held,
@@ -26,7 +25,8 @@ from formats.jit import (
 from formats.kernel import find_byte
 from formats.kernel_crc import crc_at, fast_function
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
-from formats.message_build import BLANK_SIZE, MAX_PROPERTIES, MAX_TOPIC
+from formats.layouts.derived import BATCH_ITEM_HEAD, HEAD_V4_V4, HEAD_V6_V4
+from formats.message.build import BLANK_SIZE, MAX_PROPERTIES, MAX_TOPIC
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 
 Column = np.ndarray[Any, np.dtype[np.int64]]
@@ -216,7 +216,7 @@ def _items(start: Any, length: Any, more_length: Any, table: Any) -> Any:
 
 
 def read_batch(body: bytes, more_length: int, table: Table | Held) -> tuple[int, int, int, int, Any]:
-    """Find the messages of a batch in the form in which clients send it (:func:`formats.bodies.build_batch`).
+    """Find the messages of a batch in the form in which clients send it (:func:`formats.message.bodies.build_batch`).
 
     Args:
         more_length: of the properties that are put behind those of every message.

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats import properties
 from formats.jit import byte_at, copy_bytes, kernel, part, word_at
 from formats.kernel import Column, Table, begins, find_byte
 from formats.kernel_text import character
+from formats.message import properties
 
 DONE, ODD = range(2)
 INLINE = 12  # bytes of a text that lie in its view itself; of a longer one, the first four
@@ -170,7 +170,7 @@ def _parse(address: Any, length: Any, sure: Any, first: Any, items: Any, bounds:
 
 
 class ItemParser:
-    """Goes through the properties of records; equal to :func:`formats.properties.parse`.
+    """Goes through the properties of records; equal to :func:`formats.message.properties.parse`.
 
     Args:
         texts: the stored properties; changed where they are rewritten.
@@ -230,7 +230,7 @@ def _split(address: Any, length: Any, at: Any, size: Any, bounds: Any) -> Any:
 
 
 def split_keys(texts: Texts) -> Lists:
-    """As :func:`formats.properties.split_keys`, of each text."""
+    """As :func:`formats.message.properties.split_keys`, of each text."""
     most = int(_most(texts.length, 2).sum())
     at, size = np.empty(most, np.int64), np.empty(most, np.int64)
     bounds = np.zeros(len(texts.address) + 1, np.int64)
@@ -256,7 +256,7 @@ def _hex_ids(address: Any, length: Any, offset: Any, out: Any) -> Any:
 
 
 def offset_ids(hosts: Texts, offsets: Column, out: Bytes) -> Texts:
-    """As :func:`formats.ids.offset_id`, of each record.
+    """As :func:`formats.message.ids.offset_id`, of each record.
 
     Args:
         hosts: store hosts, 4 or 16 address bytes and the port's 4, as records have them.

@@ -1,6 +1,6 @@
 """What dispatch needs to know of records, compiled: tag hash, deliver time, index keys, topics, queue entries.
 
-Equal to what :mod:`formats.properties`, :func:`formats.primitives.java_hash` and :func:`formats.index.key_hash` give.
+Equal to what :mod:`formats.message.properties`, :func:`formats.primitives.java_hash` and :func:`formats.index.key_hash` give.
 Text that is no well-formed UTF-8 and light queues are left to them: both are rare, and their rules long.
 """
 
@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from formats import properties
-from formats.derived import CQ_ENTRY
 from formats.jit import (
     Held,
     address_of,
@@ -46,6 +44,8 @@ from formats.kernel import (
     walk_records,
 )
 from formats.kernel_text import MARKED, first_in, hash_on, index_hash, last_word, marks_in, same_text, signed
+from formats.layouts.derived import CQ_ENTRY
+from formats.message import properties
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 
 FIELDS = ("physical_offset", "size", "queue_id", "queue_offset", "store_timestamp", "tags_code", "queued", "topic")

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from formats.derived import INDEX_ENTRY, INDEX_SLOT
 from formats.index import Header
 from formats.jit import address_of, expect_write, i32_at, kernel, part, store_i32, store_i64
 from formats.kernel import Column
+from formats.layouts.derived import INDEX_ENTRY, INDEX_SLOT
 
 _SLOT_SIZE, _ENTRY_SIZE = INDEX_SLOT.size, INDEX_ENTRY.size
 _BEGIN_TIME, _END_TIME, _BEGIN_OFFSET, _END_OFFSET, _SLOT_COUNT, _COUNT = range(len(Header._fields))

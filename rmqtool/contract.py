@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from formats.errors import FormatError
-from formats.ids import offset_id
-from formats.message import Record
+from formats.message.ids import offset_id
+from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.read import Record
 from formats.primitives import COMPRESSED, COMPRESSION_MASK, host_text
-from formats.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 
 MESSAGE_FIELDS = (
     "topic",
@@ -68,7 +68,7 @@ def message_row(record: Record, physical_offset: int, body_mode: str = "auto") -
     message_id = offset_id(record.store_address, record.store_port, physical_offset)
     body, error = record.body, None
     if record.sys_flag & COMPRESSED:
-        from formats.bodies import decompress
+        from formats.message.bodies import decompress
 
         try:
             body = decompress(body, record.sys_flag)

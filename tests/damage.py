@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from formats import checkpoint
-from formats.message import HEADS, Record, read
+from formats.message.read import HEADS, Record, read
 
 Verb = Callable[[Random, Path], str | None]
 UNIT = 20

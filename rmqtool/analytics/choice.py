@@ -7,8 +7,8 @@ from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import Any
 
-from formats.message import Record
-from formats.properties import KEYS, TAGS, parse, split_keys
+from formats.message.properties import KEYS, TAGS, parse, split_keys
+from formats.message.read import Record
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.bodies import decompress
-from formats.derived import HEAD_V4_V4
 from formats.errors import FormatError
 from formats.jit import address_of
 from formats.kernel import Column, Rows, Walker
@@ -29,8 +27,10 @@ from formats.kernel_arrow import (
     views_of,
 )
 from formats.layouts.codes import BORN_V6, STORE_V6
+from formats.layouts.derived import HEAD_V4_V4
+from formats.message.bodies import decompress
+from formats.message.properties import parse
 from formats.primitives import COMPRESSED, host_text
-from formats.properties import parse
 from rmqtool.analytics.body_views import BodyViews
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.rows import Limits
@@ -97,7 +97,7 @@ class Part:
 
     @cached_property
     def items(self) -> Items:
-        """Properties by the rule of :mod:`formats.properties`."""
+        """Properties by the rule of :mod:`formats.message.properties`."""
         texts = self._texts(self.rows.properties_at, self.rows.properties_length)
         parser = ItemParser(texts)
         while (row := parser.odd()) is not None:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from formats.message import Record
+from formats.message.read import Record
 from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally, crc_of
 from rmqtool.errors import Refused, UnreadableStore

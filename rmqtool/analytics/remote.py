@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from formats import checkpoint
 from formats.endings import Ending
-from formats.message import Record
+from formats.message.read import Record
 from rmqtool.analytics.files import open_uri
 from rmqtool.analytics.mirror import MOST, THREADS, Mirror
 from rmqtool.analytics.secrets import cleaned

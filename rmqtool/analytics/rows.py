@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from formats.bodies import decompress
 from formats.errors import FormatError
-from formats.ids import offset_id
+from formats.message.bodies import decompress
+from formats.message.ids import offset_id
+from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.primitives import host_text
-from formats.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
 from rmqtool.analytics.splits import name_of

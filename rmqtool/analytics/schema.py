@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from formats.derived import HEAD_V4_V4
+from formats.layouts.derived import HEAD_V4_V4
 from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.errors import BadValue
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from formats.consume_queue import FILLER_SIZE, as_array
-from formats.ids import is_id, parse_offset_id
 from formats.index import ENTRY_SIZE, Entry, chain, entries_array, entry_at, key_hash, newest, slot_at, slots_array
-from formats.message import Record
+from formats.message.ids import is_id, parse_offset_id
+from formats.message.read import Record
+from formats.queues.consume import FILLER_SIZE, as_array
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.remote import each
 from rmqtool.analytics.source_cover import Cover
@@ -266,7 +266,7 @@ def _entries(queue: ConsumeQueue, choice: Choice) -> Any:
 
 def _configured(layout: StoreLayout) -> dict[str, int]:
     """Topic: number of queues that it is written to, as its config says."""
-    from formats.config_files import Topics
+    from formats.config.files import Topics
 
     try:
         table = read_config(layout, "topics.json")

@@ -8,7 +8,7 @@ position, if it is longer than any message is; else the file is gone through fro
 
 from dataclasses import replace
 
-from formats.message import Record
+from formats.message.read import Record
 from rmqtool.analytics.arrow import is_large
 from rmqtool.analytics.source_tables import Store
 from rmqtool.analytics.splits import Split

@@ -7,7 +7,7 @@ body's checksum says so for its body, and what follows the body holds no zero by
 from dataclasses import dataclass
 
 from formats.endings import Ending
-from formats.message import Record
+from formats.message.read import Record
 from rmqtool.analytics.arrow import is_large
 from rmqtool.analytics.source_start import WINDOW, is_queued
 from rmqtool.errors import UnreadableStore

@@ -100,7 +100,7 @@ def config(
 
     layout = open_store(store, broker_conf)
     if file is not None:
-        from formats.config_files import kind_of
+        from formats.config.files import kind_of
 
         if kind_of(file) is not None:
             read_config(layout, file, bak=bak)  # refuses what a broker would refuse, and says where

@@ -109,7 +109,7 @@ def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
 
 
 def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
-    from formats.explain import explain, hexdump
+    from formats.explain.kinds import explain, hexdump
 
     first = max(start, file.base)
     part = file.view()[first - file.base : stop - file.base if stop is not None else file.size]

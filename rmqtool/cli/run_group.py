@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from formats.config_files import ConsumerOffsets, QueueOffset
+from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
 from rmqtool.cli.output import confirm, note, write_object
 from rmqtool.cli.show_rows import write_rows

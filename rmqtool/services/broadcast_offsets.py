@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from formats.config_json import Value, dumps, loads
+from formats.config.json import Value, dumps, loads
 from formats.errors import BadText
 
 # possessive: a match never steps back, so that reading stays linear whatever the bytes are

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config_files import (
+from formats.config.files import (
     ConfigFile,
     DataVersion,
     DelayOffsets,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from formats.config_files import ConfigFile, ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
+from formats.config.files import ConfigFile, ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
 from rmqtool.errors import CorruptFile
 from rmqtool.services.offsets import FILES
 from rmqtool.store.config_store import read_config

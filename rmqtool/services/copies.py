@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from formats.message import Record
+from formats.message.read import Record
 from formats.primitives import host_text
 from rmqtool.store.outgoing import Message
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from formats.config_files import DelayOffsets
-from formats.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from formats.config.files import DelayOffsets
+from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from rmqtool.services.configs import Warn, look_at_config
 from rmqtool.services.queue_messages import SCHEDULE, TopicQueues, messages_of
 from rmqtool.store.commit_log import CommitLog

@@ -11,8 +11,8 @@ Source: store.schedule.ScheduleMessageService (4.9.8); message-services 10.4.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from formats.message import java_int
-from formats.properties import REAL_QID, REAL_TOPIC
+from formats.message.properties import REAL_QID, REAL_TOPIC
+from formats.message.read import java_int
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.configs import Warn
 from rmqtool.services.copies import copy_of

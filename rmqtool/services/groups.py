@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from formats.config_files import QueueOffset
+from formats.config.files import QueueOffset
 from rmqtool.services.configs import Warn, group_offsets, groups_of, topics_of
 from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
 from rmqtool.store.commit_log import CommitLog

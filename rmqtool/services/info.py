@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats import checkpoint
-from formats.config_files import ConsumerOffsets, SubscriptionGroups, Topics
+from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics
 from formats.errors import FormatError
 from formats.marks import parse_abort
-from formats.rocksdb import Form
+from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.config_store import list_configs, read_config

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config_files import LMQ_PREFIX, ConsumerOffsets, LmqConsumerOffsets, QueueOffset
+from formats.config.files import LMQ_PREFIX, ConsumerOffsets, LmqConsumerOffsets, QueueOffset
 from formats.errors import FormatError
 from formats.primitives import java_hash
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from formats.config_files import ConsumerOffsets
+from formats.config.files import ConsumerOffsets
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.config_store import read_config

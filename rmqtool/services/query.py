@@ -6,9 +6,9 @@ The broker answers by hash alone and leaves the comparison to the client; here t
 from collections.abc import Callable
 from typing import NamedTuple
 
-from formats.ids import is_id, offset_id, parse_offset_id
-from formats.message import Record
-from formats.properties import KEYS, UNIQ_KEY, parse, parse_raw, split_keys
+from formats.message.ids import is_id, offset_id, parse_offset_id
+from formats.message.properties import KEYS, UNIQ_KEY, parse, parse_raw, split_keys
+from formats.message.read import Record
 from rmqtool.store.commit_log import CommitLog, Damage, Found
 from rmqtool.store.index_files import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout import StoreLayout

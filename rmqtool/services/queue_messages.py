@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from formats.ids import offset_id
-from formats.message import Record
-from formats.properties import UNIQ_KEY, parse
+from formats.message.ids import offset_id
+from formats.message.properties import UNIQ_KEY, parse
+from formats.message.read import Record
 from rmqtool.services.configs import Warn
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.consume_queue import ConsumeQueue, Entry

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from formats.errors import FormatError
-from formats.ids import offset_id, parse_offset_id
-from formats.properties import DELAY, REAL_QID, REAL_TOPIC, parse
+from formats.message.ids import offset_id, parse_offset_id
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.configs import Warn, topics_of
 from rmqtool.services.copies import copy_of

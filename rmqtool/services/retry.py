@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from formats.properties import KEYS, REAL_TOPIC, TAGS
+from formats.message.properties import KEYS, REAL_TOPIC, TAGS
 from rmqtool.services.configs import Warn, known_offsets
 from rmqtool.services.delay import Delays
 from rmqtool.services.pairs import Pairs

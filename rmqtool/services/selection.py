@@ -3,8 +3,8 @@
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from formats.message import Record
-from formats.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.read import Record
 from rmqtool.store.index_files import MAX_TIME
 
 Range = tuple[int, int | None]

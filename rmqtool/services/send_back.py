@@ -7,9 +7,9 @@ message-services 12.2, 12.4.
 from dataclasses import replace
 from random import Random
 
-from formats.config_files import SubscriptionGroup
-from formats.ids import offset_id
-from formats.properties import DELAY, parse
+from formats.config.files import SubscriptionGroup
+from formats.message.ids import offset_id
+from formats.message.properties import DELAY, parse
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.copies import copy_of
 from rmqtool.services.engine import Store

@@ -6,10 +6,11 @@ message-services 10.1, 10.2.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from formats import derived, properties
-from formats.bodies import BatchItem, batch_items, build_batch
-from formats.message_build import MAX_MESSAGE_SIZE
-from formats.properties import UNIQ_KEY
+from formats.layouts import derived
+from formats.message import properties
+from formats.message.bodies import BatchItem, batch_items, build_batch
+from formats.message.build import MAX_MESSAGE_SIZE
+from formats.message.properties import UNIQ_KEY
 from rmqtool.services.queue_messages import RETRY_PREFIX
 from rmqtool.services.send_rules import CLIENT_ERROR, MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
 

@@ -1,6 +1,6 @@
 """Unique ids as a producer makes them, and what they say.
 
-Source: common.message.MessageClientIDSetter (4.9.8); message-services 3. :func:`formats.ids.parse_unique_id` reads the
+Source: common.message.MessageClientIDSetter (4.9.8); message-services 3. :func:`formats.message.ids.parse_unique_id` reads the
 parts of an id.
 """
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 
-from formats.ids import parse_unique_id
+from formats.message.ids import parse_unique_id
 
 _TAIL = struct.Struct(">iH")
 

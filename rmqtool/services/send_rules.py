@@ -10,9 +10,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from formats.config_files import TopicConfig
-from formats.message import java_int
-from formats.message_build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
+from formats.config.files import TopicConfig
+from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
+from formats.message.read import java_int
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
 from rmqtool.services.queue_messages import RETRY_PREFIX
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from formats.config_files import TopicConfig
+from formats.config.files import TopicConfig
 from rmqtool.services.configs import Warn, groups_of, known_offsets, topics_of
 from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
 from rmqtool.store.commit_log import CommitLog

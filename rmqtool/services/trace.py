@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from formats.ids import is_id, parse_offset_id
-from formats.ids import offset_id as id_of
-from formats.message import Record
+from formats.message.ids import is_id, parse_offset_id
+from formats.message.ids import offset_id as id_of
+from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
-from formats.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from rmqtool.services.configs import Warn, known_offsets
 from rmqtool.services.delay import Delays, number_of
 from rmqtool.services.query import Search, query_id

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from formats.message import Record, java_int
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, parse
+from formats.message.read import Record, java_int
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, host_text
-from formats.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, parse
 from rmqtool.services.broker_state import BrokerState, setting
 from rmqtool.services.configs import Warn
 from rmqtool.services.copies import copy_of

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from formats.message import HEADS, Record
+from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY
+from formats.message.read import HEADS, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
-from formats.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY
 from rmqtool.services.configs import Warn, known_offsets
 from rmqtool.services.delay import number_of
 from rmqtool.services.pairs import Pairs

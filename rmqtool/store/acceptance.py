@@ -9,8 +9,8 @@ of: the next start may be that of the other one.
 Source: store-engine 2.5, 4.2.
 """
 
-from formats.message import SCHEDULE_TOPIC, delay_property, is_java_int
-from formats.properties import BATCH_NUMBERS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse_raw
+from formats.message.properties import BATCH_NUMBERS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse_raw
+from formats.message.read import SCHEDULE_TOPIC, delay_property, is_java_int
 from rmqtool.store.layout import is_path_name
 
 INNER = "INNER_"  # begins the names of all properties that are numbers whatever the topic is

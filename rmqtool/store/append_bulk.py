@@ -7,7 +7,6 @@ from typing import Any, overload
 import numpy as np
 
 from formats.errors import FormatError
-from formats.ids import offset_id
 from formats.jit import Held
 from formats.kernel import spaced
 from formats.kernel_append import (
@@ -24,10 +23,11 @@ from formats.kernel_append import (
     read_batch,
     text_table,
 )
-from formats.message import SCHEDULE_TOPIC
-from formats.message_build import MAX_PROPERTIES
+from formats.message.build import MAX_PROPERTIES
+from formats.message.ids import offset_id
+from formats.message.properties import DELAY, KEYS, TAGS
+from formats.message.read import SCHEDULE_TOPIC
 from formats.primitives import BORN_V6, STORE_V6
-from formats.properties import DELAY, KEYS, TAGS
 from rmqtool.store.acceptance import INNER, objection
 from rmqtool.store.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
 

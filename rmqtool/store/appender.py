@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.ids import offset_id
-from formats.message import End, read
-from formats.message_build import compose, fits, pack
-from formats.properties import MULTI_QUEUE_OFFSET, build, parse
+from formats.message.build import compose, fits, pack
+from formats.message.ids import offset_id
+from formats.message.properties import MULTI_QUEUE_OFFSET, build, parse
+from formats.message.read import End, read
 from rmqtool.store.log_writer import LogWriter
 from rmqtool.store.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
 

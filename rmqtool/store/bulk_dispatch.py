@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 
 from formats.kernel import Walker, spaced
 from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns, Room
-from formats.message import End, Record, read
+from formats.message.read import End, Record, read
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.dispatch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk
 from rmqtool.store.scan import Scanned

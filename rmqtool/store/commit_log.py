@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.message import End, Record
+from formats.message.read import End, Record
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.remote import is_partial, need, record_at
 from rmqtool.store.disk.segments import Segment

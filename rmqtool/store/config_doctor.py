@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from formats.config_beans import DataVersion
-from formats.config_files import KINDS, LMQ_PREFIX, TopicConfig, split_key
-from formats.config_json import dumps, loads
+from formats.config.beans import DataVersion
+from formats.config.files import KINDS, LMQ_PREFIX, TopicConfig, split_key
+from formats.config.json import dumps, loads
 from rmqtool.store.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
 from rmqtool.store.config_sources import ABSENT, EMPTY, FILE, Source, choose
 from rmqtool.store.layout import StoreLayout

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from formats.message import SCHEDULE_TOPIC, Record
-from formats.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.read import SCHEDULE_TOPIC, Record
 from rmqtool.store.check.configs import is_overdue
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.findings import Collector

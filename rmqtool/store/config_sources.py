@@ -8,9 +8,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from formats.config_files import ConfigFile, kind_of
-from formats.config_json import loads, loads_prefix, loads_torn
-from formats.config_salvage import merge, salvage, tables_of
+from formats.config.files import ConfigFile, kind_of
+from formats.config.json import loads, loads_prefix, loads_torn
+from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
 from rmqtool.errors import CorruptFile
 from rmqtool.store.disk.segments import read_small

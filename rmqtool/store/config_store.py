@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from formats.config_files import ConfigFile, kind_of
-from formats.config_json import loads
+from formats.config.files import ConfigFile, kind_of
+from formats.config.json import loads
 from formats.errors import FormatError
 from rmqtool.errors import CorruptFile, RmqError, UnreadableStore
 from rmqtool.store.disk.segments import list_dir, read_small

@@ -8,8 +8,8 @@ from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.consume_queue import as_array, valid_prefix
-from formats.derived import CQ_ENTRY
+from formats.layouts.derived import CQ_ENTRY
+from formats.queues.consume import as_array, valid_prefix
 from rmqtool.store.disk.remote import need, place_of
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import written_units

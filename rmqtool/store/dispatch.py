@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from formats.derived import CQ_ENTRY
 from formats.endings import Ending
 from formats.index import key_hash
-from formats.message import SCHEDULE_TOPIC, End, Record, read
-from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
-from formats.properties import (
+from formats.layouts.derived import CQ_ENTRY
+from formats.message.properties import (
     DELAY,
     KEYS,
     MULTI_DISPATCH,
@@ -24,6 +22,8 @@ from formats.properties import (
     parse,
     split_keys,
 )
+from formats.message.read import SCHEDULE_TOPIC, End, Record, read
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 
 if TYPE_CHECKING:
     from formats.kernel_dispatch import Room

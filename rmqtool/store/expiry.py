@@ -10,9 +10,9 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from formats.consume_queue import is_ext_address, read, real_offset
 from formats.errors import FormatError
 from formats.index import HEADER_SIZE, read_header
+from formats.queues.consume import is_ext_address, read, real_offset
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.consume_queue import runs_of
 from rmqtool.store.disk.durable import sync

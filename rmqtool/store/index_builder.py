@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from formats.derived import INDEX_ENTRY, INDEX_HEADER
 from formats.index import Header
+from formats.layouts.derived import INDEX_ENTRY, INDEX_HEADER
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import write_early
 from rmqtool.store.disk.sparse import copy_written

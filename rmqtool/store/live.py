@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
-from formats.message_build import BLANK_SIZE
+from formats.message.build import BLANK_SIZE
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.broker_conf import BrokerConf

@@ -10,10 +10,10 @@ import os
 
 import numpy as np
 
-from formats.consume_queue import ext_address
-from formats.consume_queue_ext import END_MARK, build_unit, fits, read
-from formats.derived import INDEX_HEADER, INDEX_SLOT
 from formats.endings import End
+from formats.layouts.derived import INDEX_HEADER, INDEX_SLOT
+from formats.queues.consume import ext_address
+from formats.queues.extension import END_MARK, build_unit, fits, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.new_files import open_at_length

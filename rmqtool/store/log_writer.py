@@ -7,7 +7,7 @@ length from the start. Nothing is durable before :meth:`LogWriter.sync`.
 import os
 
 from formats.errors import BadLength
-from formats.message_build import BLANK_SIZE, build_blank, fits
+from formats.message.build import BLANK_SIZE, build_blank, fits
 from rmqtool.store.disk.new_files import open_at_length
 from rmqtool.store.disk.segments import name_of, write_all
 

@@ -10,17 +10,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from formats.errors import BadText, FormatError
-from formats.message import SCHEDULE_TOPIC, java_int
-from formats.message_build import MAX_MESSAGE_SIZE, MAX_PROPERTIES, MAX_TOPIC
-from formats.primitives import (
-    BORN_V6,
-    STORE_V6,
-    TRANSACTION_COMMIT,
-    TRANSACTION_MASK,
-    TRANSACTION_NONE,
-    parse_host,
-)
-from formats.properties import (
+from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES, MAX_TOPIC
+from formats.message.properties import (
     DELAY,
     KEYS,
     MULTI_DISPATCH,
@@ -30,6 +21,15 @@ from formats.properties import (
     TAGS,
     build,
     parse,
+)
+from formats.message.read import SCHEDULE_TOPIC, java_int
+from formats.primitives import (
+    BORN_V6,
+    STORE_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+    parse_host,
 )
 from rmqtool.store.acceptance import names_a_directory, needs_a_look, objection
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from formats.consume_queue import FILLER_SIZE, as_array
-from formats.derived import CQ_ENTRY
+from formats.layouts.derived import CQ_ENTRY
+from formats.queues.consume import FILLER_SIZE, as_array
 from rmqtool.store.consume_queue import NO_OFFSET, SCANNED_FILES, first_from, runs_of, valid_units
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment, Segments, name_of, write_early

@@ -14,7 +14,7 @@ import numpy as np
 
 from formats import checkpoint
 from formats.endings import Ending
-from formats.message import End, Record, read
+from formats.message.read import End, Record, read
 from rmqtool.errors import BadValue, CorruptFile, Refused
 from rmqtool.store.commit_log import next_record
 from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome

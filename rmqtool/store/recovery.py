@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 from formats import checkpoint
-from formats.consume_queue import FILLER_SIZE
 from formats.endings import Ending
-from formats.message import End
+from formats.message.read import End
+from formats.queues.consume import FILLER_SIZE
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.segments import Segment

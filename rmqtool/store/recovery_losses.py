@@ -2,7 +2,7 @@
 
 import os
 
-from formats.properties import KEYS, UNIQ_KEY, parse
+from formats.message.properties import KEYS, UNIQ_KEY, parse
 from rmqtool.store.commit_log import Found
 from rmqtool.store.layout import UNIT
 from rmqtool.store.recovery import Recovery

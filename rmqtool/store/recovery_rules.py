@@ -12,12 +12,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from formats.checkpoint import Checkpoint
-from formats.config_files import Topics
+from formats.config.files import Topics
 from formats.endings import Ending
 from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
-from formats.message import End, Record, is_java_int, read
-from formats.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
+from formats.message.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
+from formats.message.read import End, Record, is_java_int, read
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment, list_dir, offset_name, read_small
 from rmqtool.store.dispatch import is_bulk

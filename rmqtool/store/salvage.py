@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from formats.config_files import ConsumerOffsets, kind_of
+from formats.config.files import ConsumerOffsets, kind_of
 from formats.errors import BadLength, FormatError
-from formats.message import Record
-from formats.message_build import append_crc, pack, verify_crc
+from formats.message.build import append_crc, pack, verify_crc
+from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
+from formats.message.read import Record
 from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from formats.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
 from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.disk.durable import NO_ROOM, sync

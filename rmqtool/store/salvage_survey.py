@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from formats.layouts.codes import MAGIC_V1
-from formats.message import Record, read
+from formats.message.read import Record, read
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.findings import Collector
 from rmqtool.store.check.log import LogCheck, Stretch

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from formats.kernel import Rows, Table, Walker, spaced
 from formats.kernel_find import find
-from formats.message import End, read
+from formats.message.read import End, read
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import Segment
 

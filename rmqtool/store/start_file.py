@@ -6,7 +6,7 @@ After a crash both go by store times and the checkpoint.
 
 from formats.checkpoint import Checkpoint
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.message import HEADS
+from formats.message.read import HEADS
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.disk.segments import Segment
 

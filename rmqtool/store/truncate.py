@@ -1,7 +1,7 @@
 """Cut a log at a message that somebody names, and queues and index with it: recovery with the end given."""
 
 from formats.endings import Ending
-from formats.message import End
+from formats.message.read import End
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero

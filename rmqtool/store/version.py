@@ -3,7 +3,7 @@
 import os
 
 from formats import checkpoint
-from formats.rocksdb import Form, describe
+from formats.variants.rocksdb import Form, describe
 from rmqtool.errors import RmqError
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.disk.segments import list_dir, read_small

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from formats.message_build import compose, pack
+from formats.message.build import compose, pack
 from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.store.layout import StoreLayout
 from tests import goldens

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from formats.message_build import build_blank, fits
+from formats.message.build import build_blank, fits
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from formats.message_build import build_blank, fits
+from formats.message.build import build_blank, fits
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout
 from tests.analytics.helpers import record

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.kernel_arrow import ID_SPACE, Texts, gather, offset_ids
-from formats.message import Record
-from formats.message_build import build_blank, pack
+from formats.message.build import build_blank, pack
+from formats.message.read import Record
 from formats.primitives import COMPRESSED
 from rmqtool.analytics import arrow
 from rmqtool.analytics.arrow import batches

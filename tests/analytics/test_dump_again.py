@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyarrow import fs as pafs
 
-from formats.message_build import build_blank
+from formats.message.build import build_blank
 from rmqtool.analytics import files, tasks
 from rmqtool.analytics.dump import dump_to_parquet
 from rmqtool.analytics.report import DumpOptions, DumpReport

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from formats.derived import HEAD_V4_V4
+from formats.layouts.derived import HEAD_V4_V4
 from formats.primitives import COMPRESSED
 from rmqtool.analytics.arrow import batches
 from rmqtool.analytics.choice import Choice

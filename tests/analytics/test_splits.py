@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from formats.message_build import build_blank
+from formats.message.build import build_blank
 from rmqtool.analytics.arrow import batches
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.splits import Split, plan, repairs

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from formats.message_build import build_blank
+from formats.message.build import build_blank
 from rmqtool.analytics.source import RocketMQSource
 from rmqtool.analytics.stream import Tail
 from rmqtool.analytics.stream_tail import Budget, Expired, frontier

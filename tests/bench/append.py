@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, TypedDict
 
-from formats.bodies import BatchItem, build_batch
-from formats.properties import build
+from formats.message.bodies import BatchItem, build_batch
+from formats.message.properties import build
 from rmqtool import Message, Store
 from tests.bench.measure import in_own_process, peak_rss
 from tests.interop.engine import Engine, available

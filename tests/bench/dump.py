@@ -81,7 +81,7 @@ def writer(store: str, out: str) -> Figures:
 
 def messages_in(content: bytes) -> Iterator[dict[str, Any]]:
     """The messages of a commit-log file, as a script would read them."""
-    from formats.message import Record, read
+    from formats.message.read import Record, read
     from rmqtool.contract import message_row
 
     at = 0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from formats import properties
-from formats.derived import HEAD_V4_V4
-from formats.message import Record
-from formats.message_build import build_blank, compose, pack
+from formats.layouts.derived import HEAD_V4_V4
+from formats.message import properties
+from formats.message.build import build_blank, compose, pack
+from formats.message.read import Record
 
 BLOCK = 64  # records
 _CHUNK = 16 << 20  # bytes made at once

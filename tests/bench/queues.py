@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.checkpoint import Checkpoint, build
-from formats.consume_queue import build as build_entries
-from formats.message_build import build_blank, compose, pack
+from formats.message.build import build_blank, compose, pack
+from formats.queues.consume import build as build_entries
 from tests.bench.measure import ROOT
 
 MIB = 1 << 20

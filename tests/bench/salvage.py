@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from formats.message import Record
+from formats.message.read import Record
 from rmqtool.errors import RmqError
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog, Found

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.message import Record, read
+from formats.message.read import Record, read
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.recover import plan
 from tests.bench import aggregate, append, cold_sql, dump, lookup, recover, scan

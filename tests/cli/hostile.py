@@ -4,9 +4,9 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from formats.consume_queue import build as build_queue
-from formats.message_build import compose, pack
+from formats.message.build import compose, pack
 from formats.primitives import java_hash
+from formats.queues.consume import build as build_queue
 
 FILE_SIZE = 1 << 16
 QUEUE_FILE_SIZE = 2000

@@ -158,7 +158,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = hostile.make(tmp_path_factory.mktemp("big"))
     first = small / "commitlog" / f"{0:020d}"
     data = bytearray(first.read_bytes())
-    from formats.message import Record, read
+    from formats.message.read import Record, read
 
     at, starts = 0, []
     while isinstance(record := read(data, at, len(data)), Record):

@@ -6,25 +6,16 @@ A reader takes any bytes and goes through everything that the codec offers for t
 from collections.abc import Callable
 from typing import Any
 
-from formats import (
-    batch_consume_queue,
-    bodies,
-    checkpoint,
-    compaction,
-    consume_queue,
-    consume_queue_ext,
-    dledger,
-    epoch,
-    ids,
-    index,
-    marks,
-    message,
-    message_build,
-    properties,
-    timer,
-)
+from formats import checkpoint, index, marks
 from formats.endings import End
 from formats.layouts.codes import STORE_V6
+from formats.message import bodies, ids, properties
+from formats.message import build as message_build
+from formats.message import read as message
+from formats.queues import batch as batch_consume_queue
+from formats.queues import consume as consume_queue
+from formats.queues import extension as consume_queue_ext
+from formats.variants import compaction, dledger, epoch, timer
 from tests.formats.strategies import a_record
 
 

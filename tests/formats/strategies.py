@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from formats import derived
-from formats.flat import Flat
-from formats.message import Record
-from formats.message_build import compose
+from formats.layouts import derived
+from formats.layouts.flat import Flat
+from formats.message.build import compose
+from formats.message.read import Record
 
 examples = settings(max_examples=60)
 many_examples = settings(max_examples=80)

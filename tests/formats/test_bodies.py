@@ -10,9 +10,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.bodies import BatchItem, batch_items, build_batch, compression, decompress
 from formats.errors import BadLength, FormatError, Truncated
 from formats.layouts import message as layouts
+from formats.message.bodies import BatchItem, batch_items, build_batch, compression, decompress
 from tests.formats.strategies import examples, signed
 
 ZLIB, LZ4, ZSTD, OLD_ZLIB = 0x301, 0x101, 0x201, 0x001

@@ -2,12 +2,12 @@
 
 import pytest
 
-from formats import batch_consume_queue as batch
-from formats import compaction
 from formats.endings import Ending
 from formats.errors import Truncated
-from formats.message import End, Record
-from formats.message_build import append_crc, pack, verify_crc
+from formats.message.build import append_crc, pack, verify_crc
+from formats.message.read import End, Record
+from formats.queues import batch
+from formats.variants import compaction
 from tests.formats.strategies import a_record
 
 

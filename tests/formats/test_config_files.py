@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.config_beans import Bean, Nested
-from formats.config_files import (
+from formats.config.beans import Bean, Nested
+from formats.config.files import (
     KINDS,
     BloomFilterData,
     ConfigFile,
@@ -43,8 +43,8 @@ from formats.config_files import (
     kind_of,
     split_key,
 )
-from formats.config_json import Real, loads
-from formats.config_kinds import Flag, Items, Kind, Numbered, Table, Text, Whole
+from formats.config.json import Real, loads
+from formats.config.kinds import Flag, Items, Kind, Numbered, Table, Text, Whole
 from formats.errors import BadText, FormatError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "config"

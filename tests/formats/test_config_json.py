@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from formats.config_files import ConsumerFilters, Topics
-from formats.config_json import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, dumps, loads, loads_prefix, locate
+from formats.config.files import ConsumerFilters, Topics
+from formats.config.json import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, dumps, loads, loads_prefix, locate
 from formats.errors import BadText, FormatError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "config"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from formats.config_files import KINDS, ConsumerOffsets, MessageRequestModes, Topics
-from formats.config_json import loads, loads_torn
-from formats.config_salvage import merge, salvage, tables_of
+from formats.config.files import KINDS, ConsumerOffsets, MessageRequestModes, Topics
+from formats.config.json import loads, loads_torn
+from formats.config.salvage import merge, salvage, tables_of
 from tests.goldens import STORES
 
 CONFIG = STORES.parent / "config"

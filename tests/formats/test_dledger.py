@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats import dledger
-from formats.derived import DLEDGER_INDEX_UNIT
 from formats.endings import End, Ending
 from formats.errors import BadLength, BadText
 from formats.layouts import dledger as layouts
-from formats.message import Record, read
-from formats.message_build import build_blank, pack
+from formats.layouts.derived import DLEDGER_INDEX_UNIT
+from formats.message.build import build_blank, pack
+from formats.message.read import Record, read
+from formats.variants import dledger
 from tests.formats.strategies import a_record, examples, signed, values_of
 
 BODY = pack(a_record(physical_offset=4096 + 48))

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from formats import consume_queue, consume_queue_ext, index
-from formats.bodies import decompress
-from formats.ids import offset_id
-from formats.message import Record, read
+from formats import index
+from formats.message.bodies import decompress
+from formats.message.ids import offset_id
+from formats.message.properties import KEYS, UNIQ_KEY, parse, split_keys
+from formats.message.read import Record, read
 from formats.primitives import host_text, java_hash
-from formats.properties import KEYS, UNIQ_KEY, parse, split_keys
+from formats.queues import consume as consume_queue
+from formats.queues import extension as consume_queue_ext
 from tests import goldens
 from tests.conftest import Unpacked
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.epoch import Epoch, build, is_increasing, parse
 from formats.errors import BadChecksum, BadLength, BadText, FormatError
+from formats.variants.epoch import Epoch, build, is_increasing, parse
 from tests.formats.strategies import examples
 
 EPOCHS = [Epoch(1, 0), Epoch(2, 4096), Epoch(3, 81920)]

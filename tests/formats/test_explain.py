@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats import index
-from formats.explain import KINDS, Span, explain, hexdump
-from formats.hexdump import label
-from formats.message_build import build_blank, pack
-from formats.spans import utc_text
+from formats.explain.hexdump import label
+from formats.explain.kinds import KINDS, Span, explain, hexdump
+from formats.explain.spans import utc_text
+from formats.message.build import build_blank, pack
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.samples import FILES

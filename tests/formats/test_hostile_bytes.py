@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats import batch_consume_queue, consume_queue_ext, dledger, message, message_build, timer
 from formats.endings import Ending
 from formats.errors import FormatError
+from formats.message import build as message_build
+from formats.message import read as message
+from formats.queues import batch as batch_consume_queue
+from formats.queues import extension as consume_queue_ext
+from formats.variants import dledger, timer
 from tests.formats.samples import FILES, OTHERS
 from tests.formats.strategies import a_record, many_examples
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BadText
-from formats.ids import is_id, offset_id, parse_offset_id, parse_unique_id
+from formats.message.ids import is_id, offset_id, parse_offset_id, parse_unique_id
 from formats.primitives import address_text
 from tests import goldens
 from tests.formats.strategies import addresses, examples, signed

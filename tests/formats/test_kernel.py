@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from formats.kernel import Rows, Walker, spaced
 from formats.kernel_crc import crc32, fast_function
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.message import HEADS, SCHEDULE_TOPIC, Record, read
-from formats.message_build import build_blank, pack
+from formats.message.build import build_blank, pack
+from formats.message.read import HEADS, SCHEDULE_TOPIC, Record, read
 from rmqtool.store.commit_log import next_record
 from tests import goldens
 from tests.conftest import Unpacked

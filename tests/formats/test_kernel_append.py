@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from formats.kernel_append import Columns, Encoder, text_table
 from formats.layouts.codes import BORN_V6, STORE_V6
-from formats.message_build import BLANK_SIZE, compose, pack
+from formats.message.build import BLANK_SIZE, compose, pack
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)

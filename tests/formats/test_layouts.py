@@ -10,8 +10,7 @@ from construct import Int32ub, Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats import derive, derived
-from formats.layouts import marks, message, queues
+from formats.layouts import derive, derived, marks, message, queues
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from tests.formats.strategies import FLATS, a_record, examples
 
@@ -45,7 +44,9 @@ def test_the_committed_module_is_what_the_declarations_give() -> None:
 
 
 def test_the_derive_command_writes_that_module() -> None:
-    run = subprocess.run([sys.executable, "-m", "formats.derive"], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "formats.layouts.derive"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
 
     assert run.stdout == derive.source()
 

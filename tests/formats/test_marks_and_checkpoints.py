@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats import checkpoint, marks, timer
-from formats.derived import CHECKPOINT_HEAD, TIMER_CHECKPOINT
+from formats import checkpoint, marks
 from formats.errors import BadText
 from formats.layouts import marks as layouts
+from formats.layouts.derived import CHECKPOINT_HEAD, TIMER_CHECKPOINT
+from formats.variants import timer
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import examples, values_of

@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats import message, message_build, properties
 from formats.endings import Ending
 from formats.errors import BadLength, FormatError
 from formats.layouts import message as layouts
 from formats.layouts.codes import MAGIC_BLANK, MAGIC_V1
-from formats.message import End, Record, read
-from formats.message_build import append_crc, build_blank, pack, verify_crc
+from formats.message import build as message_build
+from formats.message import properties
+from formats.message import read as message
+from formats.message.build import append_crc, build_blank, pack, verify_crc
+from formats.message.read import End, Record, read
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records

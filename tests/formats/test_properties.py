@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BadLength
+from formats.message.properties import build, crc_property, parse, parse_raw, split_keys
 from formats.primitives import address_text, crc31, flag_names, host_text, java_hash, parse_address, parse_host
-from formats.properties import build, crc_property, parse, parse_raw, split_keys
 from tests.formats.strategies import addresses, examples, many_examples
 
 

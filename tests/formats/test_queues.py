@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats import batch_consume_queue as batch
-from formats import consume_queue as cq
-from formats import consume_queue_ext as ext
-from formats.derived import BATCH_CQ_ENTRY, CQ_ENTRY
 from formats.endings import End, Ending
 from formats.errors import BadLength, Truncated
 from formats.layouts import queues
+from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
+from formats.queues import batch
+from formats.queues import consume as cq
+from formats.queues import extension as ext
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import examples, signed, values_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from formats.rocksdb import describe, is_rocksdb, is_rocksdb_file
+from formats.variants.rocksdb import describe, is_rocksdb, is_rocksdb_file
 from tests import goldens
 from tests.conftest import Unpacked
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats import timer
-from formats.derived import TIMER_LOG_UNIT, TIMER_SLOT
 from formats.endings import End, Ending
 from formats.errors import BadLength, Truncated
 from formats.layouts import timer as layouts
 from formats.layouts.codes import MAGIC_BLANK
+from formats.layouts.derived import TIMER_LOG_UNIT, TIMER_SLOT
+from formats.variants import timer
 from tests.formats.strategies import examples, signed, values_of
 
 UNIT = timer.LogUnit(52, -1, 1, 1700000000000, 30000, 0x40001000, 176, 99)

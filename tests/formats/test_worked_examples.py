@@ -4,10 +4,16 @@ from typing import Any
 
 import pytest
 
-from formats import batch_consume_queue, bodies, consume_queue, index, message, message_build, properties, timer
+from formats import index
 from formats.endings import Ending
-from formats.ids import UniqueId, offset_id, parse_offset_id, parse_unique_id
+from formats.message import bodies, properties
+from formats.message import build as message_build
+from formats.message import read as message
+from formats.message.ids import UniqueId, offset_id, parse_offset_id, parse_unique_id
 from formats.primitives import crc31, host_text, java_hash
+from formats.queues import batch as batch_consume_queue
+from formats.queues import consume as consume_queue
+from formats.variants import timer
 from tests.formats.strategies import a_record
 
 RECORD = bytes.fromhex(

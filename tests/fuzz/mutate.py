@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from formats.config_json import dumps, loads
+from formats.config.json import dumps, loads
 from formats.errors import FormatError
 from tests.damage import VERBS
 

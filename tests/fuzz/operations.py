@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from formats.explain import KINDS, explain, hexdump
+from formats.explain.kinds import KINDS, explain, hexdump
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.columns import Columns
 from rmqtool.analytics.rows import Limits, Rows

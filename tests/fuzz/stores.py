@@ -5,8 +5,8 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from formats.message import Record, read
-from formats.properties import KEYS, UNIQ_KEY, parse, split_keys
+from formats.message.properties import KEYS, UNIQ_KEY, parse, split_keys
+from formats.message.read import Record, read
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.salvage import Salvage

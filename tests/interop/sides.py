@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from formats.message import Record
-from formats.properties import DELAY, REAL_QID, REAL_TOPIC, parse
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
+from formats.message.read import Record
 from rmqtool import Message, Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.delivery import Delivered, Delivery

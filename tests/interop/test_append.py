@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from formats.bodies import BatchItem, build_batch
-from formats.properties import build
+from formats.message.bodies import BatchItem, build_batch
+from formats.message.properties import build
 from rmqtool import Message, Store
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog, Found

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from formats.bodies import decompress
-from formats.config_files import ConsumerOffsets
-from formats.ids import parse_unique_id
+from formats.config.files import ConsumerOffsets
+from formats.message.bodies import decompress
+from formats.message.ids import parse_unique_id
 from formats.primitives import parse_address
 from rmqtool.services import broadcast_offsets, send_batch, send_ids, send_rules
 from rmqtool.services.broadcast_offsets import QueueName

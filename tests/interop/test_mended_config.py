@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from formats.config_json import loads
+from formats.config.json import loads
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
 from tests.interop.broker import Broker

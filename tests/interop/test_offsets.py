@@ -7,7 +7,7 @@ from time import sleep
 
 import pytest
 
-from formats.config_files import ConsumerOffsets
+from formats.config.files import ConsumerOffsets
 from rmqtool import Store
 from rmqtool.services import offset_plan
 from rmqtool.services.broker_state import BrokerState

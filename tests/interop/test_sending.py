@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from formats.config_files import TopicConfig, Topics
+from formats.config.files import TopicConfig, Topics
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from formats.primitives import host_text
-from formats.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from rmqtool import Message, Store
 from rmqtool.services import send_batch
 from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from formats.config_files import DelayOffsets, TopicConfig, Topics
-from formats.message import Record
-from formats.properties import REAL_QID, REAL_TOPIC, parse
+from formats.config.files import DelayOffsets, TopicConfig, Topics
+from formats.message.properties import REAL_QID, REAL_TOPIC, parse
+from formats.message.read import Record
 from rmqtool import Message, Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.delay import Delays

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.config_json import dumps
+from formats.config.json import dumps
 from rmqtool.errors import RmqError
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog, Found

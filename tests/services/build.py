@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from formats.consume_queue import build as build_queue
-from formats.message_build import compose, pack
+from formats.message.build import compose, pack
 from formats.primitives import java_hash
+from formats.queues.consume import build as build_queue
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.layout import StoreLayout

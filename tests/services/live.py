@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from formats.message import Record
-from formats.properties import parse
+from formats.message.properties import parse
+from formats.message.read import Record
 from rmqtool import Message, Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.queue_messages import TopicQueues, messages_of

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from formats.message import SCHEDULE_TOPIC
-from formats.properties import REAL_QID, REAL_TOPIC
+from formats.message.properties import REAL_QID, REAL_TOPIC
+from formats.message.read import SCHEDULE_TOPIC
 from rmqtool import Message, Store
 from rmqtool.errors import CorruptFile
 from rmqtool.services.broker_state import BrokerState

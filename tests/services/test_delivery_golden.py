@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from formats.ids import parse_offset_id
-from formats.message import Record
+from formats.message.ids import parse_offset_id
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
-from formats.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from rmqtool import Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.copies import copy_of

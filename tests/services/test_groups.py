@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from formats.config_files import QueueOffset
+from formats.config.files import QueueOffset
 from rmqtool.errors import CorruptFile
 from rmqtool.services.groups import GroupLag, Groups, compare, sums
 from tests.conftest import Unpacked

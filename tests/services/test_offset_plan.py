@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from formats.config_files import ConsumerOffsets, LmqConsumerOffsets, Topics
+from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, Topics
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services import offset_plan
 from rmqtool.services.configs import Warn

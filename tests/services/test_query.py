@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.message import Record
-from formats.properties import KEYS, UNIQ_KEY, parse, split_keys
+from formats.message.properties import KEYS, UNIQ_KEY, parse, split_keys
+from formats.message.read import Record
 from rmqtool.services.query import has_key
 from tests.formats.strategies import examples
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.ids import parse_offset_id
+from formats.message.ids import parse_offset_id
 from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.retry import Retries
 from tests.conftest import Unpacked

@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
-from formats.config_files import DelayOffsets
-from formats.message import Record, read
+from formats.config.files import DelayOffsets
+from formats.message.read import Record, read
 from rmqtool import Message, Store
 from rmqtool.cli.run_decide import Command
 from rmqtool.services.broker_state import BrokerState

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from formats.config_files import SubscriptionGroups, Topics
-from formats.ids import offset_id
-from formats.properties import parse
+from formats.config.files import SubscriptionGroups, Topics
+from formats.message.ids import offset_id
+from formats.message.properties import parse
 from rmqtool import Message, Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.delivery import Delivery

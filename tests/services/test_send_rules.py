@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.bodies import decompress
-from formats.config_files import TopicConfig
-from formats.ids import parse_unique_id
-from formats.properties import parse
+from formats.config.files import TopicConfig
+from formats.message.bodies import decompress
+from formats.message.ids import parse_unique_id
+from formats.message.properties import parse
 from rmqtool.services import send_batch, send_rules
 from rmqtool.services.broadcast_offsets import QueueName
 from rmqtool.services.send_ids import UniqueIds, month_of, nearly_time

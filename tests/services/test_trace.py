@@ -118,7 +118,7 @@ def test_nothing(golden: Unpacked) -> None:
 
 def test_without_unique_ids(tmp_path: Path) -> None:
     """Of what was given back the origin is named, though in no index."""
-    from formats.ids import offset_id
+    from formats.message.ids import offset_id
 
     builder = Builder()
     builder.put("T", properties={"KEYS": "x"})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.properties import REAL_QID, REAL_TOPIC
+from formats.message.properties import REAL_QID, REAL_TOPIC
 from rmqtool import Message
 from rmqtool.services.configs import topics_of
 from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from formats.ids import offset_id
+from formats.message.ids import offset_id
 from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP
 from rmqtool.services.transactions import TransactionInfo, Transactions
 from tests.conftest import Unpacked

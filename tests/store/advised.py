@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from formats.message import Record
-from formats.properties import UNIQ_KEY, parse
+from formats.message.properties import UNIQ_KEY, parse
+from formats.message.read import Record
 from rmqtool.errors import RmqError
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import Finding, check_store

@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from formats.consume_queue import as_array
-from formats.message import Record
-from formats.message_build import compose, pack
+from formats.message.build import compose, pack
+from formats.message.read import Record
+from formats.queues.consume import as_array
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.consume_queue import queues_of

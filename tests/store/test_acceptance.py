@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.bodies import BatchItem, build_batch
-from formats.message import SCHEDULE_TOPIC, java_int
-from formats.properties import parse
+from formats.message.bodies import BatchItem, build_batch
+from formats.message.properties import parse
+from formats.message.read import SCHEDULE_TOPIC, java_int
 from rmqtool import Message, Store
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import CommitLog, Found

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1
-from formats.message import SCHEDULE_TOPIC, End, Record
-from formats.message_build import build_blank, pack
+from formats.message.build import build_blank, pack
+from formats.message.read import SCHEDULE_TOPIC, End, Record
 from rmqtool.store import bulk_dispatch, dispatch, scan
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from formats import checkpoint
-from formats.config_files import ConsumerOffsets, DelayOffsets
+from formats.config.files import ConsumerOffsets, DelayOffsets
 from formats.index import HEADER_SIZE, entry_at, infer_geometry, read_entry, read_header, slot_at
-from formats.message import HEADS
+from formats.message.read import HEADS
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.rebuild import rebuild
@@ -386,8 +386,8 @@ def test_entries_without_deliver_time_are_told_once_as_information(golden_copy: 
     place = next(p for f in log_files(store) for p in records_of(f) if p.record.physical_offset == offset)
     flip(path, 19)
     assert [f.code for f in found_in(store)] == ["cq-deliver-time"]
+    from formats.message.properties import TAGS, parse
     from formats.primitives import java_hash
-    from formats.properties import TAGS, parse
 
     write(path, 12, struct.pack(">q", java_hash(parse(place.record.properties).get(TAGS, ""))))
     assert [(f.code, f.severity) for f in found_in(store)] == [("cq-delay-hash", "info")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from formats import checkpoint
-from formats.message import Record, read
+from formats.message.read import Record, read
 from rmqtool.store.check import Finding, check_store
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout

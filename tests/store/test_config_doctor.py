@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from formats.config_files import KINDS, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics
-from formats.config_json import dumps, loads
+from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics
+from formats.config.json import dumps, loads
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome

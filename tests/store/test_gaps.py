@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.message_build import pack
+from formats.message.build import pack
 from rmqtool.store import commit_log
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.layout import StoreLayout

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from formats.bodies import decompress
+from formats.message.bodies import decompress
 from rmqtool.contract import message_row
 from rmqtool.services.get_message import get_message
 from rmqtool.services.query import Search, query_id, query_key

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from formats import checkpoint
-from formats.consume_queue import as_array
-from formats.message import Record, read
+from formats.message.read import Record, read
+from formats.queues.consume import as_array
 from rmqtool.errors import Refused
 from rmqtool.store.check import check_store
 from rmqtool.store.commit_log import CommitLog, Found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.message import Record
+from formats.message.read import Record
 from rmqtool import Message, Store
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.disk.readable import copy_readable, reads_as_a_whole

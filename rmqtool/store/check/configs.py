@@ -2,7 +2,7 @@
 
 import os
 
-from formats.config_files import (
+from formats.config.files import (
     KINDS,
     ConfigFile,
     ConsumerOffsets,
@@ -13,7 +13,7 @@ from formats.config_files import (
     kind_of,
 )
 from formats.errors import FormatError
-from formats.message import SCHEDULE_TOPIC
+from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
 from rmqtool.store.check.context import LIGHT_PREFIX, Context
 from rmqtool.store.check.delayed import was_delivered

@@ -3,8 +3,8 @@
 from mmap import mmap
 
 from formats.layouts.codes import MAGIC_V1
-from formats.message import Record, read
-from formats.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.read import Record, read
 from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.segments import Segment
 

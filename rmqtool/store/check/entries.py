@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from formats.message import Record
-from formats.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
+from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
+from formats.message.read import Record
 from rmqtool.store.check.codes import INFO, WARNING
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.queue_state import (

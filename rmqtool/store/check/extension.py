@@ -2,8 +2,8 @@
 
 import os
 
-from formats.consume_queue_ext import Unit, units
 from formats.endings import Ending
+from formats.queues.extension import Unit, units
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.files import check_files

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from formats.endings import Ending
-from formats.message import End, Record, read
+from formats.message.read import End, Record, read
 from rmqtool.store.check.code import ERROR
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.files import check_files

@@ -3,7 +3,7 @@
 import os
 
 from formats import checkpoint
-from formats.rocksdb import describe
+from formats.variants.rocksdb import describe
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.check.codes import INFO
 from rmqtool.store.check.context import Context

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.consume_queue import FILLER_SIZE, Entry, as_array, read
-from formats.derived import CQ_ENTRY
+from formats.layouts.derived import CQ_ENTRY
+from formats.queues.consume import FILLER_SIZE, Entry, as_array, read
 from rmqtool.store.consume_queue import runs_in
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment, Segments

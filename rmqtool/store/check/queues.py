@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from formats.message import SCHEDULE_TOPIC
+from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.context import LIGHT_PREFIX, Context
 from rmqtool.store.check.entries import finish_queue

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.bodies import decompress
 from formats.errors import FormatError
-from formats.message import HEADS, Record
+from formats.message.bodies import decompress
+from formats.message.properties import UNIQ_KEY, parse
+from formats.message.read import HEADS, Record
 from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
-from formats.properties import UNIQ_KEY, parse
 from rmqtool.store.check.context import Context
 from rmqtool.store.disk.segments import Segment
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from formats.consume_queue import is_ext_address, real_offset
-from formats.consume_queue_ext import Unit, read
-from formats.message import SCHEDULE_TOPIC
+from formats.message.properties import TAGS, parse
+from formats.message.read import SCHEDULE_TOPIC
 from formats.primitives import java_hash
-from formats.properties import TAGS, parse
+from formats.queues.consume import is_ext_address, real_offset
+from formats.queues.extension import Unit, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.queue_state import QueueFile, QueueState

@@ -11,10 +11,10 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from formats.derived import BLANK, INDEX_SLOT
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.message import HEADS, End, Record, read
+from formats.layouts.derived import BLANK, INDEX_SLOT
+from formats.message.read import HEADS, End, Record, read
 
 _MARK = "://"
 _HEAD = max(head.size for head in HEADS.values())

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from formats import checkpoint
-from formats.consume_queue import is_valid
-from formats.message import Record
+from formats.message.read import Record
+from formats.queues.consume import is_valid
 from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.consume_queue import SCANNED_FILES, ConsumeQueue, Entry
 from rmqtool.store.disk.segments import Segment

@@ -8,8 +8,8 @@ end early with an end unit); store-formats 4.3. The position of an entry says no
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.derived import BATCH_CQ_ENTRY
 from formats.endings import End, Ending, short_tail
+from formats.layouts.derived import BATCH_CQ_ENTRY
 
 if TYPE_CHECKING:
     import numpy as np

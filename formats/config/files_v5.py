@@ -1,4 +1,4 @@
-"""The configuration files that only brokers of 5.x have; `formats.config_files` is the module to import."""
+"""The configuration files that only brokers of 5.x have; `formats.config.files` is the module to import."""
 
 # ruff: noqa: RUF009 - member() makes a dataclass field, not a default that instances share
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from formats.config_beans import VERSION, Bean, ConfigFile, DataVersion, Engine, Nested, member
-from formats.config_kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
+from formats.config.beans import VERSION, Bean, ConfigFile, DataVersion, Engine, Nested, member
+from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

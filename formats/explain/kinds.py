@@ -7,9 +7,11 @@ construct.
 
 from collections.abc import Callable, Iterator
 
-from formats import explain_log, explain_text, explain_units
-from formats.hexdump import hexdump
-from formats.spans import Span
+from formats.explain import log as explain_log
+from formats.explain import text as explain_text
+from formats.explain import units as explain_units
+from formats.explain.hexdump import hexdump
+from formats.explain.spans import Span
 
 __all__ = ["KINDS", "Span", "explain", "hexdump"]
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from formats.config_json import Inline, Key, Real, Value
+from formats.config.json import Inline, Key, Real, Value
 
 
 class Unfit(Exception):

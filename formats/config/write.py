@@ -3,7 +3,7 @@
 Layout after ``com.alibaba.fastjson.serializer`` (1.2.69 and 1.2.83; ``MapSerializer``, ``ListSerializer``,
 ``CollectionCodec``, ``SerialContext``): one TAB per level, ``\\n``, no space after ``:``, no newline at the end.
 Entries with an integer key stay on the line, entries with a text key get their own. The module to import is
-``formats.config_json``, which reads as well.
+``formats.config.json``, which reads as well.
 """
 
 import math

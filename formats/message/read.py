@@ -6,8 +6,8 @@ The rules are those of ``CommitLog.checkMessageAndReturnSize`` (4.9.8 and 5.3.3;
 import zlib
 from typing import NamedTuple
 
-from formats import derived
 from formats.endings import Ending
+from formats.layouts import derived
 from formats.layouts.codes import BORN_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_V6
 
 MIN_SIZE = 91  # V1, IPv4, no body, no topic, no properties
@@ -159,10 +159,10 @@ def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> tuple[int
 
 
 def delay_property(properties: bytes) -> bytes | None:
-    """The value of DELAY, by the rule of :mod:`formats.properties` (the last of equal names wins)."""
+    """The value of DELAY, by the rule of :mod:`formats.message.properties` (the last of equal names wins)."""
     if b"DELAY\x01" not in properties:
         return None
-    from formats.properties import parse_raw
+    from formats.message.properties import parse_raw
 
     return parse_raw(properties).get(b"DELAY")
 

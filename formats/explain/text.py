@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from formats import epoch, marks
+from formats import marks
 from formats.errors import FormatError
-from formats.spans import Span
+from formats.explain.spans import Span
+from formats.variants import epoch
 
 
 def abort_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:

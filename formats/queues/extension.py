@@ -1,15 +1,15 @@
 """Consume-queue extension: variable units with the real tags code, the store time and a filter's bit map.
 
 Source: org.apache.rocketmq.store.ConsumeQueueExt; store-formats 4.4. Queue entries point here by
-:func:`formats.consume_queue.ext_address`.
+:func:`formats.queues.consume.ext_address`.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from formats.derived import CQ_EXT_HEAD
 from formats.endings import End, Ending, short_tail
 from formats.errors import BadLength
+from formats.layouts.derived import CQ_EXT_HEAD
 
 HEAD_SIZE = CQ_EXT_HEAD.size
 MAX_SIZE = 2**15 - 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from formats.spans import Span
+from formats.explain.spans import Span
 
 WIDTH = 16
 _TEXT = 40  # characters of a value, and four times as many of its note, that a label shows

@@ -5,10 +5,11 @@ Source: org.apache.rocketmq.store.CommitLog (4.9.8), MessageExtEncoder (5.3.3); 
 
 import struct
 
-from formats import derived, properties
 from formats.errors import BadLength, FormatError
+from formats.layouts import derived
 from formats.layouts.codes import BORN_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_V6
-from formats.message import HEADS, End, Record, read
+from formats.message import properties
+from formats.message.read import HEADS, End, Record, read
 from formats.primitives import crc31
 
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024  # the broker's default for a stored body

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from formats.config_json import Key, Value, dumps, loads, locate
-from formats.config_kinds import LONG, Kind, Unfit, describe
+from formats.config.json import Key, Value, dumps, loads, locate
+from formats.config.kinds import LONG, Kind, Unfit, describe
 from formats.errors import BadText
 
 Engine = Literal["4.9", "5.3"]
@@ -100,7 +100,7 @@ class ConfigFile(Bean):
     """A whole file."""
 
     SINCE: ClassVar[Engine] = "4.9"  # the first version that has the file
-    COMPACT: ClassVar[bool] = False  # on one line, see `formats.config_json.dumps`
+    COMPACT: ClassVar[bool] = False  # on one line, see `formats.config.json.dumps`
 
     @classmethod
     def parse(cls, data: bytes) -> Self:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from formats.config_write import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, Value, dumps
+from formats.config.write import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, Value, dumps
 from formats.errors import BadText
 
 __all__ = [

@@ -6,8 +6,8 @@ Sources: common.compression.CompressorFactory, common.message.MessageDecoder.dec
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from formats import derived
 from formats.errors import BadLength, FormatError, Truncated
+from formats.layouts import derived
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
 
 MAX_BODY = 256 * 1024 * 1024  # a body inflates to at most this; the broker's own limit is 4 MiB before compression

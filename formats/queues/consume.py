@@ -7,8 +7,8 @@ Source: org.apache.rocketmq.store.ConsumeQueue, and ConsumeQueueExt for the addr
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.derived import CQ_ENTRY
 from formats.errors import BadLength, Truncated
+from formats.layouts.derived import CQ_ENTRY
 
 if TYPE_CHECKING:
     import numpy as np

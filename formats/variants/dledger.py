@@ -6,10 +6,10 @@ The record inside an entry says ``position + 48`` as its physical offset, and so
 
 from typing import NamedTuple
 
-from formats.derived import BLANK, DLEDGER_BLANK, DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT
 from formats.endings import End, Ending, short_tail
 from formats.errors import BadLength, BadText
 from formats.layouts.codes import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from formats.layouts.derived import BLANK, DLEDGER_BLANK, DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT
 
 HEAD_SIZE = DLEDGER_ENTRY_HEAD.size
 INDEX_UNIT_SIZE = DLEDGER_INDEX_UNIT.size

@@ -6,10 +6,10 @@ Source: org.apache.rocketmq.store.timer.TimerWheel, Slot, TimerLog, TimerCheckpo
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from formats.derived import TIMER_CHECKPOINT, TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
 from formats.endings import End, Ending, short_tail
 from formats.errors import BadLength, Truncated
 from formats.layouts.codes import MAGIC_BLANK
+from formats.layouts.derived import TIMER_CHECKPOINT, TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
 
 SLOTS = 604_800 * 2  # seven days, twice, whatever the precision
 WHEEL_SIZE = SLOTS * TIMER_SLOT.size

@@ -1,13 +1,14 @@
 """Compaction log and queue of 5.1 and later.
 
 Source: org.apache.rocketmq.store.kv.CompactionLog, CompactionStore; store-formats 8.4. The log holds commit-log
-records (:mod:`formats.message`) that say their position in this log instead of the commit log's; its queue holds
-entries of :mod:`formats.batch_consume_queue`, one per record, in sparse files.
+records (:mod:`formats.message.read`) that say their position in this log instead of the commit log's; its queue holds
+entries of :mod:`formats.queues.batch`, one per record, in sparse files.
 """
 
-from formats import batch_consume_queue, message
-from formats.derived import HEAD_V4_V4
 from formats.errors import Truncated
+from formats.layouts.derived import HEAD_V4_V4
+from formats.message import read as message
+from formats.queues import batch as batch_consume_queue
 
 _AT_PHYSICAL_OFFSET = HEAD_V4_V4.offsets["physical_offset"]  # before the first host: the same in all heads
 

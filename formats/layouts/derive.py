@@ -1,6 +1,6 @@
 """Derive from the construct declarations what must not cost an import of construct.
 
-``python -m formats.derive`` writes the module ``formats/derived.py`` to stdout; a test holds that the committed one
+``python -m formats.layouts.derive`` writes the module ``formats/layouts/derived.py`` to stdout; a test holds that the committed one
 equals it.
 """
 
@@ -34,9 +34,9 @@ LAYOUTS: dict[str, tuple[str, Struct]] = {
     "DLEDGER_INDEX_UNIT": ("DLedger index unit", dledger.INDEX_UNIT),
 }
 
-_HEADER = '''"""Fixed-size layouts ready to scan. Written by ``python -m formats.derive``; do not edit."""
+_HEADER = '''"""Fixed-size layouts ready to scan. Written by ``python -m formats.layouts.derive``; do not edit."""
 
-from formats.flat import Flat
+from formats.layouts.flat import Flat
 '''
 
 
@@ -60,7 +60,7 @@ def flat_fields(layout: Struct) -> tuple[tuple[str, str], ...]:
 
 
 def source() -> str:
-    """The text of ``formats/derived.py``."""
+    """The text of ``formats/layouts/derived.py``."""
     parts = [_HEADER]
     for variable, (name, layout) in LAYOUTS.items():
         fields = [f'("{field}", "{code}"),' for field, code in flat_fields(layout)]

@@ -5,12 +5,16 @@ from typing import Any
 
 from construct import Struct
 
-from formats import batch_consume_queue, consume_queue, consume_queue_ext, index, timer
+from formats import index
 from formats.endings import Ending
+from formats.explain.spans import Note, Span, rest, time_note, utc_text, walk, zero_end
 from formats.layouts import index as index_layouts
 from formats.layouts import marks, queues
 from formats.layouts import timer as timer_layouts
-from formats.spans import Note, Span, rest, time_note, utc_text, walk, zero_end
+from formats.queues import batch as batch_consume_queue
+from formats.queues import consume as consume_queue
+from formats.queues import extension as consume_queue_ext
+from formats.variants import timer
 
 
 def _rows(

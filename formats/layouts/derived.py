@@ -1,6 +1,6 @@
-"""Fixed-size layouts ready to scan. Written by ``python -m formats.derive``; do not edit."""
+"""Fixed-size layouts ready to scan. Written by ``python -m formats.layouts.derive``; do not edit."""
 
-from formats.flat import Flat
+from formats.layouts.flat import Flat
 
 HEAD_V4_V4 = Flat(
     "record head, both hosts IPv4",

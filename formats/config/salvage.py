@@ -8,9 +8,9 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from formats.config_beans import ConfigFile, Nested
-from formats.config_json import Key, Value, loads_prefix, loads_torn
-from formats.config_kinds import Kind, Table, Unfit
+from formats.config.beans import ConfigFile, Nested
+from formats.config.json import Key, Value, loads_prefix, loads_torn
+from formats.config.kinds import Kind, Table, Unfit
 from formats.errors import BadText
 
 _ENTRY = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*+)"\s*+:\s*+(?=\{)')

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar, NamedTuple, Self
 
-from formats.config_beans import ENGINES, VERSION, Bean, ConfigFile, DataVersion, Nested, member
-from formats.config_files_v5 import (
+from formats.config.beans import ENGINES, VERSION, Bean, ConfigFile, DataVersion, Nested, member
+from formats.config.files_v5 import (
     ConsumerOrderInfos,
     LogicQueueMapping,
     MessageRequestMode,
@@ -26,7 +26,7 @@ from formats.config_files_v5 import (
     TopicQueueMappings,
     TransactionMetrics,
 )
-from formats.config_groups import (
+from formats.config.groups import (
     CustomizedRetry,
     ExponentialRetry,
     GroupRetryPolicy,
@@ -34,8 +34,8 @@ from formats.config_groups import (
     SubscriptionGroup,
     SubscriptionGroups,
 )
-from formats.config_json import Key, Value
-from formats.config_kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
+from formats.config.json import Key, Value
+from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
 
 __all__ = [
     "ENGINES",

@@ -1,12 +1,12 @@
-"""``subscriptionGroup.json``: the consumer groups of a broker; `formats.config_files` is the module to import."""
+"""``subscriptionGroup.json``: the consumer groups of a broker; `formats.config.files` is the module to import."""
 
 # ruff: noqa: RUF009 - member() makes a dataclass field, not a default that instances share
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from formats.config_beans import VERSION, Bean, ConfigFile, DataVersion, Nested, member
-from formats.config_kinds import FLAG, INT, LONG, TEXT, Items, Table
+from formats.config.beans import VERSION, Bean, ConfigFile, DataVersion, Nested, member
+from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

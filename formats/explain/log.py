@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from formats import bodies, dledger, properties
 from formats.endings import Ending
+from formats.explain.spans import Note, Span, rest, time_note, walk, zero_end
 from formats.layouts import dledger as dledger_layouts
 from formats.layouts import message as layouts
 from formats.layouts.codes import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from formats.message import End, Record, read
+from formats.message import bodies, properties
+from formats.message.read import End, Record, read
 from formats.primitives import address_text, crc31, flag_names
-from formats.spans import Note, Span, rest, time_note, walk, zero_end
+from formats.variants import dledger
 
 _MAGICS = re.compile(b"|".join(re.escape(m.to_bytes(4, "big", signed=True)) for m in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)))
 _RECORD_MAGICS = (MAGIC_V1, MAGIC_V2)
