@@ -9,8 +9,8 @@ from formats.message.properties import UNIQ_KEY, parse
 from rmqtool.cli.times import iso_utc
 from rmqtool.services.offsets import consumer_offsets
 from rmqtool.services.query import Search, query_key
-from rmqtool.store.consume_queue import open_queue
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.reader import open_queue
 
 
 def main(store: str, topic: str, key: str) -> int:

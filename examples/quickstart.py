@@ -26,8 +26,8 @@ def run(*args: str, expect: int = 0) -> None:
 
 def power_cut(store: Path) -> None:
     """Zero all but 100 bytes of the last record, and leave an abort file."""
-    from rmqtool.store.commit_log import CommitLog, Found
-    from rmqtool.store.layout import StoreLayout
+    from rmqtool.store.layout.paths import StoreLayout
+    from rmqtool.store.log.commit_log import CommitLog, Found
 
     *_, last = (item for item in CommitLog(StoreLayout(str(store))).walk() if isinstance(item, Found))
     with open(last.file.path, "r+b") as file:

@@ -8,7 +8,7 @@ import sys
 
 from rmqtool.analytics.dump import dump_to_parquet
 from rmqtool.analytics.report import DumpOptions
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 
 
 def main(store: str, out: str) -> int:

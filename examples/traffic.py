@@ -6,8 +6,8 @@ Usage: python traffic.py STORE
 import sys
 from collections import Counter
 
-from rmqtool.store.commit_log import CommitLog, Damage
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage
 
 
 def main(store: str) -> int:

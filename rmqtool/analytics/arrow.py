@@ -15,10 +15,10 @@ from rmqtool.analytics.schema import schema_of
 from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally, crc_of
 from rmqtool.analytics.views import VIEW_SCHEMA
-from rmqtool.store.commit_log import next_record
 from rmqtool.store.disk.remote import Partial, need
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch import BULK_BYTES, is_bulk
+from rmqtool.store.dispatch.batch import BULK_BYTES, is_bulk
+from rmqtool.store.log.commit_log import next_record
 
 __all__ = ["BATCH_BYTES", "Choice", "Tally", "batches"]
 
@@ -72,6 +72,6 @@ def batches(
 
 
 def is_large(view: memoryview, at: int, stop: int) -> bool:
-    """:func:`rmqtool.store.dispatch.is_bulk`, with all there that it looks at, and what is read first."""
+    """:func:`rmqtool.store.dispatch.batch.is_bulk`, with all there that it looks at, and what is read first."""
     need(view, at, min(at + BULK_BYTES, stop))
     return is_bulk(view, at, stop)

@@ -38,8 +38,8 @@ from rmqtool.analytics.schema import BODY_COLUMNS, BODY_ENCODING, MAX_TIME, MIN_
 from rmqtool.analytics.splits import name_of
 from rmqtool.analytics.tally import Tally
 from rmqtool.analytics.walk import walk_rows
-from rmqtool.store.commit_log import Damage
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import Damage
 
 _BORN_AT, _STORE_AT = HEAD_V4_V4.offsets["born_address"], HEAD_V4_V4.offsets["store_address"]
 _HOST, _HOST_V6 = 8, 20  # bytes of address and port

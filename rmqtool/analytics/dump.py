@@ -31,9 +31,9 @@ from rmqtool.analytics.stream_tail import Budget, frontier
 from rmqtool.analytics.tally import MAX_DETAILS, Tally
 from rmqtool.analytics.tasks import Done, Job, Progress, done_before, is_local, run_splits
 from rmqtool.errors import Refused, RmqError
-from rmqtool.store.commit_log import CommitLog, Damage
-from rmqtool.store.dispatch import BULK_BYTES
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.dispatch.batch import BULK_BYTES
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

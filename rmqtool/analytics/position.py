@@ -7,9 +7,9 @@ from formats.message.read import Record
 from rmqtool.analytics.splits import Split
 from rmqtool.analytics.tally import Tally, crc_of
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.commit_log import CommitLog, next_record
 from rmqtool.store.disk.remote import record_at
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog, next_record
 
 _MOST = 1 << 63
 _WINDOW = 16 << 10  # bytes before an offset in which the record before it is looked for first

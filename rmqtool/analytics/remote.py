@@ -24,10 +24,10 @@ from rmqtool.analytics.files import open_uri
 from rmqtool.analytics.mirror import MOST, THREADS, Mirror
 from rmqtool.analytics.secrets import cleaned
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.commit_log import CommitLog, next_record
 from rmqtool.store.disk.remote import Known, attach, is_uri, need, place_of, record_at, shown
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, next_record
 
 _PATTERN = re.compile(r"[*\[]")  # a question mark begins a URI's options
 _LINE = re.compile(r"[\r\n].*", re.DOTALL)
@@ -233,7 +233,7 @@ def local_of(path: str) -> str:
 
 
 def opened(store: str) -> str:
-    """What :class:`rmqtool.store.layout.StoreLayout` takes for a store that a path or a URI names.
+    """What :class:`rmqtool.store.layout.paths.StoreLayout` takes for a store that a path or a URI names.
 
     Raises:
         BadValue: a URI that is of no known file system.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rmqtool.errors import BadValue
-from rmqtool.store.commit_log import Damage
+from rmqtool.store.log.commit_log import Damage
 
 ENGINES = ("spark", "local")
 MAX_ROW_GROUP = 1 << 30  # bytes; a column of one must stay below the 2 GiB that 32-bit offsets reach

@@ -15,8 +15,8 @@ from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
 from rmqtool.analytics.splits import name_of
 from rmqtool.analytics.tally import Tally
-from rmqtool.store.commit_log import Damage, Found, walk_file
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import Damage, Found, walk_file
 
 
 class _Row:
@@ -101,7 +101,7 @@ class Rows:
         self._size = 0
 
     def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
-        """Batches of what :func:`rmqtool.store.commit_log.walk_file` finds; returns what that does."""
+        """Batches of what :func:`rmqtool.store.log.commit_log.walk_file` finds; returns what that does."""
         walk = walk_file(file, at, stop, last=last)
         while True:
             try:

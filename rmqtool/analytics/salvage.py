@@ -10,7 +10,7 @@ from rmqtool.analytics.arrow import Choice, Tally, batches
 from rmqtool.analytics.parquet import WRITER_OPTIONS
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.splits import Split
-from rmqtool.store.commit_log import CommitLog, Damage
+from rmqtool.store.log.commit_log import CommitLog, Damage
 
 _GROUP_BYTES = 64 << 20  # of Arrow memory in a row group
 

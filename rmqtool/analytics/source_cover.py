@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmqtool.analytics.source_times import is_blank
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog
 
 _GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 

@@ -20,15 +20,15 @@ from rmqtool.analytics.remote import each
 from rmqtool.analytics.source_cover import Cover
 from rmqtool.analytics.source_filter import Wanted
 from rmqtool.errors import CorruptFile
-from rmqtool.store.commit_log import CommitLog, Found, next_record
-from rmqtool.store.config_store import read_config
-from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import need, record_at
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import data_end
-from rmqtool.store.index_files import IndexView, open_index
-from rmqtool.store.layout import UNIT, StoreLayout
+from rmqtool.store.index.reader import IndexView, open_index
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found, next_record
+from rmqtool.store.queues.reader import ConsumeQueue
 
 NEAR = 4096  # bytes between two messages that are read together with what lies between them
 _SHARE = 3  # a way that leads to more than one in so many bytes of the log is no shorter one

@@ -17,8 +17,8 @@ from rmqtool.analytics.source_tables import TABLES, Store, parts_of
 from rmqtool.analytics.source_times import proved
 from rmqtool.analytics.splits import SPLIT_BYTES, Split, plan
 from rmqtool.errors import BadValue, UnreadableStore
-from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.remote import shown, uri_of
+from rmqtool.store.log.commit_log import CommitLog
 
 THROUGH = ("auto", "log")
 TIMES = ("any", "ordered")

@@ -12,11 +12,11 @@ from formats.message.read import Record
 from rmqtool.analytics.arrow import is_large
 from rmqtool.analytics.source_tables import Store
 from rmqtool.analytics.splits import Split
-from rmqtool.store.commit_log import next_record, says_position, walk_file
-from rmqtool.store.consume_queue import open_queue
 from rmqtool.store.disk.remote import reach, record_at
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout import UNIT, StoreLayout
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.log.commit_log import next_record, says_position, walk_file
+from rmqtool.store.queues.reader import open_queue
 
 WINDOW = 8 << 20  # bytes after which pages are given back
 CHAIN = 16 << 20  # bytes; four times the longest message that a broker takes by default
@@ -83,7 +83,7 @@ def _over_records(file: Segment, at: int, stop: int, *, positioned: bool = False
     if not is_large(view, at, stop):
         return at
     from formats.kernel import Walker
-    from rmqtool.store.scan import ROWS
+    from rmqtool.store.log.scan import ROWS
 
     walker = Walker(view, ROWS)
     forgotten = at

@@ -13,12 +13,12 @@ from rmqtool.analytics.remote import attached
 from rmqtool.analytics.schema import MESSAGE_SCHEMA, micros
 from rmqtool.services.info import store_info
 from rmqtool.services.offsets import FILES, consumer_offsets
-from rmqtool.store.broker_conf import load
 from rmqtool.store.check import check_store
-from rmqtool.store.consume_queue import ConsumeQueue
 from rmqtool.store.disk.remote import exists, need
-from rmqtool.store.index_files import IndexView, open_index
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.index.reader import IndexView, open_index
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.reader import ConsumeQueue
 
 BROKER = pa.field("broker", pa.string())
 _ROWS = 1 << 16  # of a batch

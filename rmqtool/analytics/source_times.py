@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from formats.endings import Ending
-from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.remote import place_of, record_at
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog
 
 NEAR = 32 << 10  # bytes between two messages that are read together with what lies between them
 _HEAD = 88  # bytes of a record that are looked at
@@ -50,7 +50,7 @@ def proved(log: CommitLog, since: int | None, until: int | None) -> _Found | Non
 def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
     """(starts and stops of ranges, where what is not known begins, records looked at), all in bytes of the file."""
     from formats.kernel import Walker
-    from rmqtool.store.scan import ROWS
+    from rmqtool.store.log.scan import ROWS
 
     view, at, forgotten, records = file.mapped(), 0, 0, 0
     starts: list[Any] = [np.empty(0, np.int64)]

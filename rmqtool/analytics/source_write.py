@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.importer import new_store, refuse_existing
-from rmqtool.store.layout import checked_path
+from rmqtool.store.layout.paths import checked_path
 
 if TYPE_CHECKING:
     import pyarrow as pa

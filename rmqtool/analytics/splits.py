@@ -1,7 +1,7 @@
 """A commit log cut into byte ranges that can be read apart, and the proof that together they are the whole log.
 
 A range begins at the first record that says its own position and owns what follows, as
-:func:`rmqtool.store.commit_log.walk_file` tells. That guess can be wrong: a message's body may hold a record, and
+:func:`rmqtool.store.log.commit_log.walk_file` tells. That guess can be wrong: a message's body may hold a record, and
 behind an end-of-file blank may lie old ones. Each range therefore tells where it began and where the next one must
 begin; where the two disagree, :func:`repairs` says what to read again.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from formats.endings import Ending
-from rmqtool.store.commit_log import CommitLog, Damage
 from rmqtool.store.disk.remote import file_size, uri_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import extents_of
+from rmqtool.store.log.commit_log import CommitLog, Damage
 
 SPLIT_BYTES = 128 << 20
 

@@ -25,7 +25,7 @@ from rmqtool.analytics.source_tables import SCHEMAS
 from rmqtool.analytics.sql_plan import Need, needs
 from rmqtool.analytics.start import NOT_CONNECT
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

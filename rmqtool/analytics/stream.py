@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmqtool.analytics.source import Columns
     from rmqtool.analytics.source_plan import Piece, Request
     from rmqtool.analytics.source_tables import Store
-    from rmqtool.store.commit_log import CommitLog
+    from rmqtool.store.log.commit_log import CommitLog
 
 Offsets = dict[str, Any]  # positions by the path of their store, as JSON has them
 _NO_LIMIT = 1 << 62
@@ -263,14 +263,14 @@ def _how(store: "Store") -> str:
 def _begins(log: "CommitLog", physical_offset: int) -> bool:
     """Whether something that the log is made of begins at an offset: a message, a blank, or a file."""
     from formats.endings import Ending
-    from rmqtool.store.commit_log import Damage
+    from rmqtool.store.log.commit_log import Damage
 
     found = log.look(physical_offset, crc=False)
     return not isinstance(found, Damage) or found.ending is Ending.FILLER or found.at == 0
 
 
 def _log(store: "Store") -> "CommitLog":
-    from rmqtool.store.commit_log import CommitLog
+    from rmqtool.store.log.commit_log import CommitLog
 
     return CommitLog(store.layout())
 

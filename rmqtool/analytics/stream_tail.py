@@ -11,10 +11,10 @@ from formats.message.read import Record
 from rmqtool.analytics.arrow import is_large
 from rmqtool.analytics.source_start import WINDOW, is_queued
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.commit_log import CommitLog, next_record
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.remote import need, reach, record_at
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog, next_record
 
 _WORD = 8  # bytes that a record or a blank begins with, never all zero
 
@@ -124,7 +124,7 @@ def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple
     if not is_large(view, at, size):
         return at, False
     from formats.kernel import Walker
-    from rmqtool.store.scan import ROWS
+    from rmqtool.store.log.scan import ROWS
 
     walker = Walker(view, ROWS, crc=False)
     forgotten = at

@@ -5,9 +5,9 @@ from typing import Any
 from zlib import crc32
 
 from formats.endings import Ending
-from rmqtool.store.commit_log import Damage
 from rmqtool.store.disk.remote import need
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import Damage
 
 MAX_DETAILS = 1000  # damaged ranges that are told one by one; the rest is only counted
 

@@ -1,20 +1,20 @@
-"""What :func:`rmqtool.store.commit_log.walk_file` finds, many records at once by compiled code."""
+"""What :func:`rmqtool.store.log.commit_log.walk_file` finds, many records at once by compiled code."""
 
 from collections.abc import Generator
 
 import numpy as np
 
 from formats.kernel import Rows, Walker
-from rmqtool.store.commit_log import Damage, says_position, walk_file
 from rmqtool.store.disk.remote import reach
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.scan import ROWS
+from rmqtool.store.log.commit_log import Damage, says_position, walk_file
+from rmqtool.store.log.scan import ROWS
 
 _WINDOW = 8 << 20  # bytes walked before their pages are given back
 
 
 def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
-    """As ``walk_file``; rows are arrays that the next step overwrites, of at most :data:`rmqtool.store.scan.ROWS`."""
+    """As ``walk_file``; rows are arrays that the next step overwrites, of at most :data:`rmqtool.store.log.scan.ROWS`."""
     view, size, forgotten, disagreed = file.mapped(), file.size, at, -1
     if at >= stop:
         return at

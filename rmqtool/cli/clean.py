@@ -37,8 +37,8 @@ def clean(
     """
     from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import Refused
-    from rmqtool.store.expiry import CleanReport
-    from rmqtool.store.expiry import clean as run
+    from rmqtool.store.repair.expiry import CleanReport
+    from rmqtool.store.repair.expiry import clean as run
 
     layout = need_log(store, broker_conf).layout
 

@@ -20,8 +20,8 @@ def init(
     until messages are there, give the same --broker-conf to append.
     """
     from rmqtool.cli.output import Column, note, write_all, write_object, writer
-    from rmqtool.store.broker_conf import load
-    from rmqtool.store.live import create
+    from rmqtool.store.append.live import create
+    from rmqtool.store.layout.broker_conf import load
 
     layout = create(store, load(broker_conf) if broker_conf else None)
     row = {"store": layout.root, "commitLogFileSize": layout.commit_log_size(layout.commit_log())}

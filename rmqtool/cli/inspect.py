@@ -96,7 +96,7 @@ def config(
 ) -> int:
     """Show the broker's config files, read as a broker reads them."""
     from rmqtool.cli.output import Column, note, write_all, write_object, writer
-    from rmqtool.store.config_store import list_configs, raw_config, read_config
+    from rmqtool.store.config.files import list_configs, raw_config, read_config
 
     layout = open_store(store, broker_conf)
     if file is not None:

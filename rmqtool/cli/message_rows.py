@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rmqtool.cli.output import Column, Writer, writer
 from rmqtool.cli.times import iso_utc
 from rmqtool.contract import MESSAGE_FIELDS, QUEUE_ENTRY_FIELDS, message_row
-from rmqtool.store.commit_log import Found
+from rmqtool.store.log.commit_log import Found
 
 MESSAGE_COLUMNS = (
     Column("topic"),

@@ -43,8 +43,8 @@ def rebuild(
     """
     from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import Refused
-    from rmqtool.store.rebuild import CONFIG
-    from rmqtool.store.rebuild import rebuild as run
+    from rmqtool.store.repair.rebuild import CONFIG
+    from rmqtool.store.repair.rebuild import rebuild as run
 
     parts = tuple(dict.fromkeys(one.value for one in part))
     layout = open_store(store, broker_conf) if parts == (CONFIG,) else need_log(store, broker_conf).layout

@@ -63,9 +63,9 @@ def recover(
     from rmqtool.cli.output import confirm, note
     from rmqtool.cli.show_recovery import question, write_report
     from rmqtool.errors import Refused
-    from rmqtool.store import recover as recovery
     from rmqtool.store.disk.lock import holder
-    from rmqtool.store.recovery_report import RecoveryReport
+    from rmqtool.store.recovery import command as recovery
+    from rmqtool.store.recovery.report import RecoveryReport
 
     layout = need_log(store, broker_conf).layout
     pid = holder(layout.root)

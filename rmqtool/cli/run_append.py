@@ -15,7 +15,7 @@ from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.services.engine import Store
 from rmqtool.services.importer import Answer, Importer, Row
-from rmqtool.store.outgoing import PutResult
+from rmqtool.store.append.outgoing import PutResult
 
 _READ = 1 << 20  # bytes taken at once, and so many messages in one go as they hold
 _LONGEST = 64 << 20  # of a line; no message of a broker's is so long

@@ -13,7 +13,7 @@ from rmqtool.errors import BadValue
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.codes import CODE_FIELDS, SEVERITIES
 from rmqtool.store.check.steps import Step, sentences
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 
 _COLUMNS = (
     Column("severity"),

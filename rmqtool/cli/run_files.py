@@ -12,11 +12,11 @@ from rmqtool.cli.output import Column, note, write_all, writer
 from rmqtool.cli.times import iso_utc, parse_range, parse_time
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.selection import ALL, Selection
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.consume_queue import ConsumeQueue
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.index_files import MAX_TIME, BadIndex, IndexView, open_index
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.queues.reader import ConsumeQueue
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 HEADER_FIELDS = (

@@ -18,11 +18,11 @@ from rmqtool.services.groups import PROBLEMS, GroupLag, Groups, OffsetChange, co
 from rmqtool.services.offset_files import BrokerFile, ClientFile, Key, group_of
 from rmqtool.services.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
 from rmqtool.services.offsets import FILES
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.config_store import read_config
+from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.segments import read_small
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 
 OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
 

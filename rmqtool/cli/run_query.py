@@ -9,11 +9,11 @@ from rmqtool.cli.times import iso_utc, parse_time
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.query import Search, query_id, query_key
-from rmqtool.store.broker_conf import load
-from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.remote import is_dir
-from rmqtool.store.index_files import MAX_TIME
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.index.reader import MAX_TIME
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 
 FOUND, NOTHING = 0, 1
 
@@ -122,7 +122,7 @@ def run_query_offset(
 ) -> int:
     """``query-offset``: 0 when a message was found, else 1."""
     from rmqtool.services.get_message import get_message
-    from rmqtool.store.consume_queue import open_queue
+    from rmqtool.store.queues.reader import open_queue
 
     log = need_log(store, broker_conf)
     queue = open_queue(log.layout, topic, queue_id)
@@ -161,7 +161,7 @@ def run_query_time(
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
     from rmqtool.services.query_time import offset_by_time_v4, offset_by_time_v5
-    from rmqtool.store.consume_queue import open_queue
+    from rmqtool.store.queues.reader import open_queue
 
     timestamp = parse_time(time)
     rules = engine_of(engine)

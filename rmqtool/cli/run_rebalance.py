@@ -17,7 +17,7 @@ from rmqtool.services.rebalance import (
     near_machine_room,
     plan,
 )
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 
 _MOST_QUEUES = 1 << 16  # of one broker; more is damage
 

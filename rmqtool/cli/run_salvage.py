@@ -9,10 +9,10 @@ from rmqtool.cli.output import Column, NdjsonWriter, dump_json, note, write_all,
 from rmqtool.cli.run_files import say_damage
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue, OutputLost
-from rmqtool.store.commit_log import CommitLog, Damage
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.salvage import Salvage
-from rmqtool.store.salvage_export import WriteAll, export, salvaged_log
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.salvage.export import WriteAll, export, salvaged_log
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from rmqtool.cli.output import Column, write_all, write_object, writer
 from rmqtool.cli.show_info import console, facts_table, size_text, table, text
-from rmqtool.store.recovery_report import RecoveryReport
+from rmqtool.store.recovery.report import RecoveryReport
 
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
 

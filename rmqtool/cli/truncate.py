@@ -31,7 +31,7 @@ def truncate(
     from rmqtool.cli.output import confirm
     from rmqtool.cli.show_recovery import write_report
     from rmqtool.errors import Refused
-    from rmqtool.store.recover import truncate as run
+    from rmqtool.store.recovery.command import truncate as run
 
     layout = need_log(store, broker_conf).layout
     asking = not yes and not dry_run
@@ -65,7 +65,7 @@ def dispatch(
     code 0: nothing to do, or done; 1: a dry run found work.
     """
     from rmqtool.cli.show_recovery import write_report
-    from rmqtool.store.recover import dispatch as run
+    from rmqtool.store.recovery.command import dispatch as run
 
     report = run(need_log(store, broker_conf).layout, dry_run=dry_run, backup=backup)
     write_report(report, output.value)

@@ -27,8 +27,8 @@ from rmqtool.errors import CorruptFile, RmqError
 from rmqtool.services.configs import Warn, load_config
 from rmqtool.services.engine import Store
 from rmqtool.services.offset_files import BrokerFile, Key, placed
-from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.disk.durable import copy_aside, sync
+from rmqtool.store.layout.broker_conf import BrokerConf
 
 T = TypeVar("T", bound=ConfigFile)
 TOPICS, GROUPS, DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"

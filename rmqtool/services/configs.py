@@ -5,8 +5,8 @@ from collections.abc import Callable
 from formats.config.files import ConfigFile, ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
 from rmqtool.errors import CorruptFile
 from rmqtool.services.offsets import FILES
-from rmqtool.store.config_store import read_config
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.config.files import read_config
+from rmqtool.store.layout.paths import StoreLayout
 
 Warn = Callable[[str], None]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from formats.message.read import Record
 from formats.primitives import host_text
-from rmqtool.store.outgoing import Message
+from rmqtool.store.append.outgoing import Message
 
 
 def copy_of(record: Record, topic: str, queue_id: int, properties: dict[str, str], **changes: Any) -> Message:

@@ -13,8 +13,8 @@ from formats.config.files import DelayOffsets
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from rmqtool.services.configs import Warn, look_at_config
 from rmqtool.services.queue_messages import SCHEDULE, TopicQueues, messages_of
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import ConsumeQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from rmqtool.services.copies import copy_of
 from rmqtool.services.delay import Delays
 from rmqtool.services.engine import Store
 from rmqtool.services.queue_messages import HALF, SCHEDULE, QueueMessage, TopicQueues, messages_of
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,14 +7,14 @@ from typing import Self
 from rmqtool.errors import Refused
 from rmqtool.services.get_message import GetResult, get_message
 from rmqtool.services.query import KeyReader, Search, query_id
-from rmqtool.store.appender import Clock, system_clock
-from rmqtool.store.broker_conf import BrokerConf, load
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.consume_queue import open_queue, queues_of
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.live import LiveStore, create
-from rmqtool.store.outgoing import Message, PutResult
-from rmqtool.store.recovery_report import QueueRange
+from rmqtool.store.append.appender import Clock, system_clock
+from rmqtool.store.append.live import LiveStore, create
+from rmqtool.store.append.outgoing import Message, PutResult
+from rmqtool.store.layout.broker_conf import BrokerConf, load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.queues.reader import open_queue, queues_of
+from rmqtool.store.recovery.report import QueueRange
 
 
 def _conf(broker_conf: str | os.PathLike[str] | dict[str, str] | None) -> BrokerConf:

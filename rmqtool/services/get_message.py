@@ -6,9 +6,9 @@ Source: store.DefaultMessageStore.getMessage; store-engine 5.1.
 import os
 from typing import NamedTuple
 
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.consume_queue import ConsumeQueue
-from rmqtool.store.layout import UNIT
+from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.queues.reader import ConsumeQueue
 
 _SCAN_BYTES = 16_000  # of queue entries that 4.9 looks at in one call, or 20 per message asked for
 _IN_MEMORY = (256 << 10, 32)  # bytes, messages

@@ -10,8 +10,8 @@ from typing import Any
 from formats.config.files import QueueOffset
 from rmqtool.services.configs import Warn, group_offsets, groups_of, topics_of
 from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import ConsumeQueue
 
 PROBLEMS = ("ahead", "expired")
 Key = tuple[str, str, int]  # topic, group, queue id

@@ -9,11 +9,11 @@ from typing import Any
 from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
 from rmqtool.services.engine import Store
+from rmqtool.store.append.outgoing import Message, PutResult
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.new_files import give_away
 from rmqtool.store.disk.work_folder import WorkFolder
-from rmqtool.store.layout import checked_path
-from rmqtool.store.outgoing import Message, PutResult
+from rmqtool.store.layout.paths import checked_path
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _PART = ".importing"  # until the store is whole

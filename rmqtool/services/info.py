@@ -10,15 +10,15 @@ from formats.errors import FormatError
 from formats.marks import parse_abort
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.config_store import list_configs, read_config
-from rmqtool.store.consume_queue import queues_of
+from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists, place_of
 from rmqtool.store.disk.segments import list_dir, read_small
-from rmqtool.store.index_files import BadIndex, geometry_of, open_index
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.version import rocksdb_forms, version_of
+from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import rocksdb_forms, version_of
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import queues_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

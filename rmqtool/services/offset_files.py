@@ -18,10 +18,10 @@ from rmqtool.services.broadcast_offsets import build as build_broadcast
 from rmqtool.services.broadcast_offsets import parse as parse_broadcast
 from rmqtool.services.configs import Warn, load_config
 from rmqtool.services.offsets import FILES
-from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.segments import read_small
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.version import rocksdb_forms, version_of
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import rocksdb_forms, version_of
+from rmqtool.store.log.commit_log import CommitLog
 
 Key = tuple[str, str, int]  # topic, group, queue id
 K = TypeVar("K", str, int)

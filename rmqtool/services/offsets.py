@@ -6,10 +6,10 @@ from typing import Any
 
 from formats.config.files import ConsumerOffsets
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.config_store import read_config
-from rmqtool.store.consume_queue import open_queue
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.config.files import read_config
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import open_queue
 
 FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 

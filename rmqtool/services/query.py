@@ -9,9 +9,9 @@ from typing import NamedTuple
 from formats.message.ids import is_id, offset_id, parse_offset_id
 from formats.message.properties import KEYS, UNIQ_KEY, parse, parse_raw, split_keys
 from formats.message.read import Record
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.index_files import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
 _KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
 Warn = Callable[[str], None]

@@ -4,9 +4,9 @@
 answers a true lower (or upper) bound.
 """
 
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import ConsumeQueue
-from rmqtool.store.layout import UNIT
+from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import ConsumeQueue
 
 
 def _store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int:

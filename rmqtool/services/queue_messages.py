@@ -8,10 +8,10 @@ from formats.message.ids import offset_id
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from rmqtool.services.configs import Warn
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import ConsumeQueue, Entry
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import ConsumeQueue, Entry
 
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"

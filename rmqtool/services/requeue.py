@@ -29,8 +29,8 @@ from rmqtool.services.queue_messages import (
 from rmqtool.services.retry import Retries
 from rmqtool.services.send_rules import NOT_SENT_TO, WRITE
 from rmqtool.services.transactions import first_behind
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.outgoing import Message
+from rmqtool.store.append.outgoing import Message
+from rmqtool.store.log.commit_log import CommitLog, Found
 
 REQUEUED_FROM = "REQUEUED_FROM"
 TARGETS = ("retry", "origin")

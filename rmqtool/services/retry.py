@@ -25,7 +25,7 @@ from rmqtool.services.queue_messages import (
     TopicQueues,
     messages_of,
 )
-from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, Found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import Record
-from rmqtool.store.index_files import MAX_TIME
+from rmqtool.store.index.reader import MAX_TIME
 
 Range = tuple[int, int | None]
 ALL: Range = (0, None)

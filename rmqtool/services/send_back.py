@@ -15,8 +15,8 @@ from rmqtool.services.copies import copy_of
 from rmqtool.services.engine import Store
 from rmqtool.services.queue_messages import DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
 from rmqtool.services.send_rules import NO_PERMISSION, SYSTEM_ERROR, WRITE, Rejected
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.outgoing import Message, PutResult
+from rmqtool.store.append.outgoing import Message, PutResult
+from rmqtool.store.log.commit_log import CommitLog, Found
 
 GROUP_NOT_EXIST = 26
 _FIRST_LEVEL = 3

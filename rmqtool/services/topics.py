@@ -10,8 +10,8 @@ from typing import Any
 from formats.config.files import TopicConfig
 from rmqtool.services.configs import Warn, groups_of, known_offsets, topics_of
 from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import ConsumeQueue
 
 _PERMISSIONS = ((8, "X"), (4, "R"), (2, "W"), (1, "I"))  # priority, read, write, inherit
 

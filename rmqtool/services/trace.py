@@ -27,8 +27,8 @@ from rmqtool.services.queue_messages import (
     messages_of,
 )
 from rmqtool.services.transactions import TransactionInfo, Transactions
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.index_files import BadIndex, open_index
+from rmqtool.store.index.reader import BadIndex, open_index
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
 TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "dead-letter")
 

@@ -25,11 +25,11 @@ from rmqtool.services.get_message import get_message
 from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP, QueueMessage, TopicQueues, raw
 from rmqtool.services.send_rules import SYSTEM_ERROR, Rejected
 from rmqtool.services.transactions import CHECK_GROUP, CHECK_TIMES, OP_TAG, PREPARED_OFFSET, op_offsets
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import Entry
-from rmqtool.store.expiry import DEFAULT_RESERVED_HOURS, HOUR
-from rmqtool.store.outgoing import Message, PutResult, PutStatus
+from rmqtool.store.append.outgoing import Message, PutResult, PutStatus
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import Entry
+from rmqtool.store.repair.expiry import DEFAULT_RESERVED_HOURS, HOUR
 
 ILLEGAL_OPERATION = 604
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"

@@ -18,9 +18,9 @@ from rmqtool.services.configs import Warn, known_offsets
 from rmqtool.services.delay import number_of
 from rmqtool.services.pairs import Pairs
 from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP, QueueMessage, TopicQueues, messages_of, raw
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import ConsumeQueue
-from rmqtool.store.index_files import BadIndex, IndexView, open_index, physical_offsets
+from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import ConsumeQueue
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 CHECK_TIMES, PREPARED_OFFSET = "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"

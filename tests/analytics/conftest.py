@@ -14,7 +14,7 @@ from rmqtool.errors import MissingRuntime
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rmqtool.store.layout import StoreLayout
+    from rmqtool.store.layout.paths import StoreLayout
 
 _NO_PANDAS = str(Path(__file__).with_name("no_pandas"))
 sys.path.insert(0, _NO_PANDAS)

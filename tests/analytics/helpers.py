@@ -8,7 +8,7 @@ import pyarrow.dataset as ds
 
 from formats.message.build import compose, pack
 from rmqtool.contract import MESSAGE_FIELDS
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens
 
 TIME = 1_700_000_000_000

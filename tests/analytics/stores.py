@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from formats.message.build import build_blank, fits
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.repair.rebuild import rebuild
 from tests.analytics.helpers import TIME, record
 
 DAY = 86_400_000

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from formats.message.build import build_blank, fits
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.analytics.helpers import record
 
 SIZE = 20_000  # of a file

@@ -16,7 +16,7 @@ from rmqtool.analytics.dump import _first
 from rmqtool.analytics.splits import Split, plan
 from rmqtool.analytics.tally import Tally
 from rmqtool.errors import MissingRuntime, RmqError
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import log_of, store_of
 
 

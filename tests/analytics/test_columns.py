@@ -26,9 +26,9 @@ from rmqtool.analytics.splits import plan
 from rmqtool.analytics.tally import Tally
 from rmqtool.analytics.views import VIEW_SCHEMA, has_views, memory_of
 from rmqtool.errors import BadValue
-from rmqtool.store.commit_log import CommitLog, next_record
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, next_record
 from tests import goldens
 from tests.analytics.helpers import TIME, log_of, record, store_of
 from tests.analytics.test_splits import body_with_a_record, holes, moved, old_records_behind_a_blank

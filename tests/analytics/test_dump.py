@@ -13,8 +13,8 @@ from rmqtool.analytics.dump import dump_to_parquet
 from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.errors import BadValue, Refused, RmqError, UnreadableStore
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from tests import goldens
 from tests.analytics.helpers import TIME, engine_messages, log_of, rows_of, same_as_golden, store_of
 from tests.analytics.test_splits import body_with_a_record, old_records_behind_a_blank

@@ -17,8 +17,8 @@ from rmqtool.analytics import files, tasks
 from rmqtool.analytics.dump import dump_to_parquet
 from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.errors import BadValue, Refused, RmqError
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.analytics.helpers import log_of, record, rows_of, store_of
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from rmqtool.analytics.dump import dump_to_parquet
 from rmqtool.analytics.files import Folder
 from rmqtool.analytics.output import SUCCESS, Output, manifest_of
 from rmqtool.analytics.report import DumpOptions
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.analytics.helpers import log_of, rows_of, store_of
 from tests.store.crashes import Killed
 

@@ -18,7 +18,7 @@ from rmqtool.analytics.dump import dump_to_parquet
 from rmqtool.analytics.output_lock import Busy, Claim
 from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.errors import Refused
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from tests.analytics.helpers import log_of, rows_of, store_of
 from tests.analytics.test_dump_again import SIZE, Broker, Killed, a_store, offsets_in, offsets_of
 

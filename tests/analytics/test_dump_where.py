@@ -16,8 +16,8 @@ from rmqtool.analytics.report import DumpOptions, DumpReport
 from rmqtool.analytics.splits import plan
 from rmqtool.analytics.where import Where, selected
 from rmqtool.errors import BadValue, Refused
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics import test_remote_store
 from tests.analytics.helpers import rows_of
 from tests.analytics.test_dump_again import Broker, Killed, a_store

@@ -14,7 +14,7 @@ from rmqtool.analytics.output_names import JOURNAL, MANIFEST, RUN, STAGING
 from rmqtool.analytics.position import Position
 from rmqtool.analytics.report import DumpOptions
 from rmqtool.errors import Refused
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from tests.analytics.helpers import log_of, store_of
 from tests.cli.running import rmqtool
 

@@ -17,7 +17,7 @@ from rmqtool.analytics.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.splits import plan
 from rmqtool.analytics.tally import Tally
 from rmqtool.analytics.views import memory_of
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import log_of, rows_of, store_of
 
 TOPICS = ["A", "B", "A", "C", "A", "B"]

@@ -24,9 +24,9 @@ from rmqtool.analytics.source_plan import request_of, stores_of
 from rmqtool.analytics.source_read import Counters, planned, read_piece, saved
 from rmqtool.analytics.source_tables import SCHEMAS, TABLES
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.disk.remote import shown
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.analytics.helpers import TIME, log_of, rows_of, store_of
 from tests.analytics.reading import moment
 from tests.analytics.stores import CONF, DAY, day_store, time_of, topic_of

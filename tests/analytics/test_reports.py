@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.analytics.reports import REPORTS, report_frame
 from rmqtool.errors import BadValue
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import TIME, record, store_of
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked

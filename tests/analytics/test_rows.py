@@ -15,8 +15,8 @@ from rmqtool.analytics.schema import MAX_TIME, MESSAGE_SCHEMA, MIN_TIME, micros
 from rmqtool.analytics.splits import plan
 from rmqtool.analytics.tally import Tally
 from rmqtool.contract import MESSAGE_FIELDS, message_row
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from tests import goldens
 from tests.analytics.helpers import TIME, engine_messages, log_of, plain, record, same_as_golden, store_of
 from tests.conftest import Unpacked

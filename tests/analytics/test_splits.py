@@ -13,8 +13,8 @@ from rmqtool.analytics.arrow import batches
 from rmqtool.analytics.choice import Choice
 from rmqtool.analytics.splits import Split, plan, repairs
 from rmqtool.analytics.tally import Tally
-from rmqtool.store.commit_log import CommitLog, Damage, next_record, walk_file
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, next_record, walk_file
 from tests.analytics.helpers import log_of, record, store_of
 from tests.conftest import Unpacked
 

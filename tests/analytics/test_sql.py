@@ -27,8 +27,8 @@ from rmqtool.analytics.sql import Answer, answer
 from rmqtool.analytics.sql_plan import conditions_of
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.check import check_store
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests import goldens
 from tests.analytics.helpers import engine_messages, log_of, plain, same_as_golden, store_of
 from tests.analytics.stores import MESSAGES

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.analytics.helpers import log_of, store_of
 from tests.analytics.stream_writer import KILLED, SIZE, written
 

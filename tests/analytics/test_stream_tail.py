@@ -15,8 +15,8 @@ from rmqtool.analytics.source import RocketMQSource
 from rmqtool.analytics.stream import Tail
 from rmqtool.analytics.stream_tail import Budget, Expired, frontier
 from rmqtool.errors import BadValue, Refused, UnreadableStore
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.analytics.helpers import log_of, record, store_of
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

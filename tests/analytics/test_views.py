@@ -21,8 +21,8 @@ from rmqtool.analytics.parquet import PartWriter
 from rmqtool.analytics.splits import plan
 from rmqtool.analytics.tally import Tally
 from rmqtool.analytics.views import has_views, memory_of, take
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens
 from tests.analytics.helpers import log_of, store_of
 from tests.conftest import Unpacked
@@ -111,7 +111,7 @@ def test_small_stores_do_without_compiled_code(golden: Unpacked, tmp_path: Path)
     script = (
         "import sys\n"
         "from rmqtool.analytics.dump import DumpOptions, dump_to_parquet\n"
-        "from rmqtool.store.layout import StoreLayout\n"
+        "from rmqtool.store.layout.paths import StoreLayout\n"
         "print(dump_to_parquet(StoreLayout(sys.argv[1]), sys.argv[2], DumpOptions(engine='local')).rows)\n"
         "print([name for name in sys.modules if 'kernel' in name or name.startswith(('llvmlite', 'numba'))])"
     )

@@ -118,8 +118,8 @@ def run(way: str, store: Path, small: Path, times: int, messages: int) -> Figure
 
 def report(folder: Path, body: int, size: int, processes: int, times: int) -> dict[str, list[Figures]]:
     """Make a log with its queues, measure and print."""
-    from rmqtool.store.layout import StoreLayout
-    from rmqtool.store.recover import recover
+    from rmqtool.store.layout.paths import StoreLayout
+    from rmqtool.store.recovery.command import recover
 
     store, small = folder / "store", folder / "small" / "store"
     messages = write_log(store / "commitlog", body=body, file_size=size, files=1)

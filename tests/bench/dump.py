@@ -35,7 +35,7 @@ def dump(store: str, out: str) -> Figures:
     """dump-to-parquet through Spark."""
     from rmqtool.analytics.dump import dump_to_parquet
     from rmqtool.analytics.report import DumpOptions
-    from rmqtool.store.layout import StoreLayout
+    from rmqtool.store.layout.paths import StoreLayout
 
     begun = time.perf_counter()
     report = dump_to_parquet(StoreLayout(store), out, DumpOptions(master=MASTER))
@@ -55,8 +55,8 @@ def writer(store: str, out: str) -> Figures:
     from rmqtool.analytics.schema import MESSAGE_SCHEMA
     from rmqtool.analytics.splits import plan
     from rmqtool.analytics.tally import Tally
-    from rmqtool.store.commit_log import CommitLog
-    from rmqtool.store.layout import StoreLayout
+    from rmqtool.store.layout.paths import StoreLayout
+    from rmqtool.store.log.commit_log import CommitLog
 
     splits, _none = plan(CommitLog(StoreLayout(store)))
     start = time.perf_counter()

@@ -13,7 +13,7 @@ from statistics import median
 
 from rmqtool import Message, Store
 from rmqtool.services.query import KeyReader
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 
 
 def measure(folder: Path, messages: int, lookups: int, rounds: int) -> list[float]:

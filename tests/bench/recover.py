@@ -42,8 +42,8 @@ def crash(store: Path) -> None:
 
 def measure(store: str, rounds: int) -> Figures:
     """Recover a store again and again."""
-    from rmqtool.store.layout import StoreLayout
-    from rmqtool.store.recover import recover
+    from rmqtool.store.layout.paths import StoreLayout
+    from rmqtool.store.recovery.command import recover
 
     seconds = []
     for _ in range(rounds):

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from formats.message.read import Record
 from rmqtool.errors import RmqError
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import recover
-from rmqtool.store.salvage import Salvage
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import recover
+from rmqtool.store.salvage.carve import Salvage
 from tests import goldens
 from tests.damage import VERBS, damage
 

@@ -42,7 +42,7 @@ def crc_pass(file: Segment) -> int:
 
 def scan_pass(file: Segment) -> int:
     """Number of records, after all have been checked."""
-    from rmqtool.store.scan import scan_file
+    from rmqtool.store.log.scan import scan_file
 
     return sum(rows.records for rows in scan_file(file))
 

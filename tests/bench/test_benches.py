@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from formats.message.read import Record, read
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import plan
 from tests.bench import aggregate, append, cold_sql, dump, lookup, recover, scan
 from tests.bench.make_log import BLOCK, write_log
 

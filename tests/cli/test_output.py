@@ -12,7 +12,7 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.cli.output import Column, TableWriter, dump_json, writer
 from rmqtool.contract import render_body
-from rmqtool.store.live import create
+from rmqtool.store.append.live import create
 
 
 class Terminal(io.StringIO):

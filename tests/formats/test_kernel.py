@@ -12,7 +12,7 @@ from formats.kernel_crc import crc32, fast_function
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message.build import build_blank, pack
 from formats.message.read import HEADS, SCHEDULE_TOPIC, Record, read
-from rmqtool.store.commit_log import next_record
+from rmqtool.store.log.commit_log import next_record
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from formats import index
 from formats.kernel_index import put_keys
 from formats.layouts.derived import INDEX_HEADER
-from rmqtool.store.index_builder import IndexFile
+from rmqtool.store.index.builder import IndexFile
 from tests.formats.strategies import many_examples
 
 _MOST = (2**31 - 1) * 1000  # the largest time difference that an entry says, in ms

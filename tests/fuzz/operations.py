@@ -32,14 +32,14 @@ from rmqtool.services.offsets import consumer_offsets
 from rmqtool.services.query import Search, query_id, query_key
 from rmqtool.services.selection import Selection
 from rmqtool.store.check.run import check_store
-from rmqtool.store.commit_log import CommitLog, next_record
-from rmqtool.store.config_store import list_configs, raw_config, read_config
-from rmqtool.store.consume_queue import open_queue
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
-from rmqtool.store.recover import plan, recover
-from rmqtool.store.salvage import Salvage
-from rmqtool.store.salvage_export import export
+from rmqtool.store.config.files import list_configs, raw_config, read_config
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, next_record
+from rmqtool.store.queues.reader import open_queue
+from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.repair.rebuild import rebuild
+from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.salvage.export import export
 from rmqtool.store.transaction.undo import undo
 from tests.fuzz.stores import Base
 from tests.store.compiled import compiled_way

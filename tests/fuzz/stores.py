@@ -7,9 +7,9 @@ from pathlib import Path
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse, split_keys
 from formats.message.read import Record, read
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.salvage import Salvage
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.salvage.carve import Salvage
 from tests import goldens
 
 # case, bytes of its log that are kept, settings of the small store that is made of it

@@ -10,7 +10,7 @@ from rmqtool import Message, Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.delivery import Delivered, Delivery
 from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX
-from rmqtool.store.commit_log import Found
+from rmqtool.store.log.commit_log import Found
 from tests.services.build import never
 
 SETTINGS = {

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rmqtool import Store
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.interop.engine import Engine
 from tests.store.test_acceptance import REFUSED, TAKEN, message
 

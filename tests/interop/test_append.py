@@ -11,10 +11,10 @@ import pytest
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.properties import build
 from rmqtool import Message, Store
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan, recover
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import plan, recover
 from tests.interop.engine import Engine, golden_config, unpack_golden
 from tests.store.helpers import conf_of, content, entries_of, key_hits
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
-from rmqtool.store.recover import recover, truncate
-from rmqtool.store.salvage import Salvage
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import recover, truncate
+from rmqtool.store.repair.rebuild import rebuild
+from rmqtool.store.salvage.carve import Salvage
 from tests.interop.engine import Engine, golden_config, golden_recovered, unpack_golden
 from tests.store.helpers import conf_of, entries_of
 

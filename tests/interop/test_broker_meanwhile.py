@@ -12,12 +12,12 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
 from rmqtool.store.check.run import check_store, is_problem
-from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.disk.lock import Disturbed, holder
-from rmqtool.store.expiry import clean
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
-from rmqtool.store.recover import dispatch, recover, truncate
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import dispatch, recover, truncate
+from rmqtool.store.repair.expiry import clean
+from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.transaction import steps
 from rmqtool.store.transaction.change import Transaction
 from rmqtool.store.transaction.undo import undo

@@ -18,7 +18,7 @@ from rmqtool.services.broadcast_offsets import QueueName
 from rmqtool.services.offset_files import BrokerFile
 from rmqtool.services.send_rules import OutMessage, Rejected
 from rmqtool.services.send_select import Faults, QueueIndex, Selector, select_by_hash, unavailable
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.client import Client, available
 from tests.interop.test_rebalance import as_json, from_json
 

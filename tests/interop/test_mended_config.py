@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from formats.config.json import loads
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.repair.rebuild import rebuild
 from tests.interop.broker import Broker
 from tests.interop.engine import Engine, golden_config, unpack_golden
 from tests.store.helpers import conf_of

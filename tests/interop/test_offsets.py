@@ -14,10 +14,10 @@ from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.offset_files import BrokerFile, ClientFile
 from rmqtool.services.offset_plan import Planner, Target, clone, reset
 from rmqtool.services.query_time import offset_by_time_v4, offset_by_time_v5
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import open_queue
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import open_queue
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 from tests.interop.sides import SETTINGS, places, seen_at, stored

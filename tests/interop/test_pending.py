@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.interop.engine import Engine, golden_config, unpack_golden
 from tests.model.commands import Kill, run
 from tests.store.helpers import conf_of

@@ -6,9 +6,9 @@ import pytest
 
 from rmqtool.services.get_message import get_message
 from rmqtool.services.query_time import offset_by_time_v5
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.consume_queue import queues_of
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import queues_of
 from tests.interop.engine import Engine, golden_config, unpack_golden
 
 pytestmark = pytest.mark.interop

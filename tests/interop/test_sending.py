@@ -28,9 +28,9 @@ from rmqtool.services.send_rules import (
     check_at_store,
     compress,
 )
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from tests.interop.broker import Broker
 from tests.interop.sides import DEAD, GROUP, RETRY, SETTINGS, Replay, bodies, resent, same, stored
 from tests.services.build import never

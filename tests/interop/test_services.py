@@ -25,10 +25,10 @@ from rmqtool.services.run_loop import RunLoop
 from rmqtool.services.send_back import SendBack
 from rmqtool.services.transaction_service import CheckRequest, Decision, TransactionService
 from rmqtool.services.transactions import Transactions, op_offsets
-from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import check_store
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from tests.interop.broker import Broker
 from tests.interop.engine import Engine
 from tests.interop.sides import (

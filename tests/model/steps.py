@@ -200,8 +200,8 @@ def salvage(world: World, rng: Random) -> None:
 
 
 def _ids(store: Path, world: World) -> set[int]:
-    from rmqtool.store.commit_log import CommitLog, Found
-    from rmqtool.store.layout import StoreLayout
+    from rmqtool.store.layout.paths import StoreLayout
+    from rmqtool.store.log.commit_log import CommitLog, Found
 
     found = set()
     for item in CommitLog(StoreLayout(str(store), world.layout.conf)).walk():
@@ -242,7 +242,7 @@ def lose_part(world: World, rng: Random) -> None:
 
 def _tear(world: World, rng: Random) -> None:
     """Half a record behind the last one, as a power cut leaves it."""
-    from rmqtool.store.commit_log import CommitLog
+    from rmqtool.store.log.commit_log import CommitLog
 
     log = CommitLog(world.layout)
     end, _last = log.end()

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from formats.config.json import dumps
 from rmqtool.errors import RmqError
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.consume_queue import queues_of
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.queues.reader import queues_of
 from tests.model.commands import Done, run
 
 SIZES = {

@@ -6,9 +6,9 @@ from typing import Any
 from formats.message.build import compose, pack
 from formats.primitives import java_hash
 from formats.queues.consume import build as build_queue
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 
 TIME = 1_700_000_000_000
 FILE_SIZE, QUEUE_FILE_SIZE = 1 << 18, 20 * 500

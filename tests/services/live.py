@@ -7,7 +7,7 @@ from formats.message.read import Record
 from rmqtool import Message, Store
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.queue_messages import TopicQueues, messages_of
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never
 
 SIZES = {

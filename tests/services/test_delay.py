@@ -8,7 +8,7 @@ import pytest
 from rmqtool.errors import CorruptFile
 from rmqtool.services.delay import DelayedMessage, DelayLevel, Delays, number_of
 from rmqtool.services.queue_messages import SCHEDULE
-from rmqtool.store.broker_conf import DEFAULT_DELAY_LEVELS, BrokerConf
+from rmqtool.store.layout.broker_conf import DEFAULT_DELAY_LEVELS, BrokerConf
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.services import lab

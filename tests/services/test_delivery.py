@@ -12,7 +12,7 @@ from rmqtool.errors import CorruptFile
 from rmqtool.services.broker_state import BrokerState
 from rmqtool.services.delivery import Delivered, Delivery, deliver_due
 from rmqtool.services.queue_messages import HALF, SCHEDULE
-from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.layout.broker_conf import BrokerConf
 from tests.conftest import Unpacked
 from tests.services import lab as golden_lab
 from tests.services.build import TIME, Builder, never

@@ -17,7 +17,7 @@ from rmqtool.services.delivery import Delivery
 from rmqtool.services.queue_messages import DLQ_PREFIX, GIVEN_UP, HALF, OP, ORIGIN_MESSAGE_ID, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.send_back import SendBack
 from rmqtool.services.transaction_service import Decision, TransactionService
-from rmqtool.store.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never
 from tests.store.helpers import conf_of

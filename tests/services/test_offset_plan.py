@@ -20,7 +20,7 @@ from rmqtool.services.offset_files import BrokerFile, ClientFile, OffsetFile
 from rmqtool.services.offset_plan import OffsetPlan, Planner, Target, clone, from_rows, read_rows, reset
 from rmqtool.services.query_time import offset_by_time_v5
 from rmqtool.store.disk.lock import StoreLock
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.transaction import steps
 from rmqtool.store.transaction.change import Transaction
 from rmqtool.store.transaction.places import Places, named_outside

@@ -26,11 +26,11 @@ from rmqtool.services.run_loop import RunLoop
 from rmqtool.services.send_back import SendBack
 from rmqtool.services.transaction_service import CheckRequest, Decision, TransactionService
 from rmqtool.services.transactions import CHECK_GROUP
-from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.append.outgoing import PutResult
 from rmqtool.store.check import check_store
-from rmqtool.store.commit_log import Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.outgoing import PutResult
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import Found
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.services.build import TIME, Builder, never
 from tests.services.live import SIZES, Lab

@@ -20,7 +20,7 @@ from rmqtool.services.requeue import REQUEUED_FROM, Requeued, requeue
 from rmqtool.services.retry import Retries
 from rmqtool.services.send_back import SendBack
 from rmqtool.services.send_rules import Rejected
-from rmqtool.store.commit_log import CommitLog
+from rmqtool.store.log.commit_log import CommitLog
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import TIME, never

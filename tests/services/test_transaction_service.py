@@ -11,8 +11,8 @@ from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool.services.send_rules import Rejected
 from rmqtool.services.transaction_service import Checked, CheckRequest, Decision, TransactionService
 from rmqtool.services.transactions import CHECK_GROUP, Transactions
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.outgoing import PutResult
+from rmqtool.store.append.outgoing import PutResult
+from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never
 from tests.services.live import Lab
 

@@ -128,8 +128,8 @@ def test_a_commit_without_its_op_message(tmp_path: Path) -> None:
     store = builder.write(tmp_path)
     (info,) = of(store)
     assert info.state == "pending"  # without an index nothing leads there
-    from rmqtool.store.layout import StoreLayout
-    from rmqtool.store.rebuild import rebuild
+    from rmqtool.store.layout.paths import StoreLayout
+    from rmqtool.store.repair.rebuild import rebuild
 
     rebuild(StoreLayout(str(store)), ("index",))
     (info,) = of(store)

@@ -8,11 +8,11 @@ from typing import Any
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from rmqtool.errors import RmqError
-from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import Finding, check_store
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.consume_queue import queues_of
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.queues.reader import queues_of
 from tests.cli.running import rmqtool
 from tests.store.helpers import key_hits
 

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store import bulk_dispatch, dispatch, index_builder, queue_builder, recovery
 from rmqtool.store.disk import sparse
+from rmqtool.store.dispatch import batch as dispatch
+from rmqtool.store.dispatch import bulk as bulk_dispatch
+from rmqtool.store.index import builder as index_builder
+from rmqtool.store.queues import builder as queue_builder
+from rmqtool.store.recovery import plan as recovery
 
 BLOCK = 1500  # bytes: some records
 

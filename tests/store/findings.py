@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import Finding, check_store
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
 
 Told = tuple[str, str, int | None, int]  # code, file, offset, count
 UNIT = 20

@@ -7,12 +7,12 @@ from typing import Any
 from formats.message.build import compose, pack
 from formats.message.read import Record
 from formats.queues.consume import as_array
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.consume_queue import queues_of
-from rmqtool.store.index_files import BadIndex, open_index, physical_offsets
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recovery_report import StoreState
+from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.queues.reader import queues_of
+from rmqtool.store.recovery.report import StoreState
 from tests import goldens
 
 

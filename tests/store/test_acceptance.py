@@ -12,12 +12,12 @@ from formats.message.bodies import BatchItem, build_batch
 from formats.message.properties import parse
 from formats.message.read import SCHEDULE_TOPIC, java_int
 from rmqtool import Message, Store
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.outgoing import Illegal
-from rmqtool.store.recover import plan, recover
-from rmqtool.store.salvage import Salvage
+from rmqtool.store.append.outgoing import Illegal
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.salvage.carve import Salvage
 from tests.cli.running import rmqtool
 from tests.services.build import Builder
 

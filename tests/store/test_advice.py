@@ -11,8 +11,8 @@ import pytest
 from formats import checkpoint
 from rmqtool.cli.show_recovery import question
 from rmqtool.store.check import CODES, check_store
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import plan
 from tests import goldens
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

@@ -8,13 +8,13 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store import live, live_files
-from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.append import live, live_files
+from rmqtool.store.append.outgoing import Illegal, PutStatus
 from rmqtool.store.check import check_store
-from rmqtool.store.commit_log import Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.outgoing import Illegal, PutStatus
-from rmqtool.store.recover import plan
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import Found
+from rmqtool.store.recovery.command import plan
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, tree
 

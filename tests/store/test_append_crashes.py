@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.store import live
-from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.append import live
+from rmqtool.store.append.live import create
 from rmqtool.store.check import check_store
-from rmqtool.store.commit_log import Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.live import create
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import Found
 from tests.cli.running import RMQTOOL
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content

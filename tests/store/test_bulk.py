@@ -16,11 +16,13 @@ from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1
 from formats.message.build import build_blank, pack
 from formats.message.read import SCHEDULE_TOPIC, End, Record
-from rmqtool.store import bulk_dispatch, dispatch, scan
 from rmqtool.store.disk.segments import Segments
-from rmqtool.store.dispatch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan, recover
+from rmqtool.store.dispatch import batch as dispatch
+from rmqtool.store.dispatch import bulk as bulk_dispatch
+from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log import scan
+from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records

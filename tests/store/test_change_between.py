@@ -8,11 +8,11 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.live import LiveStore
-from rmqtool.store.recover import recover
+from rmqtool.store.append.live import LiveStore
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import recover
 from rmqtool.store.transaction.pending import pending_runs
 from rmqtool.store.transaction.places import Places
 from rmqtool.store.transaction.undo import undo
@@ -191,7 +191,7 @@ def test_a_backup_elsewhere(way: str, torn: Path, conf: Path, tmp_path: Path) ->
 
 def test_a_plan_that_is_no_more_true_is_not_carried_out(torn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker's start changes files before it asks for the lock."""
-    from rmqtool.store import recover as module
+    from rmqtool.store.recovery import command as module
 
     real = module.prepare
 

@@ -130,7 +130,7 @@ def test_attributes_and_holes_go_where_files_go(theirs: Path, tmp_path: Path) ->
 
 
 def test_undo_from_another_file_system_keeps_the_owner(theirs: Path, conf: Path) -> None:
-    from rmqtool.store.recover import recover
+    from rmqtool.store.recovery.command import recover
     from tests.store.test_change_between import layout_of
 
     other = Path("/dev/shm") / f"rmqtool-undo-{os.getpid()}"

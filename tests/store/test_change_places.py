@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import CorruptFile, Refused, RmqError
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan, recover
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.transaction.pending import pending_runs
 from rmqtool.store.transaction.places import Places
 from rmqtool.store.transaction.undo import plan_undo, undo

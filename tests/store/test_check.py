@@ -9,8 +9,8 @@ from formats.kernel_properties import odd_properties
 from rmqtool.services.info import store_info
 from rmqtool.store.check import is_problem, log
 from rmqtool.store.check.records import PROPERTIES
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import recover
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import recover
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.store.findings import Told, found_in, told, totals

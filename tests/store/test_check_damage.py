@@ -10,9 +10,9 @@ from formats import checkpoint
 from formats.config.files import ConsumerOffsets, DelayOffsets
 from formats.index import HEADER_SIZE, entry_at, infer_geometry, read_entry, read_header, slot_at
 from formats.message.read import HEADS
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.repair.rebuild import rebuild
 from tests.conftest import Unpacked
 from tests.damage import Place, index_files, log_files, records_of
 from tests.store.findings import UNIT, Told, flip, found_in, told, totals, write

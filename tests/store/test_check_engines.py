@@ -7,9 +7,9 @@ import pytest
 from formats import checkpoint
 from formats.message.read import Record, read
 from rmqtool.store.check import Finding, check_store
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import plan
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, cut_queues, rewrite
 

@@ -12,10 +12,10 @@ from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, Subscript
 from formats.config.json import dumps, loads
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.check import check_store, is_problem
-from rmqtool.store.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.disk.lock import StoreLock
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import RebuildReport, rebuild
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
+from rmqtool.store.repair.rebuild import RebuildReport, rebuild
 from rmqtool.store.transaction.undo import undo
 from tests import goldens
 from tests.conftest import Unpacked

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import dispatch
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import dispatch
 from tests.conftest import Unpacked
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import conf_of, content, tree

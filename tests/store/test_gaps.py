@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.message.build import pack
-from rmqtool.store import commit_log
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log import commit_log
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.formats.strategies import a_record, examples
 
 
@@ -91,8 +91,8 @@ def test_an_unwritten_end_is_damage_only_where_files_follow(tmp_path: Path) -> N
 
 _WALK = """
 import sys
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.layout.paths import StoreLayout
 def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))

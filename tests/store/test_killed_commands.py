@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import recover
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.recovery.command import recover
 from tests.cli.running import RMQTOOL
 from tests.store.helpers import content
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import CorruptFile, UnreadableStore
-from rmqtool.store.broker_conf import BrokerConf, load, parse_properties
-from rmqtool.store.commit_log import CommitLog, Damage, Found
 from rmqtool.store.disk.segments import Segment, common_size
-from rmqtool.store.index_files import geometry_of
-from rmqtool.store.layout import StoreLayout, is_path_name
-from rmqtool.store.recover import plan
+from rmqtool.store.index.reader import geometry_of
+from rmqtool.store.layout.broker_conf import BrokerConf, load, parse_properties
+from rmqtool.store.layout.paths import StoreLayout, is_path_name
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.recovery.command import plan
 from tests import goldens
 from tests.conftest import Unpacked
 

@@ -13,8 +13,8 @@ from rmqtool import Store
 from rmqtool.errors import Refused
 from rmqtool.store.disk.lease import Lease, give_back
 from rmqtool.store.disk.lock import Disturbed, StoreLock, held_off, holder
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import recover
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import recover
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
 

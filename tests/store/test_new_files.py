@@ -15,12 +15,12 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.services.importer import new_store
-from rmqtool.store import live
-from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.append import live
 from rmqtool.store.check import check_store
 from rmqtool.store.disk import new_files
 from rmqtool.store.disk.new_files import PREFIX, make_file, open_at_length, sweep
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
 from tests.cli.running import RMQTOOL, process
 from tests.store.helpers import content
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.expiry import clean
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
-from rmqtool.store.recover import recover
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import recover
+from rmqtool.store.repair.expiry import clean
+from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.crashes import Killed, Medium

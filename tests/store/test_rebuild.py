@@ -7,10 +7,10 @@ import pytest
 
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.store.check import check_store
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
-from rmqtool.store.recover import plan
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import plan
+from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.findings import flip, write
@@ -55,7 +55,7 @@ def test_one_broken_queue(golden_copy: Unpacked) -> None:
 
 
 def test_queues_with_an_expired_head(golden_copy: Unpacked) -> None:
-    from rmqtool.store.recover import recover
+    from rmqtool.store.recovery.command import recover
 
     store = golden_copy("head-file-deleted")
     conf = conf_of("head-file-deleted")

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store import dispatch, queue_builder, recovery
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan, recover
+from rmqtool.store.dispatch import batch as dispatch
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues import builder as queue_builder
+from rmqtool.store.recovery import plan as recovery
+from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, entries_of, key_hits, state_from, state_of, tree

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.consume_queue import queues_of
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan
-from rmqtool.store.salvage import Salvage
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.queues.reader import queues_of
+from rmqtool.store.recovery.command import plan
+from rmqtool.store.salvage.carve import Salvage
 from tests import goldens
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

@@ -8,9 +8,9 @@ import pytest
 
 from formats.message.read import Record
 from rmqtool import Message, Store
-from rmqtool.store.commit_log import CommitLog, Found
 from rmqtool.store.disk.readable import copy_readable, reads_as_a_whole
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.bad_disk import bad_disk
 from tests.cli.running import Result, process
 from tests.store.helpers import tree

@@ -10,10 +10,10 @@ import pytest
 from rmqtool.analytics.salvage import write_parquet
 from rmqtool.cli.run_salvage import write_ndjson
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.commit_log import CommitLog, Damage
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.lost_found import LostFound
-from rmqtool.store.salvage_export import Tell, WriteAll, export
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.salvage.export import Tell, WriteAll, export
+from rmqtool.store.salvage.lost_found import LostFound
 from tests import goldens
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

@@ -6,9 +6,9 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.salvage import Salvage
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.salvage.carve import Salvage
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content
 

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from rmqtool.store.commit_log import CommitLog, Damage, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.salvage import Salvage, SalvageReport
-from rmqtool.store.salvage_survey import Survey, true_files
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.salvage.carve import Salvage, SalvageReport
+from rmqtool.store.salvage.survey import Survey, true_files
 from tests.conftest import Unpacked
 from tests.damage import log_files, swap_log_files
 from tests.store.helpers import conf_of

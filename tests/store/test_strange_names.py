@@ -7,10 +7,10 @@ import pytest
 
 from rmqtool.store.check import check_store
 from rmqtool.store.disk.segments import Segments, list_dir, offset_name
-from rmqtool.store.index_builder import IndexBuilder
-from rmqtool.store.index_files import BadIndex, open_index
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan
+from rmqtool.store.index.builder import IndexBuilder
+from rmqtool.store.index.reader import BadIndex, open_index
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import plan
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of
 

@@ -11,10 +11,10 @@ import pytest
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk import durable
-from rmqtool.store.expiry import clean
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
-from rmqtool.store.recover import dispatch, plan, recover, truncate
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import dispatch, plan, recover, truncate
+from rmqtool.store.repair.expiry import clean
+from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.transaction import change as transaction
 from rmqtool.store.transaction import steps
 from tests.conftest import Unpacked

@@ -8,11 +8,11 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import BadValue, CorruptFile, Refused
-from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.check import check_store
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan, truncate
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.recovery.command import plan, truncate
 from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, entries_of, key_hits, tree

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from rmqtool.errors import Refused
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import recover
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import recover
 from rmqtool.store.transaction.undo import plan_undo, undo
 from tests import goldens
 from tests.conftest import Unpacked

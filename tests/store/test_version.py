@@ -6,10 +6,10 @@ import pytest
 
 from rmqtool.errors import Refused
 from rmqtool.services.info import store_info
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.rebuild import rebuild
-from rmqtool.store.recover import plan, recover
-from rmqtool.store.version import version_of
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import version_of
+from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.repair.rebuild import rebuild
 from tests.conftest import Unpacked
 from tests.store.helpers import tree
 
@@ -69,7 +69,7 @@ def test_what_shows_a_5_x_store(name: str, content: bytes, golden_copy: Unpacked
 
 
 def test_a_lone_file_that_was_cut_is_not_taken_for_whole(golden_copy: Unpacked) -> None:
-    from rmqtool.store.broker_conf import BrokerConf
+    from rmqtool.store.layout.broker_conf import BrokerConf
 
     store = golden_copy("broker")
     (log,) = (store / "commitlog").iterdir()

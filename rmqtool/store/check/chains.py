@@ -8,7 +8,7 @@ import numpy as np
 from formats.index import entry_at, slot_at, slots_array
 from rmqtool.store.check.codes import INFO, WARNING
 from rmqtool.store.check.context import Context
-from rmqtool.store.index_files import IndexView
+from rmqtool.store.index.reader import IndexView
 
 Column = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 1 << 16

@@ -4,10 +4,10 @@ import os
 
 from formats import checkpoint
 from rmqtool.store.check.findings import Collector
-from rmqtool.store.commit_log import CommitLog
-from rmqtool.store.dispatch import DelayLevels
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recovery_rules import rules_for
+from rmqtool.store.dispatch.batch import DelayLevels
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.releases.rules import rules_for
 
 LIGHT_PREFIX = "%LMQ%"
 

@@ -5,8 +5,8 @@ from mmap import mmap
 from formats.layouts.codes import MAGIC_V1
 from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record, read
-from rmqtool.store.commit_log import CommitLog
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog
 
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
 _MOST_TRIED = 64  # places like the beginning of a record in front of a property

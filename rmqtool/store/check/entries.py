@@ -22,8 +22,8 @@ from rmqtool.store.check.queue_state import (
     masks,
 )
 from rmqtool.store.check.steps import RECOVER
-from rmqtool.store.commit_log import Damage
-from rmqtool.store.layout import UNIT
+from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.log.commit_log import Damage
 
 Column = np.ndarray[Any, np.dtype[Any]]
 

@@ -18,7 +18,7 @@ from rmqtool.store.check.steps import REBUILD_INDEX, RECOVER
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.disk.sparse import data_end
-from rmqtool.store.index_files import BadIndex, IndexView, geometry_of, open_index, segment_of
+from rmqtool.store.index.reader import BadIndex, IndexView, geometry_of, open_index, segment_of
 
 Column = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 4096

@@ -12,10 +12,10 @@ from rmqtool.store.check.context import Context
 from rmqtool.store.check.files import check_files
 from rmqtool.store.check.records import Columns, RecordCheck, columns_of
 from rmqtool.store.check.steps import RECOVER, SALVAGE
-from rmqtool.store.commit_log import next_record
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk
+from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk
+from rmqtool.store.log.commit_log import next_record
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -258,8 +258,8 @@ class LogCheck:
         return item
 
     def _bulk(self, file: Segment, at: int) -> Generator[None, None, End]:
-        from rmqtool.store.bulk_dispatch import BulkBuilder
-        from rmqtool.store.scan import scan
+        from rmqtool.store.dispatch.bulk import BulkBuilder
+        from rmqtool.store.log.scan import scan
 
         view = file.view()
         self._record_check.bulk = True

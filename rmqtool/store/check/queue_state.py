@@ -8,10 +8,10 @@ import numpy as np
 
 from formats.layouts.derived import CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE, Entry, as_array, read
-from rmqtool.store.consume_queue import runs_in
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.layout import UNIT
+from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.queues.reader import runs_in
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Units = np.ndarray[Any, np.dtype[Any]]

@@ -31,9 +31,9 @@ from rmqtool.store.check.queue_state import (
     masks,
 )
 from rmqtool.store.check.tags import TagCheck
-from rmqtool.store.consume_queue import SCANNED_FILES
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.layout import UNIT, is_path_name
+from rmqtool.store.layout.paths import UNIT, is_path_name
+from rmqtool.store.queues.reader import SCANNED_FILES
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 Column = np.ndarray[Any, np.dtype[Any]]

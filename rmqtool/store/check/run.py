@@ -11,7 +11,7 @@ from rmqtool.store.check.index import IndexCheck
 from rmqtool.store.check.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, queues_are_files
 from rmqtool.store.check.queues import QueueCheck
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 
 
 def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Finding]:

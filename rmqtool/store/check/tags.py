@@ -14,7 +14,7 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.context import Context
 from rmqtool.store.check.queue_state import QueueFile, QueueState
 from rmqtool.store.disk.segments import Segments
-from rmqtool.store.layout import UNIT
+from rmqtool.store.layout.paths import UNIT
 
 Column = np.ndarray[Any, np.dtype[Any]]
 _AT_TAGS = 12  # byte of the tags code in an entry

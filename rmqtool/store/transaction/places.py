@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rmqtool.errors import Refused
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 
 MARKER = ".rmqtool-pending"  # in the store, while a change of it is half done
 _NOT_OURS = {"", "lock", MARKER}

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 
 _FOLDERS = ("consumequeue", "consumequeue_ext", "index", "config")
 _FILES = ("checkpoint", "abort")

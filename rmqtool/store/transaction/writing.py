@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.disk.scratch import temporary_folder
-from rmqtool.store.layout import StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.transaction.change import PLAN_HINT, Transaction
 from rmqtool.store.transaction.pending import settle
 from rmqtool.store.transaction.places import Places

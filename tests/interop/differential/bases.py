@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.layout.broker_conf import BrokerConf
 from tests import damage
 from tests.interop.engine import Engine
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqtool.store.recovery_report import RecoveryReport
+from rmqtool.store.recovery.report import RecoveryReport
 from tests.interop.differential.bases import Base
 
 

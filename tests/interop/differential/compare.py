@@ -9,12 +9,12 @@ from typing import Any
 from formats import checkpoint
 from formats.message.read import Record
 from formats.queues.consume import is_valid
-from rmqtool.store.commit_log import CommitLog, Found
-from rmqtool.store.consume_queue import SCANNED_FILES, ConsumeQueue, Entry
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.index_files import BadIndex, open_index, physical_offsets
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recovery_report import RecoveryReport, StoreState
+from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.queues.reader import SCANNED_FILES, ConsumeQueue, Entry
+from rmqtool.store.recovery.report import RecoveryReport, StoreState
 from tests import damage
 from tests.interop.differential.case import Case
 

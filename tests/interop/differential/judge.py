@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan, recover
-from rmqtool.store.recovery_report import RecoveryReport
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.recovery.report import RecoveryReport
 from tests import damage
 from tests.interop.differential.bases import Base
 from tests.interop.differential.case import Case

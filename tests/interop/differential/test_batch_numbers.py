@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import recover
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import recover
 from tests.damage import log_files
 from tests.interop.differential.bases import plain_messages, sizes
 from tests.interop.differential.compare import engine_entries

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rmqtool.store.layout import StoreLayout
-from rmqtool.store.recover import plan
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import plan
 from tests.interop.differential.bases import Base
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

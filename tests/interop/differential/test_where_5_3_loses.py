@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from rmqtool.store.layout import UNIT, StoreLayout
-from rmqtool.store.recover import plan, recover
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.recovery.command import plan, recover
 from tests.interop.differential.bases import plain_messages, sizes
 from tests.interop.differential.compare import engine_entries
 from tests.interop.engine import Engine
@@ -27,7 +27,7 @@ def layout(engine_5: Engine, tmp_path: Path) -> StoreLayout:
 
 
 def layout_of(store: Path) -> StoreLayout:
-    from rmqtool.store.broker_conf import BrokerConf
+    from rmqtool.store.layout.broker_conf import BrokerConf
 
     return StoreLayout(str(store), BrokerConf({name: str(value) for name, value in CONFIG.items()}))
 

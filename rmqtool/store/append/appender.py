@@ -1,0 +1,242 @@
+"""Append messages to a commit log: places, times and queue offsets are given out here (store.CommitLog.putMessage).
+
+Few messages are packed one by one, many by a compiled kernel; the bytes are the same. Nothing is dispatched here.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.message.build import compose, fits, pack
+from formats.message.ids import offset_id
+from formats.message.properties import MULTI_QUEUE_OFFSET, build, parse
+from formats.message.read import End, read
+from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
+from rmqtool.store.log.writer import LogWriter
+
+if TYPE_CHECKING:
+    from rmqtool.store.append.bulk import BatchWriter, Prepared
+
+QueueKey = tuple[str, int]
+Clock = Callable[[], int]
+BULK = 256  # compiled code takes a tenth of a second to load, so for few messages it is not worth it
+_LOADED_BULK = 16  # once it is there
+_BUFFER = 4 << 20
+_LIGHT_PREFIX = "%LMQ%"
+
+
+def system_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class EncodedResult(NamedTuple):
+    """Where a batch lies that came as clients send it."""
+
+    queue_offset: int  # of its first message; the others follow
+    physical_offset: int
+    size: int  # bytes of all its records
+    messages: int
+    store_timestamp: int
+
+
+class Appender:
+    """Puts messages at the end of a log.
+
+    Args:
+        writer: stands at the end of the log.
+        rules: what is taken, and how it is written.
+        next_offsets: what comes next in each queue that has messages.
+        clock: milliseconds since the epoch.
+
+    Attributes:
+        last_store_timestamp: of the last message.
+    """
+
+    def __init__(
+        self, writer: LogWriter, rules: Rules, next_offsets: dict[QueueKey, int], clock: Clock = system_clock
+    ) -> None:
+        self.writer, self.rules, self.next_offsets, self.clock = writer, rules, next_offsets, clock
+        self.last_store_timestamp = 0
+        self._buffer: bytearray | None = None
+        self._batches: BatchWriter | None = None
+
+    @property
+    def _bulk(self) -> int:
+        return BULK if self._buffer is None else _LOADED_BULK
+
+    def put(self, message: Message) -> PutResult:
+        """Append one message; it has been handed to the system when this returns."""
+        try:
+            ready = self.rules.ready(message)
+            result = self._put(ready, self.clock())
+        except Illegal as err:
+            return PutResult(err.status, message.topic, message.queue_id, reason=err.reason)
+        self.writer.hand_over()
+        return result
+
+    def put_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages of one queue as one batch: all of them behind each other in one file, or none.
+
+        Raises:
+            Illegal: one of them is not taken, or they are not of one queue.
+        """
+        ready = [self.rules.ready(message, batch=True) for message in messages]
+        if len({(one.topic, one.queue_id) for one in ready}) > 1:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch goes to one queue")
+        size = sum(one.size for one in ready)
+        if size > self.rules.room:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"batch of {size} bytes, a file has room for {self.rules.room}")
+        if ready and not fits(size, self.writer.room):
+            self.writer.roll()
+        return self._put_all(ready)
+
+    def put_encoded(self, batch: Message) -> EncodedResult:
+        """Append a batch whose body holds its messages as clients send them; all of them, or none.
+
+        Properties, hosts, system flag and born timestamp of the batch are those of each of its messages.
+
+        Raises:
+            Illegal: it is not taken.
+        """
+        from rmqtool.store.append.bulk import BatchWriter
+
+        ready = self.rules.ready(batch, batch=True)
+        if self._batches is None:
+            self._batches = BatchWriter()
+        now = self.clock()
+        size = self._batches.read(ready, now)
+        if size > self.rules.room:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"batch of {size} bytes, a file has room for {self.rules.room}")
+        if self._buffer is None or len(self._buffer) < size:
+            self._buffer = bytearray(max(_BUFFER, size))
+        if not fits(size, self.writer.room):
+            self.writer.roll()
+        key, physical = (batch.topic, ready.queue_id), self.writer.position
+        queue_offset = self.next_offsets.get(key, 0)
+        size, messages = self._batches.write(ready, self._buffer, physical, queue_offset)
+        self.writer.append_now(memoryview(self._buffer)[:size])
+        self.next_offsets[key] = queue_offset + messages
+        self.last_store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
+        return EncodedResult(queue_offset, physical, size, messages, self.last_store_timestamp)
+
+    def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
+        """Append messages one after the other, each by itself; what is not taken is told in its result."""
+        if len(messages) >= self._bulk:
+            from rmqtool.store.append.bulk import of_messages
+
+            prepared = of_messages(messages, self.rules, self.clock())
+            if prepared is not None:
+                return self._write(prepared)
+        answers: list[PutResult | None] = []
+        ready = []
+        check = self.rules.ready
+        for message in messages:
+            try:
+                ready.append(check(message))
+                answers.append(None)
+            except Illegal as err:
+                answers.append(PutResult(err.status, message.topic, message.queue_id, reason=err.reason))
+        done = iter(self._put_all(ready))
+        return [next(done) if answer is None else answer for answer in answers]
+
+    def _put_all(self, ready: list[Ready]) -> Sequence[PutResult]:
+        now = self.clock()
+        if len(ready) >= self._bulk and not any(one.light_queues for one in ready):
+            from rmqtool.store.append.bulk import of_ready
+
+            return self._write(of_ready(ready, now))
+        results = []
+        for one in ready:
+            try:
+                results.append(self._put(one, now))
+            except Illegal as err:
+                results.append(PutResult(err.status, one.topic.decode(), one.queue_id, reason=err.reason))
+        self.writer.hand_over()
+        return results
+
+    def _put(self, ready: Ready, now: int) -> PutResult:
+        topic = ready.topic.decode()
+        key = (topic, ready.queue_id)
+        queue_offset = self.next_offsets.get(key, 0) if ready.queued else 0
+        properties = ready.properties
+        light = [(name, 0 if name.startswith(_LIGHT_PREFIX) else ready.queue_id) for name in ready.light_queues]
+        if light:
+            offsets = ",".join(str(self.next_offsets.get(one, 0)) for one in light)
+            properties = _with_light_offsets(properties, offsets, trailing=self.rules.engine != "4.9")
+        store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
+        size = ready.size + len(properties) - len(ready.properties)
+        physical = self.writer.reserve(size)
+        record = compose(
+            topic=ready.topic,
+            queue_id=ready.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=physical,
+            body=ready.body,
+            properties=properties,
+            flag=ready.flag,
+            sys_flag=ready.sys_flag,
+            born_timestamp=now if ready.born_timestamp is None else ready.born_timestamp,
+            born_address=ready.born_host[0],
+            born_port=ready.born_host[1],
+            store_timestamp=store_timestamp,
+            store_address=ready.store_host[0],
+            store_port=ready.store_host[1],
+            reconsume_times=ready.reconsume_times,
+            prepared_transaction_offset=ready.prepared_transaction_offset,
+            version=ready.version,
+            max_message_size=self.rules.max_message_size,
+        )
+        packed = pack(record)
+        _read_back(packed)
+        self.writer.append(packed)
+        if ready.queued:
+            self.next_offsets[key] = queue_offset + 1
+            for one in light:
+                self.next_offsets[one] = self.next_offsets.get(one, 0) + 1
+        self.last_store_timestamp = store_timestamp
+        return PutResult(
+            PutStatus.PUT_OK,
+            topic,
+            ready.queue_id,
+            queue_offset,
+            physical,
+            size,
+            store_timestamp,
+            offset_id(*ready.store_host, physical),
+        )
+
+    def _write(self, prepared: "Prepared") -> Sequence[PutResult]:
+        """Have the kernel write messages in columns."""
+        prepared.number(self.next_offsets)
+        if self._buffer is None:
+            self._buffer = bytearray(_BUFFER)
+        sizes = prepared.sizes
+        row, writer = 0, self.writer
+        while row < len(sizes):
+            following, size = prepared.encoder.encode(self._buffer, writer.room, writer.position, row)
+            if size:
+                writer.append(memoryview(self._buffer)[:size])
+            elif sizes[row] > len(self._buffer):
+                self._buffer = bytearray(int(sizes[row]))
+            else:
+                writer.roll()
+            row = following
+        writer.hand_over()
+        self.last_store_timestamp = prepared.last_store_timestamp
+        return prepared.finish(self.next_offsets)
+
+
+def _read_back(packed: bytes) -> None:
+    """Read a record as recovery will.
+
+    Raises:
+        Illegal: recovery would end the log there.
+    """
+    found = read(packed, 0, len(packed))
+    if isinstance(found, End):
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"the next start would cut the log here: {found.reason}")
+
+
+def _with_light_offsets(properties: bytes, offsets: str, *, trailing: bool) -> bytes:
+    return build(parse(properties) | {MULTI_QUEUE_OFFSET: offsets}, trailing_separator=trailing)

@@ -1,0 +1,375 @@
+"""Messages in columns for the kernel that writes them; only bulk appends load this."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, overload
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.jit import Held
+from formats.kernel import spaced
+from formats.kernel_append import (
+    BORN_TIMESTAMP,
+    PROPERTIES_AT,
+    PROPERTIES_LENGTH,
+    QUEUE_ID,
+    RECONSUME_TIMES,
+    STORE_HOST,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    Columns,
+    Encoder,
+    read_batch,
+    text_table,
+)
+from formats.message.build import MAX_PROPERTIES
+from formats.message.ids import offset_id
+from formats.message.properties import DELAY, KEYS, TAGS
+from formats.message.read import SCHEDULE_TOPIC
+from formats.primitives import BORN_V6, STORE_V6
+from rmqtool.store.append.acceptance import INNER, objection
+from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
+
+QueueKey = tuple[str, int]
+Column = np.ndarray[Any, np.dtype[np.int64]]
+_FIELDS = attrgetter(
+    "topic",
+    "queue_id",
+    "flag",
+    "sys_flag",
+    "reconsume_times",
+    "prepared_transaction_offset",
+    "born_timestamp",
+    "store_timestamp",
+    "born_host",
+    "store_host",
+    "body",
+    "properties",
+    "tags",
+    "keys",
+)
+_SPECIAL = (f"{DELAY}\x01".encode(), INNER.encode())  # messages with these are looked at one by one
+_NAME_VALUE = "\x01".join
+_BATCH_ROWS, _BATCH_TEXTS = 1024, 256
+_NO_END = 1 << 62
+
+
+class Results(Sequence[PutResult]):
+    """The answers for many messages, each made when it is looked at.
+
+    Attributes:
+        physical_offset, size, queue_offset: a column of int64 for each.
+    """
+
+    def __init__(self, answer: Any, columns: Columns, topics: list[str], hosts: list[tuple[bytes, int]]) -> None:
+        self.physical_offset, self.size, self.queue_offset = answer
+        self._columns, self._topics, self._hosts = columns, topics, hosts
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @overload
+    def __getitem__(self, row: int) -> PutResult: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[PutResult]: ...
+    def __getitem__(self, row: int | slice) -> PutResult | list[PutResult]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        columns, at = self._columns, int(self.physical_offset[row])
+        return PutResult(
+            PutStatus.PUT_OK,
+            self._topics[int(columns.topic[row])],
+            int(columns.queue_id[row]),
+            int(self.queue_offset[row]),
+            at,
+            int(self.size[row]),
+            int(columns.store_timestamp[row]),
+            offset_id(*self._hosts[int(columns.store_host[row])], at),
+        )
+
+    def __iter__(self) -> Iterator[PutResult]:
+        return (self[row] for row in range(len(self)))
+
+
+class Prepared:
+    """Messages in columns, ready to be written.
+
+    Attributes:
+        encoder: writes them.
+        last_store_timestamp: of the last one.
+    """
+
+    def __init__(self, columns: Columns, topics: list[str], hosts: list[tuple[bytes, int]], keep: Any) -> None:
+        self._columns, self._topics, self._hosts, self._keep = columns, topics, hosts, keep
+        self.last_store_timestamp = int(columns.store_timestamp[-1])
+        self._queues: list[QueueKey] = []
+        self.encoder: Encoder
+
+    def number(self, next_offsets: dict[QueueKey, int]) -> None:
+        """Give each queue a number, and the kernel what comes next in it."""
+        columns = self._columns
+        span = int(columns.queue_id.max()) + 1
+        pairs, numbers = np.unique(columns.topic * span + columns.queue_id, return_inverse=True)
+        self._queues = [(self._topics[pair // span], pair % span) for pair in pairs.tolist()]
+        following = np.array([next_offsets.get(key, 0) for key in self._queues], np.int64)
+        topic_table, keep_topics = text_table([topic.encode() for topic in self._topics])
+        host_table, keep_hosts = text_table([a for a, _port in self._hosts], [port for _address, port in self._hosts])
+        self._keep = (self._keep, keep_topics, keep_hosts)
+        self._following = following
+        table = np.stack(columns._replace(queue=numbers.astype(np.int64)))
+        self.encoder = Encoder(table, topic_table, host_table, following)
+
+    def finish(self, next_offsets: dict[QueueKey, int]) -> Results:
+        """Write back what comes next in each queue; the answers."""
+        next_offsets.update(zip(self._queues, self._following.tolist(), strict=True))
+        return Results(self.encoder.answer, self._columns, self._topics, self._hosts)
+
+    @property
+    def sizes(self) -> Column:
+        """Bytes of each record."""
+        columns = self._columns
+        topics = np.array([len(topic.encode()) for topic in self._topics], np.int64)[columns.topic]
+        widths = np.array([len(address) for address, _port in self._hosts], np.int64)
+        hosts = widths[columns.born_host] + widths[columns.store_host] - 8
+        return 91 + hosts + (topics > 127) + topics + columns.body_length + columns.properties_length
+
+
+class BatchWriter:
+    """Writes batches in the form in which clients send them; keeps its tables from one to the next."""
+
+    def __init__(self) -> None:
+        self._make_table(_BATCH_ROWS)
+        self._following = np.zeros(1, np.int64)
+        self._texts: dict[tuple[bytes, tuple[tuple[bytes, int], ...]], Encoder] = {}
+        self._keep: list[Any] = []
+        self._rows = 0
+
+    def _make_table(self, rows: int) -> None:
+        self._table = np.zeros((len(Columns._fields), spaced(rows)), np.int64)
+        self._held = Held(self._table)
+        self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
+
+    def read(self, ready: Ready, now: int) -> int:
+        """Take the messages of a batch; returns the bytes that their records have.
+
+        Args:
+            ready: the batch's own fields; its body is the batch.
+            now: store and born time, where it names none.
+
+        Raises:
+            Illegal: the batch does not read as messages, or the properties of one are too long.
+        """
+        try:
+            while True:
+                rows, texts, longest, odd, _keep = read_batch(ready.body, len(ready.properties), self._held)
+                if rows >= 0:
+                    break
+                self._texts.clear()
+                self._make_table(2 * self._table.shape[1])
+        except FormatError as err:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
+        if odd:
+            self._look_at_each(ready, rows)
+        self._rows = rows
+        longest += 1 + len(ready.properties)
+        if rows and longest > MAX_PROPERTIES:
+            text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
+            raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
+        for column, value in (
+            (STORE_HOST, 1),
+            (QUEUE_ID, ready.queue_id),
+            (SYS_FLAG, ready.sys_flag),
+            (BORN_TIMESTAMP, now if ready.born_timestamp is None else ready.born_timestamp),
+            (STORE_TIMESTAMP, now if ready.store_timestamp is None else ready.store_timestamp),
+            (RECONSUME_TIMES, ready.reconsume_times),
+        ):
+            before, filled = self._same.get(column, (None, 0))
+            if value != before or rows > filled:  # most are those of the batch before
+                self._table[column, :rows] = value
+                self._same[column] = value, rows
+        return rows * (ready.size - len(ready.body) - len(ready.properties)) + texts
+
+    def _look_at_each(self, ready: Ready, rows: int) -> None:
+        """Refuse messages over whose properties a later start would stumble."""
+        start = np.frombuffer(ready.body, np.uint8).ctypes.data
+        for at, length in self._table[[PROPERTIES_AT, PROPERTIES_LENGTH], :rows].T.tolist():
+            own = ready.body[at - start : at - start + length]
+            if (reason := objection(ready.topic, own)) is not None:
+                raise Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
+
+    def encoder(self, ready: Ready) -> Encoder:
+        """What writes them; topics and hosts of earlier batches are not laid out again."""
+        key = (ready.topic, (ready.born_host, ready.store_host))
+        encoder = self._texts.get(key)
+        if encoder is None:
+            if len(self._texts) >= _BATCH_TEXTS:
+                self._texts.clear()
+                self._keep.clear()
+            topics, keep_topics = text_table([ready.topic])
+            hosts, keep_hosts = text_table([host[0] for host in key[1]], [host[1] for host in key[1]])
+            self._keep += [keep_topics, keep_hosts]
+            encoder = self._texts[key] = Encoder(self._table, topics, hosts, self._following)
+        return encoder
+
+    def write(self, ready: Ready, out: bytearray, physical_offset: int, queue_offset: int) -> tuple[int, int]:
+        """Write the messages that were read; (bytes, messages). There must be room for them."""
+        self._following[0] = queue_offset
+        rows, size = self.encoder(ready).encode(out, _NO_END, physical_offset, 0, ready.properties, self._rows)
+        if rows != self._rows:
+            raise AssertionError("a batch is longer than its messages")
+        return size, rows
+
+
+class _Numbers(dict[Any, int]):
+    """Numbers for distinct values, in the order in which they come."""
+
+    def __missing__(self, value: Any) -> int:
+        number = self[value] = len(self)
+        return number
+
+
+def _column(values: Iterable[int], count: int) -> Column:
+    return np.fromiter(values, np.int64, count)
+
+
+def _times(values: tuple[int | None, ...], now: int, count: int) -> Column:
+    if values.count(None) == count:
+        return np.full(count, now, np.int64)
+    return _column((now if value is None else value for value in values), count)
+
+
+def _numbered(values: tuple[Any, ...], numbers: _Numbers, count: int) -> Column:
+    return _column(map(numbers.__getitem__, values), count)
+
+
+def _bytes_at(data: bytes, lengths: Column) -> Column:
+    """Address of each part."""
+    return np.frombuffer(data or b"\0", np.uint8).ctypes.data + np.cumsum(lengths) - lengths
+
+
+def _columns(
+    numbers: tuple[tuple[int, ...], ...],
+    times: tuple[Column, Column],
+    places: tuple[Column, Column, Column],
+    body: tuple[bytes, Column],
+    properties: tuple[bytes, Column],
+) -> Columns:
+    """Columns of what callers have brought together: (queue id ... prepared offset), (born, stored), (topic, hosts)."""
+    count = len(body[1])
+    queue_id, flag, sys_flag, reconsume_times, prepared = (_column(values, count) for values in numbers)
+    topic, born_host, store_host = places
+    return Columns(
+        topic=topic,
+        queue=topic,
+        queue_id=queue_id,
+        flag=flag,
+        sys_flag=sys_flag,
+        born_timestamp=times[0],
+        store_timestamp=times[1],
+        born_host=born_host,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared,
+        body_at=_bytes_at(*body),
+        body_length=body[1],
+        properties_at=_bytes_at(*properties),
+        properties_length=properties[1],
+    )
+
+
+def of_ready(ready: list[Ready], now: int) -> Prepared:
+    """Messages that were checked one by one.
+
+    Args:
+        now: store and born time of messages that name none.
+    """
+    count = len(ready)
+    topics, hosts = _Numbers(), _Numbers()
+    names, ids, bodies, properties, flags, sys_flags, born, stored, *rest = zip(*ready, strict=True)
+    born_hosts, store_hosts, times, prepared, _light_queues = rest
+    body, packed = b"".join(bodies), b"".join(properties)
+    columns = _columns(
+        (ids, flags, sys_flags, times, prepared),
+        (_times(born, now, count), _times(stored, now, count)),
+        (
+            _numbered(names, topics, count),
+            _numbered(born_hosts, hosts, count),
+            _numbered(store_hosts, hosts, count),
+        ),
+        (body, _column(map(len, bodies), count)),
+        (packed, _column(map(len, properties), count)),
+    )
+    return Prepared(columns, [topic.decode() for topic in topics], list(hosts), (body, packed))
+
+
+def of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepared | None:
+    """Messages checked all at once; None where they must be looked at one by one: one is not taken, or is special."""
+    try:
+        return _of_messages(messages, rules, now)
+    except (Illegal, TypeError, ValueError, OverflowError, AttributeError):
+        return None  # whatever it is, the other way says it of the message that has it
+
+
+def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepared | None:
+    count = len(messages)
+    topics, host_names = _Numbers(), _Numbers()
+    names, *numbers, born, stored, born_hosts, store_hosts, bodies, properties, tags, keys = zip(
+        *map(_FIELDS, messages), strict=True
+    )
+    packed = _packed_properties(properties, tags, keys, "\x02" if rules.engine != "4.9" else "")
+    body_lengths = _column(map(len, bodies), count)
+    if packed is None or body_lengths.max() > rules.max_message_size or packed[1].max() > MAX_PROPERTIES:
+        return None
+    body = b"".join(bodies)
+    places = (
+        _numbered(names, topics, count),
+        _numbered(born_hosts, host_names, count),
+        _numbered(tuple(host or rules.store_host for host in store_hosts), host_names, count),
+    )
+    if SCHEDULE_TOPIC.decode() in topics:
+        return None
+    for topic in topics:
+        check_topic(topic, rules.record_version)
+    hosts = [host_of(name) for name in host_names]
+    times = (_times(born, now, count), _times(stored, now, count))
+    columns = _columns(tuple(numbers), times, places, (body, body_lengths), packed)
+    for column in (columns.queue_id, columns.flag, columns.sys_flag, columns.reconsume_times):
+        if column.min() < -(2**31) or column.max() >= 2**31:
+            return None
+    if columns.queue_id.min() < 0:
+        return None
+    wide = np.array([len(address) == 16 for address, _port in hosts])
+    sys_flag = columns.sys_flag & ~(BORN_V6 | STORE_V6)
+    sys_flag |= wide[columns.born_host] * BORN_V6 | wide[columns.store_host] * STORE_V6
+    prepared = Prepared(columns._replace(sys_flag=sys_flag), list(topics), hosts, (body, packed))
+    return None if prepared.sizes.max() > rules.room else prepared
+
+
+def _packed_properties(
+    properties: tuple[Any, ...], tags: tuple[Any, ...], keys: tuple[Any, ...], end: str
+) -> tuple[bytes, Column] | None:
+    """(stored form of all, length of each); None where one of them asks for more than to be stored."""
+    count = len(properties)
+    if tags.count(None) != count or keys.count(None) != count:
+        named = []
+        for own, tag, key in zip(properties, tags, keys, strict=True):
+            own = dict(own)
+            if tag is not None:
+                own[TAGS] = tag
+            if key is not None:
+                own[KEYS] = key
+            named.append(own)
+        properties = tuple(named)
+    texts = ["\x02".join(map(_NAME_VALUE, own.items())) for own in properties]
+    if end:
+        texts = [text and text + end for text in texts]
+    whole = "".join(texts)
+    data = whole.encode()
+    if any(name in data for name in _SPECIAL):
+        return None
+    items = sum(map(len, properties))
+    separators = 2 * items - (0 if end else count - texts.count(""))
+    if np.count_nonzero(np.frombuffer(data, np.uint8) < 3) != separators:
+        return None  # one is in a name or a value, or a NUL
+    return data, _column(map(len, texts if whole.isascii() else map(str.encode, texts)), count)

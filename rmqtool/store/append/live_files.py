@@ -1,0 +1,243 @@
+"""Consume queues, their extensions and index files that are written where they are, as a running broker does it.
+
+Source: store.ConsumeQueue, ConsumeQueueExt, store.index.IndexService; store-engine 3.2 to 3.4, store-formats 4.4. The
+rules are those of the builders for recovery, which build aside; here files grow in place, and only at their ends. Units
+are written by ``pwrite``: a full disk is an error then, and not the end of the process.
+"""
+
+import mmap
+import os
+
+import numpy as np
+
+from formats.endings import End
+from formats.layouts.derived import INDEX_HEADER, INDEX_SLOT
+from formats.queues.consume import ext_address
+from formats.queues.extension import END_MARK, build_unit, fits, read
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.new_files import open_at_length
+from rmqtool.store.disk.segments import Segment, Segments, name_of, write_all
+from rmqtool.store.dispatch.batch import Batch, QueuePuts
+from rmqtool.store.index.builder import IndexBuilder, IndexFile
+from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.queues.builder import Column, QueueBuilder, QueueFile, Stage, Units
+
+DEFAULT_EXT = 48 << 20
+
+
+class Touched:
+    """What is to be made durable: files that were written, and directories in which something was made."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.folders: set[str] = set()
+
+    def write(self, path: str, length: int, at: int, data: bytes | memoryview) -> None:
+        """Write into a file of a queue, ``ROOT/consumequeue/TOPIC/QUEUE/FILE``, or of its extension.
+
+        Args:
+            length: of the whole file, should it have to be made.
+
+        Raises:
+            UnreadableStore: as when the disk is full.
+        """
+        # a broker passes over files among the topics
+        queues = os.path.dirname(os.path.dirname(os.path.dirname(path)))
+        fd = open_at_length(path, length, queues, self.folders)
+        try:
+            write_all(fd, data, at)
+        except OSError as err:
+            raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+        finally:
+            os.close(fd)
+        self.files.add(path)
+
+    def sync(self) -> None:
+        """Make all of it durable: first what files hold, then their names, the innermost first."""
+        for path in sorted(self.files):
+            sync(path)
+        for folder in sorted(self.folders, reverse=True):
+            sync(folder)
+        self.files.clear()
+        self.folders.clear()
+
+
+class LiveQueueFile(QueueFile):
+    """A queue file that is written where it is."""
+
+    def __init__(self, path: str, base: int, size: int, source: Segment | None, touched: Touched) -> None:
+        super().__init__(base, size, source)
+        self.path = path
+        self._touched = touched
+
+    def where(self) -> str:
+        return self.path
+
+    def write(self, units: Units, stage: Stage) -> None:
+        self._touched.write(self.path, self.size, self.wrote, units.tobytes())
+        self.wrote += len(units) * UNIT
+
+
+class QueueExtension:
+    """The extension of one queue (ConsumeQueueExt).
+
+    Args:
+        path: its directory.
+        file_size: of each file.
+        touched: writes them.
+    """
+
+    def __init__(self, path: str, file_size: int, touched: Touched) -> None:
+        self.path, self.file_size, self._touched = path, file_size, touched
+        segments = Segments.of([path])
+        self.position = 0
+        if segments.files:
+            last = segments.files[-1]
+            at, view = 0, last.view()
+            while not isinstance(unit := read(view, at, len(view)), End):
+                at += unit.unit_size
+            self.position = last.base + at
+            last.release()
+
+    def put(self, tags: Column, timestamps: Column) -> Column:
+        """Write a unit for each entry; returns their addresses, which stand for the tags codes."""
+        addresses = np.empty(len(tags), np.int64)
+        start, gathered = self.position, bytearray()
+        for row, (tags_code, timestamp) in enumerate(zip(tags.tolist(), timestamps.tolist(), strict=True)):
+            unit = build_unit(tags_code, timestamp)
+            at = self.position % self.file_size
+            if not fits(at, len(unit), self.file_size):
+                self._write(start, bytes(gathered) + END_MARK)
+                self.position += self.file_size - at
+                start, gathered = self.position, bytearray()
+            addresses[row] = ext_address(self.position)
+            gathered += unit
+            self.position += len(unit)
+        self._write(start, bytes(gathered))
+        return addresses
+
+    def _write(self, position: int, data: bytes) -> None:
+        at = position % self.file_size
+        path = os.path.join(self.path, name_of(position - at))
+        self._touched.write(path, self.file_size, at, data)
+
+
+class LiveQueue(QueueBuilder):
+    """A queue that is written where it is.
+
+    Attributes:
+        extension: where tags codes go, with ``enableConsumeQueueExt``.
+        touched: writes its files, and knows what is not durable yet.
+    """
+
+    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: Touched) -> None:
+        self.touched = touched
+        self.path = path
+        super().__init__(topic, queue_id, path, file_size, str)
+        self.extension: QueueExtension | None = None
+
+    def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
+        return LiveQueueFile(os.path.join(self.path, name_of(base)), base, self.file_size, source, self.touched)
+
+    def put(self, puts: QueuePuts) -> None:
+        if self.extension is not None:
+            codes = self.extension.put(puts.entries["tags_code"].astype(np.int64), puts.store_timestamp)
+            puts = puts.coded(codes)
+        super().put(puts)
+
+
+class LiveIndexFile(IndexFile):
+    """An index file that is mapped where it is.
+
+    Attributes:
+        until: store timestamp of what is about to be put.
+    """
+
+    until = 0
+
+    def stage(self, path: str) -> mmap.mmap:
+        if self.map is None:
+            self.path = self.path or path
+            fd = open_at_length(self.path, self.length, os.path.dirname(self.path))
+            try:
+                self.map = mmap.mmap(fd, self.length)
+            finally:
+                os.close(fd)
+            self.staged = self.path
+        self._announce()
+        return self.map
+
+    def _slots(self) -> memoryview:
+        assert self.map is not None  # readers see what is put
+        stop = INDEX_HEADER.size + INDEX_SLOT.size * self.slots
+        self._reserve(0, stop)
+        return memoryview(self.map)[INDEX_HEADER.size : stop]
+
+    def _announce(self) -> None:
+        """Let the header end with what is to come: killed in the middle of it, the next start drops this file."""
+        end, self.end_timestamp = self.end_timestamp, max(self.end_timestamp, self.until)
+        self.write_header()
+        self.end_timestamp = end
+
+
+class LiveIndex(IndexBuilder):
+    """The index of a running store.
+
+    Args:
+        folder: its directory.
+        paths: index files, oldest first.
+        geometry: (hash slots, entries) of new files.
+    """
+
+    def __init__(self, folder: str, paths: list[str], geometry: tuple[int, int]) -> None:
+        self._folder = folder
+        self._newest = os.path.basename(paths[-1]) if paths else ""
+        self._until = 0
+        super().__init__(paths, geometry, self._new_path)
+        self._synced = len(self.files) - 1
+
+    def _file(self, path: str | None) -> IndexFile:
+        file = LiveIndexFile(path, self.slots, self.entries)
+        file.until = self._until
+        return file
+
+    def put(self, batch: Batch) -> None:
+        if len(batch):
+            self._until = int(batch.store_timestamp.max())
+            last = self._writable()
+            assert isinstance(last, LiveIndexFile)
+            last.until = self._until
+            last.stage(self._stage())
+            super().put(batch)
+            self.write_headers()
+
+    def _new_path(self) -> str:
+        """For a file that is made now; a file that exists keeps its own."""
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.full:
+            return ""
+        self._newest = self.new_name(self._newest)
+        return os.path.join(self._folder, self._newest)
+
+    def sync(self) -> int:
+        """Make all of it durable; returns the end time of the last full file, 0 without one."""
+        changed = [file for file in self.files[max(self._synced, 0) :] if file.staged is not None]
+        for file in changed:
+            file.write_header()
+            if file.map is not None:
+                file.map.flush()
+            if file.path is not None:
+                sync(file.path)
+        self._synced = len(self.files) - 1
+        return max((file.end_timestamp for file in self.files if file.full), default=0)
+
+    def write_headers(self) -> None:
+        """Let readers see what was put."""
+        for file in self.files[-2:]:
+            file.write_header()
+
+    def close(self) -> None:
+        """Let go of the mappings."""
+        for file in self.files:
+            file.let_go()

@@ -1,0 +1,356 @@
+"""Messages on their way into a store: what a caller gives, what the engine makes of it, what it answers.
+
+Source: the checks of store.DefaultMessageStore and CommitLog (4.9.8), and of broker.util.HookUtils (5.3.3);
+store-engine 2.1 to 2.5. Where the real engine takes a message and then loses it, this one refuses it and says why.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from formats.errors import BadText, FormatError
+from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES, MAX_TOPIC
+from formats.message.properties import (
+    DELAY,
+    KEYS,
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    build,
+    parse,
+)
+from formats.message.read import SCHEDULE_TOPIC, java_int
+from formats.primitives import (
+    BORN_V6,
+    STORE_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+    parse_host,
+)
+from rmqtool.store.append.acceptance import names_a_directory, needs_a_look, objection
+
+_RETRY_PREFIX = "%RETRY%"
+_HOST = "127.0.0.1:0"
+_SCHEDULE = SCHEDULE_TOPIC.decode()
+_INT = range(-(2**31), 2**31)
+_LONG = range(-(2**63), 2**63)
+_OFFSETS_NAME, _OFFSET_DIGITS = len(MULTI_QUEUE_OFFSET) + 2, 20  # bytes that the offsets of further queues may take
+
+
+class PutStatus(StrEnum):
+    """What became of a message, by the names of store.PutMessageStatus."""
+
+    PUT_OK = "PUT_OK"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+
+
+class Illegal(Exception):
+    """A message that the engine does not take."""
+
+    def __init__(self, status: PutStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """One message to be appended.
+
+    Attributes:
+        body: as it is to be stored: compressed where ``sys_flag`` says so.
+        properties: name to value, or the stored bytes.
+        tags, keys: put into the properties where given; several keys are joined by blanks.
+        born_timestamp: ms; None for now.
+        store_timestamp: ms; None for now, which is what a broker does.
+        born_host, store_host: ``address:port``.
+        was_stored: it comes out of a store, where a delayed message has been put into its level already, and keeps its
+            delay level after it was delivered.
+        from_store: its properties come out of a store, where a value may hold U+0001; they keep what they have.
+    """
+
+    topic: str
+    body: bytes = b""
+    queue_id: int = 0
+    tags: str | None = None
+    keys: str | None = None
+    properties: dict[str, str] | bytes = field(default_factory=dict)
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    store_timestamp: int | None = None
+    born_host: str = _HOST
+    store_host: str | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    was_stored: bool = False
+    from_store: bool = False
+
+    def property_map(self) -> dict[str, str]:
+        """The properties by name, tags and keys with them."""
+        found = parse(self.properties) if isinstance(self.properties, bytes) else dict(self.properties)
+        if self.tags is not None:
+            found[TAGS] = self.tags
+        if self.keys is not None:
+            found[KEYS] = self.keys
+        return found
+
+
+class Ready(NamedTuple):
+    """A checked message in stored bytes: only its place and its time are missing."""
+
+    topic: bytes
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_timestamp: int | None
+    store_timestamp: int | None
+    born_host: tuple[bytes, int]
+    store_host: tuple[bytes, int]
+    reconsume_times: int
+    prepared_transaction_offset: int
+    light_queues: tuple[str, ...] = ()  # further queues, whose offsets are put into the properties
+
+    @property
+    def version(self) -> int:
+        """Of the record: the second has room for long topics."""
+        return 1 if len(self.topic) <= MAX_TOPIC[1] else 2
+
+    @property
+    def size(self) -> int:
+        """Bytes of the record, for a message without further queues."""
+        hosts = len(self.born_host[0]) + len(self.store_host[0]) - 8
+        return 91 + hosts + self.version - 1 + len(self.body) + len(self.topic) + len(self.properties)
+
+    @property
+    def queued(self) -> bool:
+        """Whether the message gets a place in its queue: prepared and rolled-back ones do not."""
+        return self.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
+
+
+class PutResult(NamedTuple):
+    """The engine's answer for one message (store.PutMessageResult, AppendMessageResult)."""
+
+    status: PutStatus
+    topic: str = ""  # under which it is stored: a delayed message waits in SCHEDULE_TOPIC_XXXX
+    queue_id: int = 0
+    queue_offset: int = -1
+    physical_offset: int = -1
+    size: int = 0  # bytes of the record
+    store_timestamp: int = 0
+    message_id: str = ""  # the offset id
+    reason: str = ""  # why it was not taken
+
+    @property
+    def ok(self) -> bool:
+        """Whether the message is in the log."""
+        return self.status is PutStatus.PUT_OK
+
+
+@dataclass(slots=True, kw_only=True)
+class Rules:
+    """What an engine takes and how it writes it.
+
+    Attributes:
+        engine: "4.9" or "5.3".
+        levels: number of delay levels.
+        room: largest record that a commit-log file has room for, beside the blank that ends it.
+        light_queues: whether further queues are dispatched to (``enableMultiDispatch``, ``enableLmq``).
+        store_host: of messages that name none.
+    """
+
+    engine: str = "4.9"
+    levels: int = 18
+    room: int = 1 << 30
+    max_message_size: int = MAX_MESSAGE_SIZE
+    light_queues: bool = False
+    store_host: str = _HOST
+
+    @property
+    def record_version(self) -> int:
+        """The newest that is written."""
+        return 1 if self.engine == "4.9" else 2
+
+    def ready(self, message: Message, *, batch: bool = False) -> Ready:
+        """The message in stored bytes.
+
+        Args:
+            batch: it is one of several that are stored as one batch, which may be neither delayed nor transactional.
+
+        Raises:
+            Illegal: the engine would refuse it, or take it and lose it, or a later start of either release would
+                stumble over it.
+        """
+        topic, queue_id, body, properties = message.topic, message.queue_id, message.body, message.properties
+        check_topic(topic, self.record_version)
+        if topic == _SCHEDULE and not message.was_stored:
+            text = f"{_SCHEDULE}: messages come into it by their property {DELAY}, under their own topic"
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        light: tuple[str, ...] = ()
+        special = False
+        if isinstance(properties, bytes):
+            special = b"DELAY\x01" in properties or b"INNER_MULTI_DISPATCH\x01" in properties
+        elif properties:
+            special = DELAY in properties or MULTI_DISPATCH in properties
+        if special:
+            named = message.property_map()
+            level = 0 if message.was_stored else self._delay_level(named, message.sys_flag)
+            if level and batch:
+                raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no delayed message")
+            if level:
+                named |= {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+                topic, queue_id = _SCHEDULE, level - 1
+                properties = named
+            if self.light_queues and not batch:
+                light = self._light(named.get(MULTI_DISPATCH, ""))
+                if topic in light or _SCHEDULE in light:
+                    text = f"{MULTI_DISPATCH}: neither the message's own topic nor {_SCHEDULE} is a further queue"
+                    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        if batch and message.sys_flag & TRANSACTION_MASK:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no transactional message")
+        if message.tags is not None or message.keys is not None:
+            packed = self._packed(message, properties)
+        elif isinstance(properties, bytes):
+            packed = properties
+        elif not properties:
+            packed = b""
+        else:
+            packed = self._packed(message, properties)
+        longest = len(packed) + (_OFFSETS_NAME + _OFFSET_DIGITS * len(light) if light else 0)
+        if longest > MAX_PROPERTIES:
+            text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
+            raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
+        stored_topic = topic.encode()
+        if needs_a_look(stored_topic, packed) and (reason := objection(stored_topic, packed)) is not None:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
+        if len(body) > self.max_message_size:
+            raise Illegal(
+                PutStatus.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, the broker takes {self.max_message_size}"
+            )
+        born, store = host_of(message.born_host), host_of(message.store_host or self.store_host)
+        sys_flag = message.sys_flag & ~(BORN_V6 | STORE_V6)
+        sys_flag |= (BORN_V6 if len(born[0]) == 16 else 0) | (STORE_V6 if len(store[0]) == 16 else 0)
+        made = Ready(
+            stored_topic,
+            queue_id,
+            body,
+            packed,
+            message.flag,
+            sys_flag,
+            message.born_timestamp,
+            message.store_timestamp,
+            born,
+            store,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            light,
+        )
+        _check_ranges(made)
+        if (size := made.size + longest - len(packed)) > self.room:
+            text = f"record of {size} bytes does not fit a commit-log file, which has room for {self.room}"
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        return made
+
+    def _packed(self, message: Message, properties: dict[str, str] | bytes) -> bytes:
+        named = parse(properties) if isinstance(properties, bytes) else properties
+        if message.tags is not None or message.keys is not None:
+            named = dict(named)
+            for name, value in ((TAGS, message.tags), (KEYS, message.keys)):
+                if value is not None:
+                    named[name] = value
+        try:
+            packed = build(named, trailing_separator=self.engine != "4.9")
+        except UnicodeEncodeError as err:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"a property is no text: {err.reason}") from None
+        except BadText as err:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, err.reason) from None
+        except FormatError as err:
+            raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, err.reason) from None
+        if packed.count(b"\x01") != len(named) and not (message.was_stored or message.from_store):
+            text = "the value of a property holds U+0001, which separates names from values"
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        return packed
+
+    def _delay_level(self, named: dict[str, str], sys_flag: int) -> int:
+        """The level of a delayed message, at most the highest there is; 0 for one that is not delayed."""
+        if DELAY not in named or sys_flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+            return 0
+        level = java_int(named[DELAY])
+        if level is None:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"delay level {named[DELAY][:80]!r} is not a number")
+        return max(min(level, self.levels), 0)
+
+    def _light(self, names: str) -> tuple[str, ...]:
+        queues = tuple(names.split(",")) if names else ()
+        for name in queues:
+            if not names_a_directory(name):
+                raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"queue name {name!r} cannot be a directory's name")
+        return queues
+
+
+@lru_cache(maxsize=4096)
+def host_of(text: str) -> tuple[bytes, int]:
+    """Address bytes and port.
+
+    Raises:
+        Illegal: not ``address:port``.
+    """
+    try:
+        address, port = parse_host(text)
+    except ValueError:
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{text!r} is not address:port") from None
+    if port not in _INT:
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{text!r}: no such port")
+    return address, port
+
+
+@lru_cache(maxsize=65536)
+def check_topic(topic: str, version: int) -> None:
+    """Refuse what no queue directory can be named after, and what the record cannot say.
+
+    Args:
+        version: newest record version that is written.
+
+    Raises:
+        Illegal: it is refused.
+
+    A topic of at most 127 characters but more bytes is taken by 4.9, and its next start cuts the log there.
+    """
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError:
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, "topic is no text") from None
+    most = MAX_TOPIC[version] if topic.startswith(_RETRY_PREFIX) else MAX_TOPIC[1]
+    if not 0 < size <= most:
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic of {size} bytes, 1 to {most} are taken")
+    if not names_a_directory(topic):
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic {topic!r} cannot be a directory's name")
+
+
+def _check_ranges(ready: Ready) -> None:
+    if (
+        0 <= ready.queue_id <= _INT[-1]
+        and ready.flag in _INT
+        and ready.sys_flag in _INT
+        and ready.reconsume_times in _INT
+        and (ready.born_timestamp is None or ready.born_timestamp in _LONG)
+        and (ready.store_timestamp is None or ready.store_timestamp in _LONG)
+        and ready.prepared_transaction_offset in _LONG
+    ):
+        return
+    # which one it is, is nobody's question until one is wrong
+    for name in ("queue_id", "flag", "sys_flag", "reconsume_times"):
+        if getattr(ready, name) not in _INT:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{name} {getattr(ready, name)} is no 32-bit number")
+    for name in ("born_timestamp", "store_timestamp", "prepared_transaction_offset"):
+        value = getattr(ready, name)
+        if value is not None and value not in _LONG:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"{name} {value} is no 64-bit number")
+    if ready.queue_id < 0:
+        raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"queue id {ready.queue_id} is negative")

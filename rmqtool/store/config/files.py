@@ -1,0 +1,93 @@
+"""The JSON files below ``config/``: read, told apart, and checked (common.ConfigManager; store-formats 1.3)."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from formats.config.files import ConfigFile, kind_of
+from formats.config.json import loads
+from formats.errors import FormatError
+from rmqtool.errors import CorruptFile, RmqError, UnreadableStore
+from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.layout.paths import StoreLayout
+
+
+class ConfigEntry(NamedTuple):
+    """One file below ``config/``."""
+
+    name: str
+    size: int
+    kind: str | None  # name of its model; None for a file that is none of the broker's JSON files
+    error: str | None  # why a broker could not read it
+
+
+def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigFile | None:
+    """A config file by its model; None when it does not exist.
+
+    Args:
+        bak: read ``<name>.bak``, the generation before.
+
+    Raises:
+        CorruptFile: not JSON as brokers write it, or not of this file's shape.
+        UnreadableStore: cannot be read, or no such kind of file.
+    """
+    name = name + ".bak" if bak else name
+    model = kind_of(name)
+    if model is None:
+        raise UnreadableStore(f"config/{name}: not one of the broker's config files")
+    path = layout.path("config", name)
+    data = read_small(path)
+    if data is None:
+        return None
+    try:
+        return model.parse(data)
+    except FormatError as err:
+        raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
+
+
+def _advice(layout: StoreLayout, name: str) -> str:
+    """What the generation before is worth, for the one who sees a broken file."""
+    model = kind_of(name)
+    if name.endswith(".bak") or model is None:
+        return ""
+    try:
+        data = read_small(layout.path("config", name + ".bak"))
+        if data is None:
+            return ""
+        model.parse(data)
+    except (FormatError, RmqError):
+        return f" ({name}.bak is broken too)"
+    return f" ({name}.bak is good: --bak reads it)"
+
+
+def raw_config(layout: StoreLayout, name: str) -> Any:
+    """A config file as plain values, whatever its kind.
+
+    Raises:
+        CorruptFile: not JSON as brokers write it.
+        UnreadableStore: there is no such file.
+    """
+    if "/" in name or name in ("", ".", ".."):
+        raise UnreadableStore(f"{name!r} is no file name")
+    path = layout.path("config", name)
+    data = read_small(path)
+    if data is None:
+        raise UnreadableStore(f"{path}: no such file")
+    try:
+        return loads(data, cycles=False)
+    except FormatError as err:
+        raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
+
+
+def list_configs(layout: StoreLayout) -> Iterator[ConfigEntry]:
+    """Every file below ``config/``, parsed to see whether a broker could read it."""
+    for entry in list_dir(layout.path("config")):
+        if not entry.is_file():
+            continue
+        model = kind_of(entry.name)
+        error = None
+        if model is not None:  # others are not read: a file of any length may lie there
+            try:
+                model.parse(read_small(entry.path) or b"")
+            except (FormatError, CorruptFile) as err:
+                error = str(err)
+        yield ConfigEntry(entry.name, entry.size, model.__name__ if model else None, error)

@@ -1,0 +1,114 @@
+"""Which bytes of a config file count: the file, its ``.bak`` or ``.tmp``, or what can be saved out of them.
+
+After common.ConfigManager: a broker reads the file, else the ``.bak``, else it starts empty; where the ``.bak`` is
+there and broken it does not start. Brokers up to 5.0 write ``.tmp`` in full before they delete the file and rename.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from formats.config.files import ConfigFile, kind_of
+from formats.config.json import loads, loads_prefix, loads_torn
+from formats.config.salvage import merge, salvage, tables_of
+from formats.errors import FormatError
+from rmqtool.errors import CorruptFile
+from rmqtool.store.disk.segments import read_small
+from rmqtool.store.layout.paths import StoreLayout
+
+FILE, TMP, BAK, BEGINNING, SAVED, EMPTY, ABSENT = "file", "tmp", "bak", "beginning", "saved", "empty", "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a config file is to hold, before it is compared with queues and log.
+
+    Attributes:
+        kind: ``file``: as it is; ``tmp``, ``bak``: a whole generation; ``beginning``: the file without stale bytes
+            behind its end; ``saved``: entries out of broken files; ``empty``: nothing could be saved; ``absent``: there
+            is no file, and none is needed.
+        value: plain values; None for ``absent``.
+        data: the bytes of a whole generation; None where the value was put together.
+    """
+
+    kind: str
+    reason: str
+    value: Any = None
+    data: bytes | None = None
+
+
+def choose(layout: StoreLayout, name: str) -> Source:
+    """The best of a file's generations."""
+    model = kind_of(name)
+    assert model is not None
+    path = layout.path("config", name)
+    found = {suffix: _content(path + suffix) for suffix in ("", ".tmp", ".bak")}
+    broken = {suffix: why for suffix, data in found.items() if data is not None and (why := _wrong(model, data))}
+    good = {suffix: data for suffix, data in found.items() if data is not None and suffix not in broken}
+    if "" in good:
+        return _whole(FILE, "in order", good[""])
+    why = f"{name}: {broken['']}" if "" in broken else f"there is no {name}"
+    if (data := found[""]) is not None and (begun := _beginning(model, data)) is not None:
+        return Source(BEGINNING, f"{why}; what comes before is whole", *begun)
+    # a .tmp that is whole was written after the .bak, unless it is left from long ago
+    if ".tmp" in good and _modified(path + ".tmp") >= _modified(path + ".bak"):
+        return _whole(TMP, f"{why}; {name}.tmp is whole and newer than the .bak", good[".tmp"])
+    if ".bak" in good:
+        return _whole(BAK, f"{why}; {name}.bak is whole", good[".bak"])
+    if ".tmp" in good:
+        return _whole(TMP, f"{why}; {name}.tmp is whole", good[".tmp"])
+    if not broken:
+        return Source(ABSENT, why)
+    why = "; ".join(f"{name}{suffix}: {reason}" for suffix, reason in sorted(broken.items()))
+    value: dict[Any, Any] = {}
+    for suffix in (".bak", "", ".tmp"):
+        if (data := found[suffix]) is not None:
+            value = merge(model, value, salvage(model, data))
+    value.pop("groupTopicMap", None)  # derived from the offsets, and never read
+    entries = sum(len(value[table]) for table in tables_of(model) if table in value)
+    if not entries:
+        return Source(EMPTY, f"{why}; no entry can be saved", value)
+    return Source(SAVED, f"{why}; {entries} whole entries in them", value)
+
+
+def _modified(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        return read_small(path)
+    except CorruptFile as err:  # far larger than any config file: its beginning may be one
+        with open(path, "rb") as file:
+            return file.read(err.at)
+
+
+def _wrong(model: type[ConfigFile], data: bytes) -> str | None:
+    if not data.strip():
+        return "empty"
+    try:
+        model.parse(data)
+    except FormatError as err:
+        return f"byte {err.at}: {err.reason}"
+    return None
+
+
+def _whole(kind: str, reason: str, data: bytes) -> Source:
+    return Source(kind, reason, loads(data, cycles=False), data)
+
+
+def _beginning(model: type[ConfigFile], data: bytes) -> tuple[Any, bytes] | None:
+    """(value, its bytes) of a file that is whole but for stale bytes behind its end (apache/rocketmq#9328)."""
+    try:
+        _value, end = loads_prefix(data)
+        torn = loads_torn(data)
+        part = data[:end]
+        if torn is None or torn.value is None or _wrong(model, part) is not None:
+            return None
+    except FormatError:
+        return None
+    # an empty object says nothing about what it lost
+    return (torn.value, part) if torn.value else None

@@ -1,0 +1,426 @@
+"""What dispatch needs to know of each record, in columns: for queues and index (CommitLog.checkMessageAndReturnSize).
+
+A batch covers consecutive records of one commit-log file. It carries no bodies, so its size depends on the number of
+records only.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from formats.endings import Ending
+from formats.index import key_hash
+from formats.layouts.derived import CQ_ENTRY
+from formats.message.properties import (
+    DELAY,
+    KEYS,
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
+    TAGS,
+    UNIQ_KEY,
+    parse,
+    split_keys,
+)
+from formats.message.read import SCHEDULE_TOPIC, End, Record, read
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
+
+if TYPE_CHECKING:
+    from formats.kernel_dispatch import Room
+    from rmqtool.store.dispatch.bulk import LogReader
+
+Column = np.ndarray[Any, np.dtype[Any]]
+Following = Callable[[], tuple[memoryview, int] | None]
+BATCH_RECORDS = 1 << 15
+BULK_BYTES = 2 << 20  # compiled code takes a tenth of a second to load, which plain code needs for as much
+_PROBE = 4096
+
+
+class LightQueuePut(NamedTuple):
+    """A further queue that one record is dispatched to (multi-dispatch, %LMQ%)."""
+
+    row: int
+    queue: str
+    queue_offset: int
+
+
+class QueuePuts:
+    """What messages put into one queue, in the order of the log.
+
+    Args:
+        columns: physical offset, size, queue offset and store timestamp of these messages and perhaps others, of int64.
+        row: where in them each message is.
+        entries: what they are in the queue, of CQ_ENTRY.dtype.
+        steady: physical offsets grow, and queue offsets count up.
+    """
+
+    __slots__ = ("_columns", "_row", "entries", "steady")
+
+    def __init__(self, columns: tuple[Column, ...], row: Column, entries: Column, *, steady: bool) -> None:
+        self._columns, self._row, self.entries, self.steady = columns, row, entries, steady
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def message(self, number: int) -> tuple[int, int, int, int]:
+        """(physical offset, size, queue offset, store timestamp) of one."""
+        row = self._row[number]
+        physical, size, queue_offset, timestamp = self._columns
+        return int(physical[row]), int(size[row]), int(queue_offset[row]), int(timestamp[row])
+
+    @property
+    def ends(self) -> Column:
+        """Physical offsets behind them."""
+        physical, size, *_others = self._columns
+        return physical[self._row] + size[self._row]
+
+    @property
+    def store_timestamp(self) -> Column:
+        """Of each."""
+        return self._columns[-1][self._row]
+
+    def coded(self, tags_codes: Column) -> "QueuePuts":
+        """The same with other tags codes."""
+        entries = self.entries.copy()
+        entries["tags_code"] = tags_codes
+        return QueuePuts(self._columns, self._row, entries, steady=self.steady)
+
+
+class Groups(NamedTuple):
+    """The rows of a batch that get a consume-queue entry, apart by topic and queue id, ascending in each.
+
+    Those of group i lie from ``stop[i - 1]`` (0 for the first) to ``stop[i]`` in the other columns.
+    """
+
+    stop: Column
+    steady: Column  # bool: as QueuePuts has it
+    row: Column
+    entries: Column
+
+
+class Batch(NamedTuple):
+    """Consecutive records, a column for each field. All are int64 unless stated."""
+
+    physical_offset: Column  # as the record says it; dispatch trusts that
+    size: Column
+    queue_id: Column
+    queue_offset: Column
+    store_timestamp: Column
+    tags_code: Column
+    queued: Column  # bool: whether it gets a consume-queue entry
+    topic: Column  # position in ``topics``
+    topics: list[str]
+    key_row: Column  # row of each index key, in the order in which keys are put
+    key_hash: Column
+    light: list[LightQueuePut]
+    room: "Room | None" = None  # what the columns lie in, where it can be used again
+    groups: Groups | None = None  # where they were told apart already
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def by_queue(self) -> list[Column]:
+        """Rows that get a consume-queue entry, apart by topic and queue id, ascending in each."""
+        groups = self.groups or _grouped(self)
+        return np.split(groups.row, groups.stop[:-1]) if len(groups.stop) else []
+
+    def puts(self) -> Iterator[tuple[int, QueuePuts]]:
+        """(a row, what they all put) of each queue's rows, as :meth:`by_queue` tells them apart."""
+        groups = self.groups or _grouped(self)
+        columns = self.physical_offset, self.size, self.queue_offset, self.store_timestamp
+        start = 0
+        for stop, steady in zip(groups.stop.tolist(), groups.steady.tolist(), strict=True):
+            row = groups.row[start:stop]
+            yield int(row[0]), QueuePuts(columns, row, groups.entries[start:stop], steady=steady)
+            start = stop
+
+    def light_puts(self, put: LightQueuePut) -> QueuePuts:
+        """What one of :attr:`light` puts."""
+        one = slice(put.row, put.row + 1)
+        physical, size = self.physical_offset[one], self.size[one]
+        columns = physical, size, np.array([put.queue_offset], np.int64), self.store_timestamp[one]
+        return QueuePuts(columns, np.zeros(1, np.int64), entries_of(physical, size, self.tags_code[one]), steady=True)
+
+    def release(self) -> None:
+        """Nobody looks at it any more; what it lies in may serve the next one."""
+        if self.room is not None:
+            self.room.release()
+
+    def since(self, physical_offset: int) -> "Batch":
+        """Only the records that say this position or a later one."""
+        kept = self.physical_offset >= physical_offset
+        if kept.all():
+            return self
+        row, keyed = np.cumsum(kept) - 1, kept[self.key_row]
+        return Batch(
+            self.physical_offset[kept],
+            self.size[kept],
+            self.queue_id[kept],
+            self.queue_offset[kept],
+            self.store_timestamp[kept],
+            self.tags_code[kept],
+            self.queued[kept],
+            self.topic[kept],
+            self.topics,
+            row[self.key_row[keyed]],
+            self.key_hash[keyed],
+            [put._replace(row=int(row[put.row])) for put in self.light if kept[put.row]],
+        )
+
+
+def entries_of(physical_offset: Column, size: Column, tags_code: Column) -> Column:
+    """Consume-queue entries, of CQ_ENTRY.dtype."""
+    entries = np.empty(len(size), CQ_ENTRY.dtype)
+    entries["physical_offset"], entries["size"], entries["tags_code"] = physical_offset, size, tags_code
+    return entries
+
+
+def _is_steady(physical_offset: Column, queue_offset: Column) -> bool:
+    grow = physical_offset[1:] > physical_offset[:-1]
+    return bool(grow.all() and (queue_offset[1:] - queue_offset[:-1] == 1).all())
+
+
+def _grouped(batch: Batch) -> Groups:
+    rows = np.flatnonzero(batch.queued)
+    topics, ids = batch.topic[rows], batch.queue_id[rows]
+    order = np.lexsort((ids, topics))
+    stops = np.flatnonzero(np.diff(topics[order]) | np.diff(ids[order])) + 1
+    stops = np.append(stops, len(rows)) if len(rows) else stops
+    # in order once: to pick from each column for each queue costs as much again for every queue
+    rows = rows[order]
+    columns = (batch.physical_offset, batch.size, batch.queue_offset)
+    physical, size, queue_offset = (column[rows] for column in columns)
+    starts = np.append(0, stops[:-1])
+    steady = [
+        _is_steady(physical[start:stop], queue_offset[start:stop])
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=False)
+    ]
+    entries = entries_of(physical, size, batch.tags_code[rows])
+    return Groups(stops, np.array(steady, bool), rows, entries)
+
+
+class DelayLevels:
+    """Delay of each level; empty while a 4.9 broker recovers from a crash, because it loads the table afterwards.
+
+    Args:
+        millis: delay of level 1, 2, ...
+    """
+
+    def __init__(self, millis: list[int]) -> None:
+        self.millis = millis
+
+    def tags_code(self, level: int, store_timestamp: int) -> int | None:
+        """Deliver time of a delayed message, which its queue entry holds instead of the tag hash; None for level 0."""
+        level = min(level, len(self.millis))
+        if level <= 0:
+            return None
+        # Java's long: a forged time wraps
+        return (store_timestamp + self.millis[level - 1] + 2**63) % 2**64 - 2**63
+
+
+class BatchBuilder:
+    """Collects records into a :class:`Batch`.
+
+    Args:
+        delays: gives delayed messages their deliver time.
+        light_queues: dispatch to the further queues that a message names.
+    """
+
+    def __init__(self, delays: DelayLevels, *, light_queues: bool = False) -> None:
+        self.delays = delays
+        self.light_queues = light_queues
+        self._topics: dict[bytes, int] = {}
+        self._rows: list[tuple[int, int, int, int, int, int, bool, int]] = []
+        self._keys: list[tuple[int, int]] = []
+        self._light: list[LightQueuePut] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, record: Record) -> None:
+        """Take one record."""
+        row = len(self._rows)
+        tags_code, hashes, light = self.texts(record, row)
+        self._rows.append(
+            (
+                record.physical_offset,
+                record.total_size,
+                record.queue_id,
+                record.queue_offset,
+                record.store_timestamp,
+                tags_code,
+                record.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT),
+                self._topics.setdefault(record.topic, len(self._topics)),
+            )
+        )
+        self._keys += [(row, value) for value in hashes]
+        self._light += light
+
+    def texts(self, record: Record, row: int) -> tuple[int, list[int], list[LightQueuePut]]:
+        """What topic and properties come to: tags code, hash of each index key in order, puts to further queues."""
+        properties = parse(record.properties) if record.properties else {}
+        tags = properties.get(TAGS)
+        tags_code = java_hash(tags) if tags else 0
+        if record.topic == SCHEDULE_TOPIC and DELAY in properties:
+            due = self.delays.tags_code(int(properties[DELAY]), record.store_timestamp)
+            tags_code = tags_code if due is None else due
+        hashes: list[int] = []
+        if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            topic = record.topic.decode("utf-8", "replace")
+            unique = properties.get(UNIQ_KEY)
+            keys = [unique] if unique else []
+            keys += split_keys(properties.get(KEYS, ""))
+            hashes = [key_hash(topic, key) for key in keys]
+        light = _light_puts(row, properties) if self.light_queues and MULTI_DISPATCH in properties else []
+        return tags_code, hashes, light
+
+    def take(self) -> Batch:
+        """The batch so far; the builder starts anew."""
+        rows = np.array([row[:6] for row in self._rows], np.int64).reshape(-1, 6)
+        keys = np.array(self._keys, np.int64).reshape(-1, 2)
+        physical_offset, size, queue_id, queue_offset, store_timestamp, tags_code = rows.T
+        batch = Batch(
+            physical_offset,
+            size,
+            queue_id,
+            queue_offset,
+            store_timestamp,
+            tags_code,
+            np.array([row[6] for row in self._rows], bool),
+            np.array([row[7] for row in self._rows], np.int64),
+            [topic.decode("utf-8", "replace") for topic in self._topics],
+            keys[:, 0],
+            keys[:, 1],
+            self._light,
+        )
+        self._topics, self._rows, self._keys, self._light = {}, [], [], []
+        return batch
+
+
+def _light_puts(row: int, properties: dict[str, str]) -> list[LightQueuePut]:
+    queues = properties[MULTI_DISPATCH].split(",")
+    offsets = properties.get(MULTI_QUEUE_OFFSET, "").split(",")
+    if len(queues) != len(offsets) or not all(o.isdecimal() and len(o) < 19 for o in offsets):
+        return []
+    return [LightQueuePut(row, q, int(o)) for q, o in zip(queues, offsets, strict=True)]
+
+
+def is_bulk(view: memoryview, at: int, limit: int) -> bool:
+    """Whether so much is there that compiled code earns its start. Most of a commit-log file may be unwritten."""
+    probe = at + BULK_BYTES
+    return probe <= limit and any(view[max(probe - _PROBE, at) : probe])
+
+
+class Readahead:
+    """For the files of a log that are gone through in order: large ones are begun with before their turn."""
+
+    def __init__(self) -> None:
+        self._reader: LogReader | None = None
+
+    def reader(self, builder: BatchBuilder, *, crc: bool) -> "LogReader":
+        """The one that looks through all large files."""
+        if self._reader is None:
+            from rmqtool.store.dispatch.bulk import LogReader
+
+            self._reader = LogReader(builder, crc=crc)
+        return self._reader
+
+    def close(self) -> None:
+        """Look no further."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _records(
+    view: memoryview,
+    at: int,
+    limit: int,
+    builder: BatchBuilder,
+    *,
+    crc: bool,
+    readahead: Readahead | None = None,
+    following: Following | None = None,
+) -> Generator[Batch, None, End]:
+    """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
+    if is_bulk(view, at, limit):
+        own = readahead or Readahead()
+        try:
+            if len(builder):
+                yield builder.take()
+            return (yield from own.reader(builder, crc=crc).batches(view, at, limit, following))
+        finally:
+            if readahead is None:
+                own.close()
+    while isinstance(record := read(view, at, limit, crc=crc), Record):
+        builder.add(record)
+        at += record.total_size
+        if len(builder) >= BATCH_RECORDS:
+            yield builder.take()
+    return record
+
+
+def recovery_batches(
+    view: memoryview,
+    at: int,
+    limit: int,
+    builder: BatchBuilder,
+    *,
+    crc: bool = True,
+    readahead: Readahead | None = None,
+    following: Following | None = None,
+) -> Generator[Batch, None, End]:
+    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place.
+
+    Args:
+        readahead: the same for all files of a log, with the same builder and ``crc``.
+        following: gives the next file and where its readable part ends; None where there is none.
+    """
+    end = yield from _records(view, at, limit, builder, crc=crc, readahead=readahead, following=following)
+    if len(builder):
+        yield builder.take()
+    return end
+
+
+def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
+    """As :func:`recovery_batches` where nothing is dispatched: (end, store timestamp of the last record before it)."""
+    last: int | None = None
+    if is_bulk(view, at, limit):
+        from rmqtool.store.log.scan import scan
+
+        scanned = scan(view, at, limit, crc=crc)
+        while True:
+            try:
+                last = int(next(scanned).rows.store_timestamp[-1])
+            except StopIteration as stop:
+                return stop.value, last
+    while isinstance(record := read(view, at, limit, crc=crc), Record):
+        last = record.store_timestamp
+        at += record.total_size
+    return record, last
+
+
+def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) -> Generator[Batch, None, int]:
+    """Batches as the running broker's dispatch takes them from one file; returns how far it gets (byte in the file).
+
+    Dispatch checks no CRC. A record whose lengths disagree is passed over by the size that it claims; at any other
+    damage the rest of the file is given up (a master does so; store-engine 3.1).
+    """
+    # position is the buffer's, ``at`` what dispatch believes it is; a record with a wrong size makes both part, and
+    # does not count as read
+    position = read_to = at
+    while read_to < limit:
+        end = yield from _records(view, position, limit, builder, crc=False)
+        at += end.at - position
+        read_to += end.at - position
+        position = end.at
+        if end.ending is Ending.FILLER:
+            at += len(view) - at % len(view)
+            break
+        if end.size <= 0:
+            at += limit - read_to
+            break
+        at += end.size
+        position += end.consumed
+    if len(builder):
+        yield builder.take()
+    return at

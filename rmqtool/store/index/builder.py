@@ -1,0 +1,346 @@
+"""Index files that recovery removes, extends and creates (store.index.IndexService, IndexFile; store-engine 3.4)."""
+
+import mmap
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from formats.index import Header
+from formats.layouts.derived import INDEX_ENTRY, INDEX_HEADER
+from rmqtool.store.disk.mapping import read_at
+from rmqtool.store.disk.segments import write_early
+from rmqtool.store.disk.sparse import copy_written
+from rmqtool.store.dispatch.batch import Batch
+
+INT_MAX = 2**31 - 1
+BULK_KEYS = 1 << 14  # compiled code takes a tenth of a second to load, which plain code needs for as many
+_LOADED_BULK_KEYS = 1 << 11  # once most of it is there
+_HEADER_SIZE = INDEX_HEADER.size
+_ENTRIES_AHEAD = 64 << 10  # bytes
+_MOST_IN_MEMORY = 64 << 20  # bytes of slots; files of default size have 20 MB
+
+
+def _bulk_keys() -> int:
+    return _LOADED_BULK_KEYS if "formats.jit" in sys.modules else BULK_KEYS
+
+
+class IndexFile:
+    """One index file: its header in memory, its tables on disk or staged."""
+
+    def __init__(self, path: str | None, slots: int, entries: int) -> None:
+        self.path, self.slots, self.entries = path, slots, entries
+        self.begin_timestamp = self.end_timestamp = 0
+        self.begin_physical_offset = self.end_physical_offset = 0
+        self.hash_slot_count, self.index_count = 0, 1
+        self.staged: str | None = None
+        self.map: mmap.mmap | None = None
+        # what the medium has blocks for: so many bytes from the beginning, pages with slots, entries up to a byte
+        self._sure, self._slot_pages, self._sure_entries = 0, set[int](), 0
+        self._table: np.ndarray[Any, np.dtype[np.uint8]] | None = None
+        if path is not None:
+            header = read_at(path, 0, _HEADER_SIZE).ljust(_HEADER_SIZE, b"\0")
+            (
+                self.begin_timestamp,
+                self.end_timestamp,
+                self.begin_physical_offset,
+                self.end_physical_offset,
+                self.hash_slot_count,
+                count,
+            ) = INDEX_HEADER.unpack_from(header)
+            self.index_count = count if count > 0 else 1
+
+    @property
+    def short(self) -> bool:
+        """Whether the file on disk ends too early: the broker's mapping makes it as long as all others."""
+        return self.path is not None and self.staged is None and os.path.getsize(self.path) < self.length
+
+    @property
+    def full(self) -> bool:
+        """Whether another entry would not fit."""
+        return self.index_count >= self.entries
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole file."""
+        return _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.entries
+
+    def stage(self, path: str) -> mmap.mmap:
+        """A writable copy of the file on disk, or an empty file."""
+        if self.map is None:
+            length = max(self.length, os.path.getsize(self.path)) if self.path is not None else self.length
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(fd, length)
+                if self.path is not None:
+                    # a damaged header may hide entries that slots still point to, and that the next puts bring back
+                    copy_written(self.path, fd)
+                self.map = mmap.mmap(fd, length)
+            finally:
+                os.close(fd)
+            self.staged = path
+        return self.map
+
+    def put(self, key_hash: int, physical_offset: int, timestamp: int) -> None:
+        """One entry; the caller has made sure that it fits and that the file is staged."""
+        assert self.map is not None
+        slot_at = _HEADER_SIZE + 4 * (key_hash % self.slots)
+        entry_at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
+        self._reserve_for(slot_at, entry_at)
+        previous = int.from_bytes(self.map[slot_at : slot_at + 4], "big", signed=True)
+        if previous <= 0 or previous > self.index_count:
+            previous = 0
+        # against the begin time BEFORE this put: in a follow-up file that is still the previous file's end
+        seconds = 0
+        if self.begin_timestamp > 0:
+            # Java divides toward zero; a negative difference counts as 0 anyway
+            seconds = min(max(timestamp - self.begin_timestamp, 0) // 1000, INT_MAX)
+        INDEX_ENTRY.struct.pack_into(self.map, entry_at, key_hash, physical_offset, seconds, previous)
+        self.map[slot_at : slot_at + 4] = self.index_count.to_bytes(4, "big")
+        if self.index_count <= 1:
+            self.begin_physical_offset, self.begin_timestamp = physical_offset, timestamp
+        if previous == 0:
+            self.hash_slot_count += 1
+        self.index_count += 1
+        self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
+
+    def put_bulk(self, batch: Batch, first: int) -> tuple[int, int]:
+        """As :meth:`put` for the keys of a batch from one on, as far as they fit: (next key, number of entries)."""
+        from formats.kernel_index import put_keys
+
+        assert self.map is not None
+        header = Header(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_physical_offset,
+            self.end_physical_offset,
+            self.hash_slot_count,
+            self.index_count,
+        )
+        room = min(len(batch.key_row) - first, self.entries - self.index_count)
+        entries = np.empty(INDEX_ENTRY.size * room, np.uint8)
+        at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
+        columns = batch.key_row, batch.key_hash, batch.physical_offset, batch.store_timestamp
+        following, added, header = put_keys(self._slots(), entries, header, *columns, first)
+        self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
+        self.begin_physical_offset, self.end_physical_offset = header[2:4]
+        self.hash_slot_count, self.index_count = header.hash_slot_count, header.index_count
+        # slots and entries that are new in a mapping cost a page fault each; so they are written
+        self._write(entries[: INDEX_ENTRY.size * added].data, at)
+        return following, added
+
+    def _write(self, data: memoryview, at: int) -> None:
+        assert self.staged is not None
+        fd = os.open(self.staged, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            write_early(fd, data, at)
+        finally:
+            os.close(fd)
+
+    def _reserve(self, start: int, stop: int) -> None:
+        """Have the medium's blocks for a range of the mapping: where there are none left, a write ends the process.
+
+        Raises:
+            OSError: there are none left.
+        """
+        if stop <= self._sure or self.staged is None or not hasattr(os, "posix_fallocate"):
+            return
+        assert self.map is not None
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        last = min(-(-stop // mmap.PAGESIZE) * mmap.PAGESIZE, len(self.map))
+        fd = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, first, last - first)
+        except OSError as err:
+            raise OSError(err.errno, err.strerror, self.staged) from err
+        finally:
+            os.close(fd)
+        if start == 0:
+            self._sure = stop
+
+    def _reserve_for(self, slot_at: int, entry_at: int) -> None:
+        """The same for one slot and one entry, with what lies around the slot and what comes behind the entry."""
+        page = slot_at // mmap.PAGESIZE
+        if page not in self._slot_pages:
+            self._reserve(slot_at, slot_at + 4)
+            self._slot_pages.add(page)
+        if entry_at + INDEX_ENTRY.size > self._sure_entries:
+            stop = min(entry_at + _ENTRIES_AHEAD, self.length)
+            self._reserve(entry_at, stop)
+            self._sure_entries = stop
+
+    def _slots(self) -> Any:
+        """The slots, in memory until the header is written; in the file when they are many."""
+        assert self.map is not None
+        stop = _HEADER_SIZE + 4 * self.slots
+        if 4 * self.slots > _MOST_IN_MEMORY:
+            self._reserve(0, stop)
+            return memoryview(self.map)[_HEADER_SIZE:stop]
+        if self._table is None:
+            if self.path is None and self.index_count <= 1:
+                self._table = np.zeros(4 * self.slots, np.uint8)
+            else:
+                assert self.staged is not None
+                self._table = np.fromfile(self.staged, np.uint8, 4 * self.slots, offset=_HEADER_SIZE)
+        return self._table
+
+    def let_go(self) -> None:
+        """Nothing is put into it any more."""
+        self.map, self._slot_pages = None, set()
+
+    def write_header(self) -> None:
+        """Store the header of a staged file, and the slots that were held in memory."""
+        if self._table is not None:
+            self._write(self._table.data, _HEADER_SIZE)
+            self._table = None
+        if self.map is not None:
+            self._reserve(0, _HEADER_SIZE)
+            INDEX_HEADER.struct.pack_into(
+                self.map,
+                0,
+                self.begin_timestamp,
+                self.end_timestamp,
+                self.begin_physical_offset,
+                self.end_physical_offset,
+                (self.hash_slot_count + 2**31) % 2**32 - 2**31,  # a damaged one may be about to overflow
+                self.index_count,
+            )
+
+
+class IndexBuilder:
+    """The index during recovery.
+
+    Args:
+        paths: index files on disk, oldest first.
+        geometry: (hash slots, entries) of new files.
+        stage: gives a path for a new staging file.
+
+    Attributes:
+        added: entries put.
+        repeated: how many of them are of the message that the last file on disk ends with: the broker indexes it again
+            whenever it dispatches it again.
+    """
+
+    def __init__(self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str]) -> None:
+        self.slots, self.entries = geometry
+        self._stage = stage
+        self.files = [self._file(path) for path in paths]
+        self.removed: list[IndexFile] = []
+        self.added = self.repeated = 0
+        self._bulk = self._lengthened = False
+
+    def _file(self, path: str | None) -> IndexFile:
+        return IndexFile(path, self.slots, self.entries)
+
+    def prune(self, checkpoint_timestamp: int) -> None:
+        """After a crash: files younger than the checkpoint's index time go (IndexService.load)."""
+        self.removed = [file for file in self.files if file.end_timestamp > checkpoint_timestamp]
+        self.files = [file for file in self.files if file.end_timestamp <= checkpoint_timestamp]
+
+    def _writable(self) -> IndexFile:
+        """The last file with room, or a new one that begins where the full one ends."""
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.full:
+            return last
+        file = self._file(None)
+        if last is not None:
+            # a damaged header's negative values are not passed on
+            file.begin_physical_offset = file.end_physical_offset = max(last.end_physical_offset, 0)
+            file.begin_timestamp = file.end_timestamp = max(last.end_timestamp, 0)
+            last.write_header()
+            last.let_go()
+        file.stage(self._stage())
+        self.files.append(file)
+        return file
+
+    def put(self, batch: Batch) -> None:
+        """Index a batch in order; records before the last file's end are already in it (IndexService.buildIndex)."""
+        if not len(batch):
+            return
+        file = self._writable()  # made for any record, with keys or without
+        if (self._bulk or len(batch.key_row) >= _bulk_keys()) and self.entries > 1:
+            self._put_bulk(batch)
+            return
+        physical, timestamps = batch.physical_offset.tolist(), batch.store_timestamp.tolist()
+        row_before = -1
+        skip = again = False
+        for row, key_hash in zip(batch.key_row.tolist(), batch.key_hash.tolist(), strict=True):
+            if row != row_before:
+                file = self._writable()
+                skip = physical[row] < file.end_physical_offset
+                again = file.staged is None and physical[row] == file.end_physical_offset
+                row_before = row
+            if skip:
+                continue
+            if file.full:
+                file = self._writable()
+            if file.map is None:
+                file.stage(self._stage())
+            file.put(key_hash, physical[row], timestamps[row])
+            self.added += 1
+            self.repeated += again
+        if row_before < len(batch) - 1:
+            self._writable()
+
+    def _put_bulk(self, batch: Batch) -> None:
+        """What :meth:`put` does, by compiled code."""
+        self._bulk = True
+        first = 0
+        while first < len(batch.key_row):
+            file = self._writable()
+            if file.map is None:
+                # a file that gets nothing must stay as it is on disk
+                rows = batch.key_row[first:]
+                fresh = np.flatnonzero(batch.physical_offset[rows] >= file.end_physical_offset)
+                if not len(fresh):
+                    break
+                row = rows[fresh[0]]
+                if batch.physical_offset[row] == file.end_physical_offset:
+                    self.repeated += int((rows == row).sum())
+                file.stage(self._stage())
+            first, added = file.put_bulk(batch, first)
+            self.added += added
+        if not len(batch.key_row) or int(batch.key_row[-1]) < len(batch) - 1:
+            self._writable()
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether nothing but repeated entries was put, which tell nothing new."""
+        same_files = not self.removed and not self._lengthened and all(file.path for file in self.files)
+        return same_files and self.added == self.repeated
+
+    def finish(self) -> None:
+        """Write the headers of staged files, and give short ones their length."""
+        for file in self.files:
+            if file.short:
+                file.stage(self._stage())
+                self._lengthened = True
+            file.write_header()
+
+    def new_name(self, previous: str) -> str:
+        """A name by the clock, as the broker gives it, later than ``previous``."""
+        now = time.time()
+        begun = max(now, _name_time(previous))
+        # a name of another form may be later than any time is; and where clocks are set back, an hour comes twice
+        for moment in (now, begun + 0.0015, begun + 3600.0015, begun + 7200.0015):
+            if (name := _time_name(moment)) > previous:
+                return name
+        return _time_name(now)
+
+
+def _time_name(moment: float) -> str:
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(moment)) + f"{int(moment * 1000) % 1000:03d}"
+
+
+def _name_time(name: str) -> float:
+    if not name[:14].isdecimal() or len(name) < 14:
+        return 0.0
+    # strptime would do, but loading it takes as long as an index file
+    parts = [int(name[:4]), *(int(name[at : at + 2]) for at in range(4, 14, 2))]
+    try:
+        return time.mktime((*parts, 0, 0, -1)) + int(name[14:17] or 0) / 1000  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        return 0.0

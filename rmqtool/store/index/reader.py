@@ -1,0 +1,135 @@
+"""Look keys up in the index files (store.index.IndexService.queryOffset; store-engine 5.4)."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from formats.errors import FormatError
+from formats.index import HEADER_SIZE, Header, chain, file_size, infer_geometry, key_hash, read_header, slot_at
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.mapping import map_file
+from rmqtool.store.disk.remote import file_size as size_of
+from rmqtool.store.disk.remote import is_partial, need, place_of
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.layout.paths import DEFAULT_ENTRIES, DEFAULT_SLOTS, StoreLayout
+
+MAX_TIME = 2**63 - 1
+
+
+class IndexView:
+    """One index file that could be made sense of. It is mapped when it is looked at, and so few of many are at a time.
+
+    Attributes:
+        path: of the file.
+        header: as it was when the file was opened.
+        slots, entries: how many there is room for.
+    """
+
+    __slots__ = ("_file", "_whole", "entries", "header", "path", "slots")
+
+    def __init__(self, file: Segment, header: Header, slots: int, entries: int, *, whole: bool = True) -> None:
+        self._file, self._whole = file, whole
+        self.path, self.header, self.slots, self.entries = file.path, header, slots, entries
+
+    @property
+    def view(self) -> memoryview:
+        """The file's bytes; who looks at them more than once holds this meanwhile."""
+        return self._file.view() if self._whole else self._file.mapped()
+
+
+class BadIndex(NamedTuple):
+    """One that could not, and why. A lookup cannot rely on the index then."""
+
+    path: str
+    reason: str
+
+
+def open_index(
+    layout: StoreLayout, paths: Sequence[str] | None = None, *, whole: bool = True
+) -> Iterator[IndexView | BadIndex]:
+    """Index files, newest first. An empty one has no geometry to be found, and none is needed.
+
+    Args:
+        paths: which of them; all when None.
+        whole: as for :func:`rmqtool.store.disk.segments.map_file`.
+    """
+    configured = layout.index_geometry()
+    for path in reversed(layout.index_paths() if paths is None else paths):
+        file = segment_of(path)
+        view = file.view() if whole else file.mapped()
+        need(view, 0, HEADER_SIZE)
+        try:
+            header = read_header(view)
+        except FormatError as err:
+            yield BadIndex(path, str(err))
+            continue
+        geometry = configured or _geometry(view) or ((1, 1) if header.index_count <= 1 else None)
+        if geometry is None:
+            yield BadIndex(path, "its numbers of slots and entries cannot be told (see --broker-conf)")
+        elif slot_at(geometry[0]) > len(view):
+            yield BadIndex(path, f"{len(view)} bytes long: too short for {geometry[0]} hash slots")
+        else:
+            del view
+            yield IndexView(file, header, *geometry, whole=whole)
+
+
+def segment_of(path: str) -> Segment:
+    """An index file, which is opened when it is looked at."""
+    size = 0 if place_of(path) is None else size_of(path)
+    if size is None:
+        raise UnreadableStore(f"{path}: no such file")
+    return Segment(path, 0, size, 0)
+
+
+def _geometry(view: memoryview) -> tuple[int, int] | None:
+    """(slots, entries) as the file tells them; where looking at it costs much, as its length does where that may be."""
+    if is_partial(view):
+        if len(view) == file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES):
+            return DEFAULT_SLOTS, DEFAULT_ENTRIES
+        need(view, 0, len(view))
+    return infer_geometry(view)
+
+
+def geometry_of(layout: StoreLayout) -> tuple[int, int]:
+    """(hash slots, entries) for new files: configured, as the existing files have it, or the broker's default."""
+    configured = layout.index_geometry()
+    if configured is not None:
+        return configured
+    for path in layout.index_paths():
+        geometry = _geometry(memoryview(map_file(path, whole=False)))
+        if geometry is not None:
+            return geometry
+    return DEFAULT_SLOTS, DEFAULT_ENTRIES
+
+
+def _overlaps(header: Header, begin: int, end: int) -> bool:
+    low, high = header.begin_timestamp, header.end_timestamp
+    return (begin < low and end > high) or low <= begin <= high or low <= end <= high
+
+
+def physical_offsets(
+    files: list[IndexView], topic: str, key: str, *, limit: int, begin: int = 0, end: int = MAX_TIME
+) -> list[int]:
+    """Offsets of messages whose key has this key's hash, newest first; collisions are not told apart here.
+
+    Args:
+        files: newest first.
+        limit: most offsets to collect.
+        begin, end: store-time range in ms; compared in whole seconds after each file's begin time, as the broker does.
+    """
+    wanted = key_hash(topic, key)
+    found: list[int] = []
+    for file in files:
+        if file.header.index_count > 1 and _overlaps(file.header, begin, end):
+            for _number, entry in chain(file.view, file.slots, wanted, file.header.index_count):
+                if entry.seconds < 0:
+                    break
+                time = file.header.begin_timestamp + 1000 * entry.seconds
+                if entry.key_hash == wanted and begin <= time <= end:
+                    found.append(entry.physical_offset)
+                    if len(found) >= limit:
+                        return found
+                if time < begin:
+                    break
+        if file.header.begin_timestamp < begin:
+            break
+    return found

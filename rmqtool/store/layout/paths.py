@@ -1,0 +1,195 @@
+"""Where each file of a store lives and how large it should be (store.config.StorePathConfigHelper; store-formats 1).
+
+Sizes come from the broker's properties file where one is given, else from the files, else they are the broker's
+defaults.
+"""
+
+import os
+from collections.abc import Iterator
+
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, shown
+from rmqtool.store.disk.segments import Segments, common_size, list_dir, offset_name, read_small
+from rmqtool.store.layout.broker_conf import BrokerConf
+
+DEFAULT_COMMIT_LOG = 1 << 30
+DEFAULT_CONSUME_QUEUE = 6_000_000
+DEFAULT_SLOTS = 5_000_000
+DEFAULT_ENTRIES = 20_000_000
+UNIT = 20
+
+_PARTS = (
+    "commitlog",
+    "consumequeue",
+    "index",
+    "checkpoint",
+    "config",
+    "abort",
+    "consumequeue_ext",
+    "batchconsumequeue",
+)
+
+
+class StoreLayout:
+    """Paths and sizes of one store directory.
+
+    Args:
+        root: the store directory (``storePathRootDir``).
+        conf: the broker's settings.
+
+    Raises:
+        UnreadableStore: the path is missing, no directory, or holds nothing that a store has.
+        BadValue: a URI that nobody has attached.
+    """
+
+    def __init__(self, root: str, conf: BrokerConf | None = None) -> None:
+        self.root = checked_path(root)
+        self.conf = conf or BrokerConf()
+        names = {entry.name for entry in list_dir(self.root)}
+        if not names and not is_dir(self.root):
+            raise UnreadableStore(f"{root}: no such directory")
+        self.commit_log_paths = self._commit_log_paths()
+        if not names.intersection(_PARTS) and not any(name.startswith("dledger-") for name in names):
+            outside = any(map(is_dir, self.commit_log_paths))
+            if not outside:
+                raise UnreadableStore(
+                    f"{root}: not a store directory: no commitlog, consumequeue, index or config in it"
+                )
+
+    def path(self, *parts: str) -> str:
+        """A path below the root."""
+        return os.path.join(self.root, *parts)
+
+    def _rebased(self, path: str) -> str:
+        """A path of the properties file as it applies here: below its own root it moves with the store.
+
+        A store is often looked at as a copy; then the paths in the broker's file still name the original.
+        """
+        old_root = self.conf.text("storePathRootDir")
+        path = path.replace("${user.home}", os.path.expanduser("~"))
+        if old_root:
+            relative = os.path.relpath(path, old_root)
+            if not relative.startswith(".."):
+                return self.root if relative == "." else self.path(relative)
+        return path
+
+    def _commit_log_paths(self) -> list[str]:
+        written = list(map(self._rebased, self.conf.paths("storePathCommitLog"))) or [self.path("commitlog")]
+        read = map(self._rebased, self.conf.paths("readOnlyCommitLogStorePaths"))
+        return list(dict.fromkeys((*written, *read)))
+
+    def commit_log(self) -> Segments:
+        """The commit-log files of all paths."""
+        return Segments.of(self.commit_log_paths)
+
+    def commit_log_size(self, segments: Segments) -> int:
+        """Configured, told by the files, or default."""
+        return self.conf.sizes.get("mappedFileSizeCommitLog") or common_size(segments) or DEFAULT_COMMIT_LOG
+
+    def queue_dirs(self, kind: str = "consumequeue") -> list[tuple[str, int, str]]:
+        """(topic, queue id, path) of every queue directory; what the broker passes over is passed over."""
+        return list(self._queue_dirs(kind))
+
+    def _queue_dirs(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
+        """:meth:`queue_dirs` of topics that begin so; directories are listed as far as somebody asks."""
+        for topic in list_dir(self.path(kind)):
+            if topic.name.startswith(prefix) and topic.is_dir():
+                for queue_id, path in _queues_in(topic.path).items():
+                    yield topic.name, queue_id, path
+
+    def queues_of(self, topic: str) -> dict[int, str]:
+        """Queue id to path of every queue directory of one topic, ascending; the others are not listed."""
+        path = self.path("consumequeue", topic) if is_path_name(topic) else ""
+        return _queues_in(path) if path and is_dir(path) else {}
+
+    def has_queues(self, prefix: str) -> bool:
+        """Whether there is a queue of a topic whose name begins so."""
+        return any(True for _queue in self._queue_dirs(prefix=prefix))
+
+    def queue_path(self, topic: str, queue_id: int, kind: str = "consumequeue") -> str:
+        """Directory of one queue.
+
+        Raises:
+            UnreadableStore: the topic cannot be a directory name, so no queue of it can exist.
+        """
+        if not is_path_name(topic):
+            raise UnreadableStore(f"{topic!r} cannot be a topic")
+        return self.path(kind, topic, str(queue_id))
+
+    def queue_size(self, sample: Segments | None = None) -> int:
+        """File size of consume queues in bytes: rounded up to whole entries, as the broker does.
+
+        Args:
+            sample: files of one of them. Without any, queues are looked through for the first that has files: who needs
+                the size of many should ask once.
+        """
+        size = self.conf.sizes.get("mappedFileSizeConsumeQueue")
+        if size is None and sample is not None:
+            size = common_size(sample)
+        if size is None:
+            for _topic, _queue_id, path in self._queue_dirs():
+                size = common_size(Segments.of([path]))
+                if size:
+                    break
+        return -(-(size or DEFAULT_CONSUME_QUEUE) // UNIT) * UNIT
+
+    def index_paths(self) -> list[str]:
+        """Index files, oldest first; names that are no number are passed over as the broker does."""
+        return [e.path for e in list_dir(self.path("index")) if e.name.isdecimal() and e.is_file()]
+
+    def index_geometry(self) -> tuple[int, int] | None:
+        """(hash slots, entries) where the properties file says so."""
+        sizes = self.conf.sizes
+        if "maxHashSlotNum" in sizes or "maxIndexNum" in sizes:
+            return sizes.get("maxHashSlotNum", DEFAULT_SLOTS), sizes.get("maxIndexNum", DEFAULT_ENTRIES)
+        return None
+
+    def checkpoint(self) -> bytes | None:
+        """The checkpoint's bytes; None when there is none."""
+        return read_small(self.path("checkpoint"))
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the abort marker is there: the broker runs, or did not stop cleanly."""
+        return exists(self.path("abort"))
+
+
+def checked_path(path: str) -> str:
+    """A path as it holds wherever the process goes; of a store elsewhere its URI.
+
+    Raises:
+        BadValue: a URI that nobody has attached.
+    """
+    if place_of(path) is not None:
+        return path
+    if is_uri(path):
+        raise BadValue(
+            f"{shown(path)}: a URI: sql, report and dump-to-parquet read a store there; "
+            "for anything else it must be on a path"
+        )
+    return os.path.abspath(path)
+
+
+def _queues_in(topic: str) -> dict[int, str]:
+    """Queue id to path of every queue in a topic's directory, ascending."""
+    # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
+    ids = {_queue_id(queue.name) for queue in list_dir(topic) if queue.is_dir()}
+    return {number: os.path.join(topic, str(number)) for number in sorted(i for i in ids if i is not None)}
+
+
+def _queue_id(name: str) -> int | None:
+    """A directory's name by ``Integer.parseInt``: a sign is allowed, and a damaged record can make a negative queue."""
+    number = offset_name(name[1:] if name[:1] in ("+", "-") else name)
+    if number is None:
+        return None
+    number = -number if name[0] == "-" else number
+    return number if -(2**31) <= number < 2**31 else None
+
+
+def is_path_name(name: str) -> bool:
+    """Whether a name taken from a record may become one directory level. Hostile topics must not leave the store."""
+    try:
+        length = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return False
+    return 0 < length <= 255 and name not in (".", "..") and "/" not in name and "\0" not in name

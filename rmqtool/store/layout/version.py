@@ -1,0 +1,78 @@
+"""Which broker wrote a store, as far as the store shows it, and forms of it that are not plain files."""
+
+import os
+
+from formats import checkpoint
+from formats.variants.rocksdb import Form, describe
+from rmqtool.errors import RmqError
+from rmqtool.store.disk.remote import exists, is_dir
+from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.layout.paths import StoreLayout
+
+_PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
+_ROCKSDB_PLACES = (
+    "consumequeue",
+    "config/topics",
+    "config/subscriptionGroups",
+    "config/consumerOffsets",
+    "config/rdb",
+    "kvStore",
+)
+
+
+def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
+    """Place to what it holds, for every directory that is a RocksDB database."""
+    found = {}
+    for place in _ROCKSDB_PLACES:
+        path = layout.path(place)
+        if not is_dir(path):
+            continue
+        form = describe([entry.name for entry in list_dir(path) if entry.is_file()], place)
+        if form is not None:
+            found[place] = form
+    return found
+
+
+def dledger_dirs(layout: StoreLayout) -> list[str]:
+    """Directories of a DLedger commit log."""
+    return [entry.path for entry in list_dir(layout.root) if entry.name.startswith("dledger-") and entry.is_dir()]
+
+
+def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
+    """("4.x" or "5.x", what shows it).
+
+    Args:
+        record_version: of the log's first record.
+    """
+    if _seen(layout.path("abort"), 1 << 16):
+        return "5.x", "the abort file holds a process id"
+    for place in rocksdb_forms(layout):
+        return "5.x", f"{place} is a RocksDB database"
+    for part in ("abort.bak", *_PARTS_OF_5):
+        if exists(layout.path(part)):
+            return "5.x", f"there is a {part}"
+    if record_version == 2:
+        return "5.x", "the log begins with a V2 record"
+    point = checkpoint.parse(layout.checkpoint() or b"")
+    if point.master_flushed_offset or point.confirm_phy_offset:
+        return "5.x", "the checkpoint has fields of 5.x"
+    if b'"stateVersion"' in _seen(layout.path("config", "topics.json")):
+        return "5.x", "topics.json has a stateVersion"
+    return "4.x", "nothing of 5.x is there"
+
+
+def _seen(path: str, limit: int = 64 << 20) -> bytes:
+    """A small file's bytes; one that cannot be read shows nothing."""
+    try:
+        return read_small(path, limit) or b""
+    except RmqError:
+        return b""
+
+
+def unsupported(layout: StoreLayout) -> str | None:
+    """Why no writing command may touch this store's queues; None where it may."""
+    if "consumequeue" in rocksdb_forms(layout):
+        return "its queues are in a RocksDB database (storeType=defaultRocksDB), which this version does not write"
+    if directories := dledger_dirs(layout):
+        return f"its log is a DLedger log ({os.path.basename(directories[0])}), which this version does not write"
+    return None

@@ -1,0 +1,219 @@
+"""The commit log: one offset space over its files, record by record (store.CommitLog).
+
+Two ways in. :meth:`CommitLog.read` answers for one offset. :meth:`CommitLog.walk` goes through a range and never stops
+at damage: it names the damage, looks for the next record that says its own position, and goes on there.
+"""
+
+from collections.abc import Generator, Iterator
+from mmap import mmap
+from typing import NamedTuple
+
+from formats.endings import Ending
+from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.message.read import End, Record
+from rmqtool.store.disk.mapping import forget
+from rmqtool.store.disk.remote import is_partial, need, record_at
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import extents_of, is_zero
+from rmqtool.store.layout.paths import StoreLayout
+
+_WINDOW = 16 << 20  # bytes walked before their pages are given back
+_FIRST_WINDOW = 16 << 10  # of a search in a file that is elsewhere; most find at once
+_MAGIC_V1, _MAGIC_V2 = (magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+_MAGIC_PREFIX = _MAGIC_V1[:3]  # both versions begin so: one search finds either
+_MAGIC_ENDS = (_MAGIC_V1[3], _MAGIC_V2[3])
+_AT_PHYSICAL_OFFSET = 28
+
+
+class Found(NamedTuple):
+    """A record and where it lies."""
+
+    file: Segment
+    at: int  # byte in the file
+    record: Record
+
+    @property
+    def physical_offset(self) -> int:
+        """Its real position in the log, whatever the record says of itself."""
+        return self.file.base + self.at
+
+
+class Damage(NamedTuple):
+    """A range of the log that holds no record although it should."""
+
+    path: str
+    at: int  # byte in the file
+    physical_offset: int
+    length: int
+    ending: Ending
+    reason: str
+
+
+class CommitLog:
+    """The log of one store, read-only."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self.layout = layout
+        self.segments = layout.commit_log()
+        self.file_size = layout.commit_log_size(self.segments)
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte on disk; -1 without files, as the broker says it."""
+        return self.segments.files[0].base if self.segments.files else -1
+
+    def read(self, physical_offset: int, *, crc: bool = True) -> Found | None:
+        """The record at an offset, or None where there is none."""
+        found = self.look(physical_offset, crc=crc)
+        return found if isinstance(found, Found) else None
+
+    def look(self, physical_offset: int, *, crc: bool = True) -> Found | Damage:
+        """The record at an offset, or what is there instead."""
+        file = self.segments.find(physical_offset)
+        if file is None:
+            where = self.layout.commit_log_paths[0]
+            return Damage(where, physical_offset, physical_offset, 0, Ending.CLEAN, "no file holds this offset")
+        at = physical_offset - file.base
+        view = file.mapped()
+        record = record_at(view, at, len(view), crc=crc)
+        if isinstance(record, End):
+            return Damage(file.path, at, physical_offset, 0, record.ending, record.reason)
+        return Found(file, at, record)
+
+    def end(self, hint: int = -1) -> tuple[int, int | None]:
+        """(offset after the last record, store timestamp of the last one seen), as far as the log reads without damage.
+
+        Args:
+            hint: an offset at which a record may begin, such as the end of the last message that a queue knows: what
+                lies before it is not read again.
+        """
+        files = self.segments.files
+        if not files:
+            return 0, None
+        last: int | None = None
+        file = self.segments.find(hint) if hint >= 0 else None
+        at = hint - file.base if file is not None else 0
+        file = file or files[max(0, len(files) - 3)]
+        while True:
+            record = record_at(file.mapped(), at, file.size, crc=False)
+            if isinstance(record, Record):
+                at += record.total_size
+                last = record.store_timestamp
+                continue
+            following = self.segments.find(file.end) if record.ending is Ending.FILLER else None
+            if following is None:
+                return file.base + at, last
+            file, at = following, 0
+
+    def walk(self, start: int | None = None, stop: int | None = None, *, crc: bool = True) -> Iterator[Found | Damage]:
+        """Records that begin in [start, stop), in order, with every damaged range between them.
+
+        A start inside a file is moved to the next record that says its own position. What does not say its own position
+        (damage, records of a file that was moved) belongs to the range of the last one before it that does, even where
+        it begins behind ``stop``: so ranges that meet lose nothing and double nothing. Unwritten space at the end of
+        the last file is no damage; a hole with records behind it is.
+        """
+        files = [f for f in self.segments if (stop is None or f.base < stop) and (start is None or f.end > start)]
+        for file in files:
+            view = file.mapped()
+            limit = file.size if stop is None else min(file.size, stop - file.base)
+            first = 0 if start is None else max(start - file.base, 0)
+            if first:
+                first = next_record(view, file.base, first, limit)
+            yield from walk_file(file, first, limit, last=file is self.segments.files[-1], crc=crc)
+            file.release()
+
+
+def walk_file(
+    file: Segment, at: int, limit: int, *, last: bool, crc: bool = True
+) -> Generator[Found | Damage, None, int]:
+    """One file's share of :meth:`CommitLog.walk`: what begins in [at, limit), and what follows it without a position.
+
+    Args:
+        at: where a record begins, or the beginning of the file.
+        last: whether no file of the log follows; then its end may be unwritten.
+
+    Returns:
+        Where the next range of this file must begin: a record that says its own position, at or behind ``limit``; the
+        file's size when nothing more is to come.
+    """
+    view, size, forgotten = file.mapped(), file.size, 0
+    if at >= limit:
+        return at
+    while at < size and (at < limit or not says_position(view, file.base, at)):
+        record = record_at(view, at, size, crc=crc)
+        if isinstance(record, Record):
+            yield Found(file, at, record)
+            at += record.total_size
+        else:
+            blank = record.ending is Ending.FILLER
+            found = _behind_blank(file, at) if blank else _next_in_file(file, at + 1)
+            if blank and found >= size:
+                return size
+            quiet = record.ending is Ending.UNWRITTEN and found >= size and (last or is_zero(file.path, at, size))
+            if not quiet:
+                end = min(found, size)
+                yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
+            at = found
+        if at - forgotten >= _WINDOW:
+            file.forget(forgotten, min(at, size))
+            forgotten = at
+    return at
+
+
+def _behind_blank(file: Segment, at: int) -> int:
+    """Where records go on behind an end-of-file blank; the file's size where they do not.
+
+    A blank that says another length than is left has come over a message. Behind a true one lie old bytes at most.
+    """
+    if int.from_bytes(file.mapped()[at : at + 4], "big", signed=True) == file.size - at:
+        return file.size
+    return _next_in_file(file, at + 8)
+
+
+def says_position(view: memoryview, base: int, at: int) -> bool:
+    """Whether a record seems to begin here: magic, and its own physical offset agrees."""
+    claim_at = at + _AT_PHYSICAL_OFFSET
+    need(view, at, claim_at + 8)
+    return (
+        claim_at + 8 <= len(view)
+        and view[at + 4 : at + 7] == _MAGIC_PREFIX
+        and view[at + 7] in _MAGIC_ENDS
+        and int.from_bytes(view[claim_at : claim_at + 8], "big") == base + at
+    )
+
+
+def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
+    """Where the next record begins in [at, stop) by :func:`says_position`; else ``stop``.
+
+    Pages that were searched are given back, so that a long range of anything does not count as this process's memory.
+    """
+    mapped: mmap | bytes = view.obj  # type: ignore[assignment]
+    until = min(stop + 6, len(view))  # a magic's first three bytes end here at the latest
+    at, forgotten = at + 4, at
+    window = _FIRST_WINDOW if is_partial(view) else _WINDOW
+    while at < until:
+        edge = min(at + window, until)
+        need(view, at, edge)
+        magic_at = mapped.find(_MAGIC_PREFIX, at, edge)
+        if magic_at >= 0:
+            if says_position(view, base, magic_at - 4):
+                return magic_at - 4
+            at = magic_at + 1
+        else:
+            at = edge if edge == until else edge - 2  # the magic may lie across the edge
+            window = min(2 * window, _WINDOW)
+        if at - forgotten >= _WINDOW:
+            forget(view, forgotten, at)
+            forgotten = at
+    return stop
+
+
+def _next_in_file(file: Segment, at: int) -> int:
+    """:func:`next_record` of the rest of a file, without looking into holes; its size when there is none."""
+    for start, stop in extents_of(file.path, at, file.size):
+        # of the eight bytes that a record begins with, the fifth is the first that is never zero
+        found = next_record(file.mapped(), file.base, max(at, start - 4), stop)
+        if found < stop:
+            return found
+    return file.size

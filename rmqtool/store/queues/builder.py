@@ -1,0 +1,320 @@
+"""A consume queue that recovery may cut and extend, in memory and staging files; the store itself is only read.
+
+Follows store.ConsumeQueue and store.MappedFileQueue of 4.9.8 move by move (store-engine 3.3, 4.3, 4.6), with one
+difference on disk: what is cut is zero afterwards, so that no later start can take it for entries again.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from formats.layouts.derived import CQ_ENTRY
+from formats.queues.consume import FILLER_SIZE, as_array
+from rmqtool.store.disk.mapping import map_file
+from rmqtool.store.disk.segments import Segment, Segments, name_of, write_early
+from rmqtool.store.disk.sparse import copy_written, has_bytes
+from rmqtool.store.dispatch.batch import QueuePuts
+from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.queues.reader import NO_OFFSET, SCANNED_FILES, first_from, runs_of, valid_units
+
+MAX_OFFSET = 2**63 - 2**32
+_GATHERED = 128 << 10  # bytes of a file that are written together
+Column = np.ndarray[Any, np.dtype[Any]]
+Units = np.ndarray[Any, np.dtype[Any]]
+Stage = Callable[[], str]
+
+
+class QueueFile:
+    """One file of the queue: the one on disk, or a staged copy of its valid part once something was written."""
+
+    def __init__(self, base: int, size: int, source: Segment | None) -> None:
+        self.base, self.size, self.source = base, size, source
+        self.wrote = 0
+        self._gathered = bytearray()  # what comes last of that, and is not in the file yet
+        self._used = 0  # bytes of a staged file that may not be zero
+        self.staged: str | None = None
+        self.last_store_timestamp = 0
+
+    def where(self) -> str:
+        """The file that holds the entries now."""
+        if self.staged is not None:
+            self.hand_over()
+            return self.staged
+        assert self.source is not None
+        return self.source.path
+
+    def units(self) -> Units:
+        """All entries the file has room for, mapped as long as somebody has them."""
+        return as_array(memoryview(map_file(self.where())))
+
+    def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, Units], None, None]:
+        """(number of the first, entries) of entries [start, stop), by default all, without those in holes."""
+        return runs_of(self.where(), start, self.size // UNIT if stop is None else stop)
+
+    def write(self, units: Units, stage: Stage) -> None:
+        """Append entries; the caller has made sure that they fit."""
+        if self.staged is None:
+            self._make(stage())
+        self._gathered += units.view(np.uint8).data
+        self.wrote += len(units) * UNIT
+        if len(self._gathered) >= _GATHERED:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Write what was gathered."""
+        if not self._gathered or self.staged is None:
+            return
+        # none stays open: a store may have more files than a process may open
+        fd = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            # not by a mapping: of a new file each page of that costs as much as many of these calls
+            with memoryview(self._gathered) as data:
+                write_early(fd, data, self.wrote - len(data))
+        finally:
+            os.close(fd)
+        self._used = max(self._used, self.wrote)
+        self._gathered = bytearray()
+
+    def _make(self, path: str) -> None:
+        """Make the staged file: empty, or with what the one on disk holds."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, self.size)
+            if self.source is not None:
+                # what lies behind the end too: a cut of the broker's goes over it again and may find it valid
+                self._used = max(copy_written(self.source.path, fd, self.size), self.wrote)
+        finally:
+            os.close(fd)
+        self.staged = path
+
+    def finish(self) -> None:
+        """Write what was gathered, and make zero what lies behind the end of a staged file."""
+        self.hand_over()
+        if self.staged is not None and self._used > self.wrote:
+            with open(self.staged, "r+b") as file:
+                file.seek(self.wrote)
+                file.write(bytes(self._used - self.wrote))
+
+
+class QueueBuilder:
+    """State of one queue during recovery.
+
+    Attributes:
+        max_physical_offset: end of the message of the last entry; the only guard against dispatching twice.
+        min_offset: lowest queue offset, as the broker would report it.
+        cut, added: entries that went and came.
+        misplaced: messages whose queue offset was not the next one: passed over as seen before, or put where the queue
+            ended, which moves all that follow.
+        begun_at: queue offset of the message with which a queue without files was begun, unless that is 0.
+        foreign: what lies in the directory and is no queue file.
+    """
+
+    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, stage: Stage) -> None:
+        self.topic, self.queue_id, self.path = topic, queue_id, path
+        self.file_size = file_size
+        self._stage = stage
+        segments = Segments.of([path])
+        self.files = [self._file(s.base, s.size, s) for s in segments]
+        self.foreign = segments.foreign
+        self.removed: list[Segment] = []
+        self.max_physical_offset = NO_OFFSET
+        self.min_logic_offset = 0
+        self.cut = self.added = self.misplaced = self.begun_at = 0
+
+    def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
+        return QueueFile(base, size, source)
+
+    @property
+    def sources(self) -> list[Segment]:
+        """The queue's files on disk."""
+        return [file.source for file in self.files if file.source is not None]
+
+    @property
+    def end(self) -> int:
+        """Byte offset after the last entry."""
+        return self.files[-1].base + self.files[-1].wrote if self.files else 0
+
+    @property
+    def min_offset(self) -> int:
+        """Lowest queue offset."""
+        return self.min_logic_offset // UNIT
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last entry."""
+        return self.end // UNIT
+
+    def _drop(self, file: QueueFile) -> None:
+        self.files.remove(file)
+        if file.source is not None:
+            self.removed.append(file.source)
+            file.source.release()
+
+    def recover(self) -> None:
+        """Find the end in the last three files and drop what lies behind it (ConsumeQueue.recover)."""
+        if not self.files:
+            return
+        end = 0
+        for file in self.files[max(0, len(self.files) - SCANNED_FILES) :]:
+            with closing(file.runs()) as runs:
+                count, last_end = valid_units(runs)
+            if count:
+                self.max_physical_offset = last_end
+            end = file.base + count * UNIT
+            if count * UNIT < self.file_size:
+                break
+        for file in list(self.files):
+            if file.base + self.file_size <= end:
+                file.wrote = self.file_size
+            elif end >= file.base:
+                file.wrote = end % self.file_size
+            else:
+                self._drop(file)
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drop entries whose message starts at or after an offset (ConsumeQueue.truncateDirtyLogicFiles).
+
+        Like the broker's, it goes by the entry's start only, and keeps the first entry of a file whatever it holds.
+        """
+        before = self.end
+        self.max_physical_offset = physical_offset
+        while self.files:
+            file = self.files[-1]
+            with closing(file.runs()) as runs:
+                count, last_end = _before(runs, physical_offset)
+            if not count:
+                self._drop(file)
+                continue
+            self.max_physical_offset = last_end
+            file.wrote = count * UNIT
+            break
+        self.cut += max(before - self.end, 0) // UNIT
+
+    def destroy(self) -> None:
+        """Drop every file: the broker does so when there is no commit log (ConsumeQueue.destroy)."""
+        self.cut += sum(file.wrote for file in self.files) // UNIT
+        self.max_physical_offset, self.min_logic_offset = NO_OFFSET, 0
+        for file in list(self.files):
+            self._drop(file)
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """The first entry of the first file whose message is in the log (4.9: no other file is looked at)."""
+        if not self.files:
+            return
+        file = self.files[0]
+        stop = file.wrote // UNIT
+        with closing(file.runs(0, stop)) as runs:
+            fits = first_from(runs, stop, min_physical_offset)
+        if fits is not None:
+            self.min_logic_offset = file.base + fits * UNIT
+
+    def put(self, puts: QueuePuts) -> None:
+        """Append what is not there yet, in order (ConsumeQueue.putMessagePositionInfo)."""
+        first, steady = 0, puts.steady
+        message = puts.message(0)
+        if steady and message[0] + message[1] <= self.max_physical_offset:
+            # where positions grow, what is already there is a prefix
+            first = int(np.searchsorted(puts.ends, self.max_physical_offset, side="right"))
+        for row in range(first, len(puts)):
+            physical, size, offset, _timestamp = puts.message(row) if row else message
+            if steady and self.files and offset and offset * UNIT == self.end:
+                self._append(puts, row, len(puts))
+                return
+            self._put_one(puts, row, physical, size, offset)
+
+    def _put_one(self, puts: QueuePuts, row: int, physical: int, size: int, queue_offset: int) -> None:
+        if physical + size <= self.max_physical_offset:
+            return
+        expected = (queue_offset * UNIT + 2**63) % 2**64 - 2**63  # Java's long wraps
+        if not self.files:
+            if not 0 <= expected < MAX_OFFSET:
+                return  # no file can have such a name; only a damaged record says so
+            file = self._file(expected - expected % self.file_size, self.file_size, None)
+            self.files.append(file)
+            if queue_offset:
+                self.min_logic_offset, self.begun_at = expected, queue_offset
+                self._fill(file, expected)
+        elif self.files[-1].wrote >= self.file_size:
+            self._add_file()  # the broker does so before it looks whether it has seen this message
+        # below the write position: seen before; above it: appended all the same, as the broker does (and logs a bug)
+        self.misplaced += expected != self.end
+        if queue_offset and expected < self.end:
+            return
+        self._append(puts, row, row + 1)
+
+    def _fill(self, file: QueueFile, upto: int) -> None:
+        filler = np.zeros((upto - file.base) // UNIT, CQ_ENTRY.dtype)
+        filler["size"] = FILLER_SIZE
+        file.write(filler, self._stage)
+
+    def _add_file(self) -> None:
+        base = self.files[-1].base + self.file_size if self.files else 0
+        self.files.append(self._file(base, self.file_size, None))
+        self.files[-1].write(np.zeros(0, CQ_ENTRY.dtype), self._stage)
+
+    def _append(self, puts: QueuePuts, start: int, stop: int) -> None:
+        physical, size, _offset, timestamp = puts.message(stop - 1)
+        self.max_physical_offset = physical + size
+        self.added += stop - start
+        while start < stop:
+            if not self.files or self.files[-1].wrote >= self.file_size:
+                self._add_file()
+            file = self.files[-1]
+            end = min(stop, start + (self.file_size - file.wrote) // UNIT)
+            file.write(puts.entries[start:end], self._stage)
+            file.last_store_timestamp = timestamp if end == stop else puts.message(end - 1)[3]
+            start = end
+
+    def hand_over(self) -> None:
+        """Write what files have gathered."""
+        for file in self.files:
+            file.hand_over()
+
+    def drop_unwritten(self) -> None:
+        """Drop a last file without entries, which the broker would leave.
+
+        Its next start may take the zeros in it for an entry, 5.3 does not load such a queue at all, and the file comes
+        back with the next message.
+        """
+        if len(self.files) > 1 and not self.files[-1].wrote:
+            self._drop(self.files[-1])
+
+    def stale(self) -> tuple[str, int, int] | None:
+        """(path, start, stop) of bytes behind the end in the last file on disk, if any is not zero."""
+        if not self.files or self.files[-1].staged or self.files[-1].source is None:
+            return None
+        file, path = self.files[-1], self.files[-1].source.path
+        stop = has_bytes(path, file.wrote, file.source.size) if file.source else 0
+        return (path, file.wrote, file.source.size) if file.source and stop > file.wrote else None
+
+    def target(self, file: QueueFile) -> str:
+        """Where a staged file belongs."""
+        return file.source.path if file.source is not None else os.path.join(self.path, name_of(file.base))
+
+
+def _before(runs: Iterator[tuple[int, Units]], physical_offset: int) -> tuple[int, int]:
+    """(entries of a file before the first one that goes, end of the message of the last of them).
+
+    What goes is what begins at a physical offset or behind it, and what is no entry; the first one only for its offset,
+    and then there is none.
+    """
+    hole = 1 if physical_offset > 0 else 0  # units that stay of a file that begins with a hole
+    count = end = 0
+    for first, units in runs:
+        if not count and first:
+            count = hole
+        if first > count:
+            return count, end
+        stop = (units["physical_offset"] < 0) | (units["size"] <= 0) | (units["physical_offset"] >= physical_offset)
+        if not first:
+            stop[0] = units["physical_offset"][0] >= physical_offset
+        found = np.flatnonzero(stop)
+        kept = int(found[0]) if len(found) else len(units)
+        if kept:
+            count, end = first + kept, int(units["physical_offset"][kept - 1]) + int(units["size"][kept - 1])
+        if len(found):
+            return count, end
+    return count or hole, end

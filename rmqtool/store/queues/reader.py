@@ -1,0 +1,227 @@
+"""Consume queues: fixed 20-byte entries, one per message of a queue.
+
+Source: store.ConsumeQueue; store-engine 4.3, 4.7, 5.2.
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.layouts.derived import CQ_ENTRY
+from formats.queues.consume import as_array, valid_prefix
+from rmqtool.store.disk.remote import need, place_of
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.sparse import written_units
+from rmqtool.store.layout.paths import UNIT, StoreLayout, is_path_name
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Units = np.ndarray[Any, np.dtype[Any]]
+
+SCANNED_FILES = 3  # recovery looks at the last three files only
+NO_OFFSET = -1
+_STEP = 1 << 13  # entries that are looked at together
+
+
+class Entry(NamedTuple):
+    """One entry with its ordinal."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class QueueEnd(NamedTuple):
+    """Where a queue's entries end, as the broker's own recovery finds it."""
+
+    end: int  # byte offset after the last entry
+    max_physical_offset: int  # end of the message of the last entry; -1 without entries
+
+
+def runs_of(path: str, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
+    """(number of the first, units) of units [start, stop) of a queue file, without those that lie in holes.
+
+    What is left out is zero, and so no entry: queue files have their full length from the beginning, and most of many
+    was never written. Args and errors are those of :func:`rmqtool.store.disk.sparse.written_units`.
+    """
+    for first, data in written_units(path, UNIT, start, stop):
+        yield first, as_array(data)
+
+
+def runs_in(file: Segment, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
+    """:func:`runs_of`, wherever the file is; one that is elsewhere stays mapped."""
+    if place_of(file.path) is None:
+        yield from runs_of(file.path, start, stop)
+        return
+    view = file.mapped()
+    for low in range(start, min(stop, len(view) // UNIT), _STEP):
+        high = min(low + _STEP, stop)
+        need(view, low * UNIT, high * UNIT)
+        yield low, as_array(view)[low:high]
+
+
+def valid_units(runs: Iterator[tuple[int, "Units"]]) -> tuple[int, int]:
+    """(entries before the first unit that is none, end of the message of the last one; -1 without any).
+
+    Args:
+        runs: of a file from its first unit on; no more of them is read than is needed.
+    """
+    count, end = 0, NO_OFFSET
+    for first, units in runs:
+        if first > count:
+            break  # a hole
+        valid = valid_prefix(units)
+        if valid:
+            last = units[valid - 1]
+            count, end = count + valid, int(last["physical_offset"]) + int(last["size"])
+        if valid < len(units):
+            break
+    return count, end
+
+
+def first_from(runs: Iterator[tuple[int, "Units"]], stop: int, physical_offset: int) -> int | None:
+    """Number of the first unit that points to a physical offset or behind it; None without any.
+
+    Args:
+        runs: of a file from its first unit on, up to ``stop``.
+    """
+    behind = 0
+    for first, units in runs:
+        if first > behind and physical_offset <= 0:
+            return behind  # the zeros of a hole
+        fits = (units["physical_offset"] >= physical_offset).nonzero()[0]
+        if len(fits):
+            return first + int(fits[0])
+        behind = first + len(units)
+    return behind if behind < stop and physical_offset <= 0 else None
+
+
+class ConsumeQueue:
+    """One queue, read-only. A queue without files is empty, not an error."""
+
+    def __init__(self, layout: StoreLayout, topic: str, queue_id: int, path: str | None = None) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.path = path or layout.queue_path(topic, queue_id)
+        self.segments = Segments.of([self.path])
+        self._layout = layout
+        self._end: QueueEnd | None = None
+
+    def __repr__(self) -> str:
+        return f"ConsumeQueue({self.topic!r}, {self.queue_id})"
+
+    @cached_property
+    def file_size(self) -> int:
+        """Bytes of each file. Found when it is asked for: a queue without files has to look at those of others."""
+        return self._layout.queue_size(self.segments)
+
+    @property
+    def recovered(self) -> QueueEnd:
+        """The end by the broker's rule: the last three files, up to the first invalid entry."""
+        if self._end is None:
+            self._end = self._recover()
+        return self._end
+
+    def _recover(self) -> QueueEnd:
+        files = self.segments.files
+        end, max_physical = 0, NO_OFFSET
+        for file in files[max(0, len(files) - SCANNED_FILES) :]:
+            with closing(runs_in(file, 0, file.size // UNIT)) as runs:
+                count, last_end = valid_units(runs)
+            max_physical = last_end if count else max_physical
+            end = file.base + count * UNIT
+            file.release()
+            if count * UNIT < self.file_size:
+                break
+        return QueueEnd(end, max_physical)
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last entry."""
+        return self.recovered.end // UNIT
+
+    def min_offset(self, min_physical_offset: int, engine: str = "4.9") -> int:
+        """The lowest queue offset whose message is still in the log, by the rules of 4.9 or of 5.3.
+
+        4.9 looks through the first file only and answers 0 when nothing there is young enough; 5.3 answers the queue's
+        end when even its last entry is too old.
+        """
+        if not self.segments.files or not self.recovered.end:
+            return 0
+        first = self.segments.files[0]
+        end = min(max(self.recovered.end - first.base, 0), first.size)
+        if engine != "4.9":
+            view = first.mapped()
+            need(view, 0, end)
+            try:
+                return self._min_offset_v5(as_array(view)[: end // UNIT], first, min_physical_offset)
+            finally:
+                first.release()
+        with closing(runs_in(first, 0, end // UNIT)) as runs:
+            fits = first_from(runs, end // UNIT, min_physical_offset)
+        first.release()
+        return first.base // UNIT + fits if fits is not None else 0
+
+    def _min_offset_v5(self, units: "Units", first: Segment, min_physical_offset: int) -> int:
+        last = self.entry(self.max_offset - 1)
+        if last is not None and last.physical_offset < min_physical_offset:
+            return self.max_offset
+        low, high = 0, len(units) - 1
+        answer = 0
+        while low <= high:
+            middle = (low + high) // 2
+            offset = int(units[middle]["physical_offset"])
+            if offset == min_physical_offset:
+                return first.base // UNIT + middle
+            if offset > min_physical_offset:
+                answer, high = middle, middle - 1
+            else:
+                low = middle + 1
+        return first.base // UNIT + answer
+
+    def entry(self, queue_offset: int) -> Entry | None:
+        """The entry at an ordinal, whatever it holds; None outside the files."""
+        file = self.segments.find(queue_offset * UNIT)
+        at = queue_offset * UNIT - (file.base if file else 0)
+        if file is None or queue_offset < 0 or at + UNIT > file.size:
+            return None
+        data = file.read(at, UNIT)
+        return Entry(queue_offset, *CQ_ENTRY.unpack_from(data, 0)) if len(data) == UNIT else None
+
+    def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
+        """(queue offset of the first, entries) for each file's part of [start, stop), up to the queue's end."""
+        end = self.max_offset if stop is None else min(stop, self.max_offset)
+        for file in self.segments:
+            base = file.base // UNIT
+            low, high = max(start, base), min(end, file.end // UNIT)
+            if low < high:
+                view = file.mapped()
+                need(view, (low - base) * UNIT, (high - base) * UNIT)
+                try:
+                    yield low, as_array(view)[low - base : high - base]
+                finally:
+                    file.release()
+
+    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
+        """Entries of [start, stop) one by one."""
+        for first, units in self.runs(start, stop):
+            for number in range(0, len(units), 4096):
+                part = units[number : number + 4096]
+                columns = (part["physical_offset"].tolist(), part["size"].tolist(), part["tags_code"].tolist())
+                for i, values in enumerate(zip(*columns, strict=True)):
+                    yield Entry(first + number + i, *values)
+
+
+def queues_of(layout: StoreLayout) -> list[ConsumeQueue]:
+    """Every queue of the store, sorted by topic and queue id."""
+    return [ConsumeQueue(layout, topic, queue_id, path) for topic, queue_id, path in layout.queue_dirs()]
+
+
+def open_queue(layout: StoreLayout, topic: str, queue_id: int) -> ConsumeQueue | None:
+    """One queue, or None when the store has none of that name."""
+    if not is_path_name(topic):
+        return None
+    queue = ConsumeQueue(layout, topic, queue_id)
+    return queue if queue.segments.files else None

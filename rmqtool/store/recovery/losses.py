@@ -1,0 +1,82 @@
+"""What a recovery takes from a store that something else would keep, and what it did not look at: in words."""
+
+import os
+
+from formats.message.properties import KEYS, UNIQ_KEY, parse
+from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.log.commit_log import Found
+from rmqtool.store.recovery.plan import Recovery
+from rmqtool.store.recovery.report import Loss
+
+_LOOKED_AT = 100  # first messages of a log, which tell whether messages have keys
+
+
+def kept_by_salvage(recovery: Recovery) -> int:
+    """Intact messages behind the end of the log, but those that repeat a queue offset: a salvage leaves them out."""
+    ends = {key: queue.end // UNIT for key, queue in recovery.queues.items()}
+    kept = 0
+    for item in recovery.log.walk(recovery.end + 1):
+        if not isinstance(item, Found) or recovery.rules.stumbles_over(item.record):
+            continue
+        key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
+        if item.record.queue_offset >= ends.get(key, 0):
+            kept += 1
+    return kept
+
+
+def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
+    """What goes of messages, or of all that leads to them; nothing where somebody has named the place of the cut."""
+    if recovery.lost_from is not None or recovery.refusals:
+        return []
+    said = []
+    if losses:
+        messages = sum(loss.messages for loss in losses)
+        said.append(
+            f"{messages} intact messages behind the end of the log are cut off; rmqtool salvage STORE NEWSTORE keeps "
+            f"{kept} of them"
+        )
+    empty = not recovery.files or recovery.end <= recovery.files[0].base
+    entries = sum(queue.cut for queue in recovery.queues.values())
+    point = recovery.checkpoint
+    # a checkpoint alone proves nothing against a file that was just begun, when all before it had expired
+    known = entries or (not recovery.files and (point.physic_msg_timestamp or point.logics_msg_timestamp))
+    if empty and not losses and known:
+        queues = sum(bool(queue.cut) for queue in recovery.queues.values())
+        paths = ((path, os.path.relpath(path, recovery.layout.root)) for path in recovery.layout.commit_log_paths)
+        where = ", ".join(path if name.startswith("..") else name for path, name in paths)
+        said.append(
+            f"there are no messages in {where}, though "
+            + (f"{queues} queues know of {entries}" if entries else "the checkpoint knows of some")
+            + f": is its disk mounted, is it the true path (--broker-conf)? {queues} queues with {entries} entries and "
+            f"{len(recovery.index.removed)} index files are removed, as by a broker"
+        )
+    return said
+
+
+def not_looked_at(recovery: Recovery) -> list[str]:
+    """What recovery passes over, as a broker's start does; nothing where somebody has named the place of a cut."""
+    if recovery.lost_from is not None or recovery.refusals or not recovery.files:
+        return []
+    said = []
+    first = recovery.log.segments.files[0]
+    if recovery.start_file is not None and recovery.start_file.base > first.base:
+        files = sum(file.base < recovery.start_file.base for file in recovery.log.segments)
+        name = os.path.relpath(recovery.start_file.path, recovery.layout.root)
+        said.append(f"the log was looked at from {name} on, {files} files before it were not")
+    lacks = _lacks_index(recovery)
+    if lacks:
+        said.append("there is no index, though messages have keys: rmqtool rebuild STORE index builds it")
+    if not lacks or said[1:]:
+        said.append("queues and index were not compared with the log")
+    return [*said[:-1], f"{said[-1]} (rmqtool check STORE looks at everything)"]
+
+
+def _lacks_index(recovery: Recovery) -> bool:
+    if recovery.index.files or not recovery.layout.conf.flag("messageIndexEnable", True):
+        return False
+    for number, item in enumerate(recovery.log.walk(None, recovery.end, crc=False)):
+        if isinstance(item, Found) and {KEYS, UNIQ_KEY} & parse(item.record.properties).keys():
+            return True
+        if number >= _LOOKED_AT:
+            break
+    return False

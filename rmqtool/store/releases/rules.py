@@ -1,0 +1,337 @@
+"""What brokers of 4.9 and of 5.3 do differently in recovery, beside the procedure that both have (store-engine 1.3, 4).
+
+:class:`Rules` are those of 4.9.8, :class:`RulesV5` what 5.3.3 changes. :func:`rules_for` chooses.
+"""
+
+import os
+from contextlib import suppress
+from functools import cached_property
+from mmap import mmap
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from formats.checkpoint import Checkpoint
+from formats.config.files import Topics
+from formats.endings import Ending
+from formats.errors import FormatError
+from formats.layouts.codes import MAGIC_V2
+from formats.message.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
+from formats.message.read import End, Record, is_java_int, read
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.disk.segments import Segment, list_dir, offset_name, read_small
+from rmqtool.store.dispatch.batch import is_bulk
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.version import unsupported, version_of
+from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.releases.start_file import SCANNED_FILES, known_number, start_number, start_number_v5
+
+ENGINES = ("auto", "4.9", "5.3")
+EVERYTHING = -(2**63)  # lower than any offset that a record can say
+_MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
+_BATCH_QUEUE = ("queue.type", "BatchCQ")
+_BATCH_MARK = INNER_BASE.encode() + b"\x01"
+
+
+class Admitted(NamedTuple):
+    """What becomes of the files of one directory when they are loaded."""
+
+    refused: list[tuple[str, str]]  # (path, why) of what the broker does not take; it loads nothing then
+    removed: list[Segment]  # what it deletes and goes on
+
+
+class Rules:
+    """Those of 4.9.8.
+
+    Attributes:
+        engine: the release.
+        knows_delays: the delay levels are there before recovery, so that delayed messages get their deliver time.
+        waits: the start dispatches what no queue has, and waits until it is done.
+        exactly: do what the broker does where it loses entries or fails needlessly, too.
+        stumbles: over which whole records its reader does.
+    """
+
+    engine: ClassVar[str] = "4.9"
+    knows_delays: ClassVar[bool] = False
+    stumbles: ClassVar[str] = "V2 record, which 4.9 does not know"
+
+    def __init__(self, layout: StoreLayout, *, exactly: bool, only_v1: bool = False) -> None:
+        self.layout, self.conf, self.exactly = layout, layout.conf, exactly
+        self.waits = True
+        self._only_v1 = only_v1
+
+    @cached_property
+    def batch_topics(self) -> set[str]:
+        """Topics whose queues are of another kind."""
+        return set()
+
+    def check_forms(self) -> list[str]:
+        """Why the broker would not load the store, whatever its files hold.
+
+        Raises:
+            Refused: the store has a form that these rules would do harm to.
+        """
+        if (reason := unsupported(self.layout)) is not None:
+            raise Refused(f"{self.layout.root}: {reason}")
+        return []
+
+    def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
+        """Load a directory: every entry must be a file of this size with a number for a name."""
+        refused = [(path, f"does not belong into a {kind} directory") for path in foreign]
+        refused += [(f.path, f"{f.size} bytes long, not {size}") for f in files if f.size != size]
+        return Admitted(refused, [])
+
+    def start_number(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
+        """The commit-log file at which the check begins, and why; ``known`` is the end of what queues know."""
+        return start_number(files, self.conf, point, aborted=aborted)
+
+    def next_start(self, files: list[Segment], known: int) -> int:
+        """The file at which the check begins after a clean stop."""
+        return max(0, len(files) - SCANNED_FILES)
+
+    def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
+        """Records that say this position or a later one are dispatched while they are checked; None: no records."""
+        return EVERYTHING if aborted else None
+
+    def readable(self, file: Segment) -> int:
+        """How far the broker can read records in a file: up to the first V2 record, if told to heed those."""
+        return self._before(file, _MAGIC_V2) if self._only_v1 else file.size
+
+    def _before(self, file: Segment, mark: bytes) -> int:
+        """Byte of the first record that the broker stumbles over; sought only where the mark of such ones is found."""
+        view = file.view()
+        if not _holds(view, mark):
+            return file.size
+        at = 0
+        while isinstance(record := read(view, at, file.size, crc=False), Record):
+            if self.stumbles_over(record):
+                return at
+            at += record.total_size
+        return file.size
+
+    def stumbles_over(self, record: Record) -> bool:
+        """Whether the broker's reader takes a whole record for damage."""
+        return self._only_v1 and record.version == 2
+
+    def ended(self, file: Segment, end: End, limit: int) -> End:
+        """Where the broker takes records to end in a file, and why, given what its reader says."""
+        if end.at == limit < file.size:
+            return End(Ending.DAMAGED, end.at, self.stumbles)
+        return end
+
+    def redispatches(self, *, cut: bool) -> bool:
+        """Whether what no queue has after the check is dispatched.
+
+        Args:
+            cut: queues knew more than the log and were cut, perhaps to less than it.
+        """
+        return self.waits
+
+    def blocked(self, queue: QueueBuilder) -> bool:
+        """Whether the broker fails to load a queue after it has recovered it."""
+        return False
+
+    def correct_min(self, queue: QueueBuilder, min_physical_offset: int) -> None:
+        """Find a queue's lowest offset."""
+        queue.correct_min(min_physical_offset)
+
+    def confirmed(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
+        """The checkpoint with what recovery itself puts there.
+
+        Args:
+            low, end: of the log.
+            last: physical offset of the last record that was checked; where none was, what the broker takes for it.
+        """
+        return point
+
+    def warnings(self) -> list[str]:
+        """What is to be said of this store in any case."""
+        return []
+
+
+def has_bad_batch_numbers(record: Record) -> bool:
+    """Both numbers are there, whatever the flags say, and one is none to ``parseLong`` or ``parseShort``."""
+    if _BATCH_MARK not in record.properties:
+        return False
+    found = parse_raw(record.properties)
+    return all(name in found for name, _ in BATCH_NUMBERS) and not all(
+        is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS
+    )
+
+
+class RulesV5(Rules):
+    """Those of 5.3.3."""
+
+    engine: ClassVar[str] = "5.3"
+    knows_delays: ClassVar[bool] = True
+    stumbles: ClassVar[str] = f"{INNER_BASE} or {INNER_NUM} is no number, which 5.3 takes for damage"
+
+    def __init__(self, layout: StoreLayout, *, exactly: bool) -> None:
+        super().__init__(layout, exactly=exactly)
+        self.waits = self.conf.flag("recheckReputOffsetFromCq", False)
+        self._controller = self.conf.flag("enableControllerMode", os.path.exists(layout.path("epochFileCheckpoint")))
+
+    @cached_property
+    def batch_topics(self) -> set[str]:
+        """By topics.json or the generation before, as a broker loads it."""
+        name, value = _BATCH_QUEUE
+        for file in ("topics.json", "topics.json.bak"):
+            try:
+                if data := read_small(self.layout.path("config", file)):
+                    topics = Topics.parse(data).topics
+                    return {topic for topic, config in topics.items() if config.attributes.get(name) == value}
+            except FormatError:
+                continue
+        return set()
+
+    def check_forms(self) -> list[str]:
+        super().check_forms()
+        if self.conf.flag("forceVerifyPropCRC", False):
+            raise Refused(f"{self.layout.root}: forceVerifyPropCRC is on, which this version does not follow")
+        found = [
+            f"{path}: topics.json says that the topic has batch consume queues"
+            for topic, _queue_id, path in self.layout.queue_dirs()
+            if topic in self.batch_topics
+        ]
+        batch = self.layout.queue_dirs("batchconsumequeue")
+        found += [
+            f"{path}: topics.json does not say that the topic has batch consume queues"
+            for topic, _queue_id, path in batch
+            if topic not in self.batch_topics
+        ]
+        found += [
+            f"{entry.path}: a directory where an index file must be"
+            for entry in list_dir(self.layout.path("index"))
+            if offset_name(entry.name) is not None and entry.is_dir()
+        ]
+        if batch and not found:
+            raise Refused(f"{batch[0][2]}: a batch consume queue, which this version does not write")
+        return found
+
+    def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
+        """Directories are passed over, and a last file without a byte is deleted (MappedFileQueue.doLoad)."""
+        names = sorted([f.path for f in files] + foreign, key=os.path.basename)
+        strange = [path for path in foreign if not os.path.isdir(path)]
+        empty = [f for f in files if not f.size]
+        empty += [Segment(path, 0, 0, 0) for path in strange if os.path.isfile(path) and not os.path.getsize(path)]
+        removed = [f for f in empty if f.path == names[-1]]
+        gone = {f.path for f in removed}
+        refused, _ = super().admit(files, strange, size, kind)
+        return Admitted([(path, why) for path, why in refused if path not in gone], removed)
+
+    def start_number(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
+        return start_number_v5(files, self.conf, point, known, aborted=aborted)
+
+    def next_start(self, files: list[Segment], known: int) -> int:
+        return known_number(files, known)
+
+    def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
+        """After a clean stop what queues do not know, without the first of it (the broker compares by ``>``)."""
+        return EVERYTHING if aborted else known + self.exactly
+
+    def readable(self, file: Segment) -> int:
+        """Up to the first record whose numbers of an inner batch are none (CommitLog.setBatchSizeIfNeeded)."""
+        return self._before(file, _BATCH_MARK)
+
+    def stumbles_over(self, record: Record) -> bool:
+        return has_bad_batch_numbers(record)
+
+    def ended(self, file: Segment, end: End, limit: int) -> End:
+        """A blank is one only where its length fits the file, as any record's must."""
+        end = super().ended(file, end, limit)
+        if end.ending is Ending.FILLER:
+            said, room = int.from_bytes(file.view()[end.at : end.at + 4], "big", signed=True), limit - end.at
+            if said > room:
+                return End(Ending.DAMAGED, end.at, f"end-of-file blank of {said} bytes, {room} left")
+        return end
+
+    def redispatches(self, *, cut: bool) -> bool:
+        """Not by the broker, whose next start then leaves out the first message that is missing."""
+        return self.waits or (cut and not self.exactly)
+
+    def blocked(self, queue: QueueBuilder) -> bool:
+        """A last file without entries: the last entry is looked for in front of it (ConsumeQueue.correctMinOffset)."""
+        return queue.min_logic_offset < queue.end and not queue.files[-1].wrote
+
+    def correct_min(self, queue: QueueBuilder, min_physical_offset: int) -> None:
+        """A binary search in the first file; the queue's end where its last entry is too old."""
+        if queue.min_logic_offset >= queue.end:
+            return
+        first, last = queue.files[0], queue.files[-1]
+        if int(last.units()[last.wrote // UNIT - 1]["physical_offset"]) < min_physical_offset:
+            queue.min_logic_offset = queue.end
+            return
+        start = max(queue.min_logic_offset - first.base, 0)
+        offsets = first.units()["physical_offset"][start // UNIT : first.wrote // UNIT]
+        if not len(offsets) or (queue.min_logic_offset >= first.base and offsets[0] >= min_physical_offset):
+            return
+        low, high = 0, len(offsets) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if offsets[middle] == min_physical_offset:
+                low = high = middle
+            elif offsets[middle] > min_physical_offset:
+                high = middle
+            else:
+                low = middle
+        fits = np.flatnonzero(offsets[low : high + 1] >= min_physical_offset)
+        if len(fits):
+            queue.min_logic_offset = first.base + start + (low + int(fits[0])) * UNIT
+
+    def confirmed(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
+        if self._controller:
+            last = min(max(point.confirm_phy_offset, low), end)
+        return point._replace(confirm_phy_offset=last)
+
+    def warnings(self) -> list[str]:
+        if self._controller:
+            return ["controller mode: messages are dispatched as on a master; a slave stops at what is confirmed"]
+        return []
+
+
+def _holds(view: memoryview, mark: bytes) -> bool:
+    if is_bulk(view, 0, len(view)):
+        from rmqtool.store.log.scan import holds
+
+        return holds(view, mark)
+    mapped: mmap | bytes = view.obj  # type: ignore[assignment]
+    return mapped.find(mark) >= 0
+
+
+class Choice(NamedTuple):
+    """Rules, why these, and what speaks against them."""
+
+    rules: Rules
+    reason: str
+    warning: str | None
+
+
+def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = False) -> Choice:
+    """The rules of one release, or of the one that seems to have written the store.
+
+    Args:
+        engine: one of :data:`ENGINES`.
+    """
+    if engine not in ENGINES:
+        raise ValueError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
+    version, shown = version_of(layout, _first_version(layout))
+    seen = "5.3" if version == "5.x" else "4.9"
+    reason, warning = (shown, None) if engine == "auto" else ("asked for", None)
+    engine = seen if engine == "auto" else engine
+    if engine != seen and seen == "5.3":
+        warning = f"a 5.x broker seems to have written this store ({shown}); the rules are those of 4.9"
+    elif engine != seen:
+        warning = "nothing shows that a 5.x broker has written this store; the rules are those of 5.3"
+    if engine == "5.3":
+        return Choice(RulesV5(layout, exactly=exactly), reason, warning)
+    return Choice(Rules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
+
+
+def _first_version(layout: StoreLayout) -> int:
+    """1 or 2: of the log's first record, by its magic alone."""
+    for file in layout.commit_log():
+        # whoever needs the file finds out that it cannot be read; salvage can do without this page of it
+        with suppress(UnreadableStore):
+            return 2 if file.read(4, 4) == _MAGIC_V2 else 1
+        break
+    return 1

@@ -1,0 +1,64 @@
+"""The commit-log file at which a broker begins its check (CommitLog.recoverNormally, recoverAbnormally).
+
+After a clean stop 4.9 takes the last three files, 5.3 the newest file that begins where queues still know the log.
+After a crash both go by store times and the checkpoint.
+"""
+
+from formats.checkpoint import Checkpoint
+from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.message.read import HEADS
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.layout.broker_conf import BrokerConf
+
+SCANNED_FILES = 3  # from the end, after a clean stop (4.9)
+_LARGEST_HEAD = max(head.size for head in HEADS.values())
+
+
+def start_number(files: list[Segment], conf: BrokerConf, point: Checkpoint, *, aborted: bool) -> tuple[int, str]:
+    """(number of the file, why that one), by the rules of 4.9."""
+    if aborted:
+        return _after_crash(files, conf, point, MAGIC_V1)
+    return max(0, len(files) - SCANNED_FILES), "clean stop: the last three files are checked"
+
+
+def start_number_v5(
+    files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool
+) -> tuple[int, str]:
+    """(number of the file, why that one), by the rules of 5.3.
+
+    Args:
+        known: end of the last message that any queue knows.
+    """
+    if aborted:
+        return _after_crash(files, conf, point, MAGIC_V1, MAGIC_V2)
+    number = known_number(files, known)
+    if number:
+        return number, f"clean stop: newest file that begins where queues know the log, which is up to {known}"
+    return 0, f"clean stop: queues know the log up to {known}, so all files are checked"
+
+
+def known_number(files: list[Segment], known: int) -> int:
+    """The newest file that begins at or before an offset; the first one where none does."""
+    return next((number for number in range(len(files) - 1, 0, -1) if files[number].base <= known), 0)
+
+
+def _after_crash(files: list[Segment], conf: BrokerConf, point: Checkpoint, *magics: int) -> tuple[int, str]:
+    with_index = conf.flag("messageIndexEnable", True) and conf.flag("messageIndexSafe", False)
+    limit = point.min_timestamp_index if with_index else point.min_timestamp
+    for number in range(len(files) - 1, -1, -1):
+        first = _first_store_timestamp(files[number], magics)
+        if first is not None and first <= limit:
+            return number, f"unclean stop: newest file whose first message is not younger than {limit}"
+    return 0, f"unclean stop: no file begins with a message as old as {limit}, so all are checked"
+
+
+def _first_store_timestamp(file: Segment, magics: tuple[int, ...]) -> int | None:
+    """Store time of a file's first record by its raw bytes, as the broker peeks at it; None if it would not match."""
+    view = file.view()
+    try:
+        if len(view) < _LARGEST_HEAD or int.from_bytes(view[4:8], "big", signed=True) not in magics:
+            return None
+        at = HEADS[int.from_bytes(view[36:40], "big") & 0x30].offsets["store_timestamp"]
+        return int.from_bytes(view[at : at + 8], "big", signed=True) or None
+    finally:
+        file.release()

@@ -1,0 +1,264 @@
+"""Mend the JSON files below ``config/``: each from the best of its generations, in agreement with queues and log.
+
+A file that is in order is not written at all. What is changed keeps the members that are not known here, and the form
+of its numbers.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from formats.config.beans import DataVersion
+from formats.config.files import KINDS, LMQ_PREFIX, TopicConfig, split_key
+from formats.config.json import dumps, loads
+from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
+from rmqtool.store.transaction.change import Transaction
+
+_SYSTEM_TOPIC = "rmq_sys_"  # in any case: a broker needs no configuration for them, and makes it when it uses them
+_PERM = 6  # read and write, as automatic creation gives
+_MOST = 2**63 - 1
+BUILT = "built"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """One value that becomes another; None where there was none."""
+
+    key: str
+    old: Any
+    new: Any
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigOutcome:
+    """What becomes of one config file.
+
+    Attributes:
+        source: see :class:`rmqtool.store.config.sources.Source`; ``built``: from queues and log alone.
+        written: whether the file is put anew.
+    """
+
+    file: str
+    source: str
+    reason: str
+    written: bool
+    changes: list[ConfigChange] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+    def words(self) -> Iterator[str]:
+        """The plan, a line for each thing."""
+        if self.written:
+            yield f"config/{self.file}: from {_WORDS[self.source]}: {self.reason}"
+            for change in self.changes:
+                old = "nothing" if change.old is None else change.old
+                yield f"config/{self.file}: {change.key}: {old} -> {change.new}: {change.reason}"
+
+
+_WORDS = {
+    FILE: "itself",
+    "tmp": "its .tmp",
+    "bak": "its .bak",
+    "beginning": "its beginning",
+    "saved": "the entries that can be saved",
+    EMPTY: "nothing",
+    BUILT: "queues and log",
+}
+
+
+class ConfigDoctor:
+    """One run over all config files.
+
+    Args:
+        now: gives the time in ms for the version of a table that changes.
+    """
+
+    def __init__(self, layout: StoreLayout, now: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+        self.layout, self._now = layout, now
+        self.outcomes: list[ConfigOutcome] = []
+        self.warnings: list[str] = []
+        self._new: dict[str, bytes] = {}
+        self._claimed: dict[str, int] = {}
+        self._topics: set[str] = set()  # that topics.json will have
+
+    def run(self) -> None:
+        """Work everything out; nothing is written.
+
+        Raises:
+            UnreadableStore: a file cannot be read.
+        """
+        evidence = gather(self.layout)
+        if evidence is None:
+            self.warnings.append("neither queues nor log to compare the config files with")
+        for topic, queue_id in evidence.stray if evidence else ():
+            self.warnings.append(f"{topic}: queue {queue_id} is not believed: a damaged record seems to have made it")
+        self._claimed = _claimed(choose(self.layout, "consumerOffset.json").value or {})
+        for name in KINDS:  # topics.json comes before those that speak of topics
+            self._file(name, evidence)
+
+    def _file(self, name: str, evidence: Evidence | None) -> None:
+        source = choose(self.layout, name)
+        value = _apart(source.value) if source.value is not None else {}
+        changes: list[ConfigChange] = []
+        built = source.kind in (ABSENT, EMPTY)
+        if built:
+            value = loads(KINDS[name]().build()) | value  # type: ignore[operator]  # a file's top is an object
+        if name == "topics.json":
+            changes = self._add_topics(value, evidence)
+        elif name == "delayOffset.json" and evidence is not None:
+            changes = self._delays(value, evidence, lost=built)
+        elif name in ("consumerOffset.json", "lmqConsumerOffset.json") and evidence is not None:
+            changes = self._offsets(name, value, evidence)
+        if source.kind == ABSENT and not changes:
+            return
+        if source.kind == FILE and not changes:
+            self.outcomes.append(ConfigOutcome(file=name, source=FILE, reason=source.reason, written=False))
+            return
+        kind = BUILT if built and changes else source.kind
+        self.outcomes.append(ConfigOutcome(file=name, source=kind, reason=source.reason, written=True, changes=changes))
+        self._new[name] = self._bytes(name, source, value, changes)
+
+    def _bytes(self, name: str, source: Source, value: dict[Any, Any], changes: list[ConfigChange]) -> bytes:
+        if source.data is not None and not changes:
+            return source.data
+        model = KINDS[name]
+        self._next_version(name, value)
+        return dumps(value, compact=model.COMPACT)
+
+    def _next_version(self, name: str, value: dict[Any, Any]) -> None:
+        """Each change of a table counts: name servers and slaves take it over only when its version differs."""
+        old = value.get("dataVersion")
+        if not isinstance(old, dict):
+            since = {about["name"]: about["since"] for one in fields(KINDS[name]) if (about := one.metadata)}
+            if since.get("dataVersion") != "4.9":
+                return
+            old = {}
+        version = DataVersion.read(old)
+        value["dataVersion"] = {
+            **old,
+            "counter": min(version.counter + 1, _MOST),
+            "timestamp": max(self._now(), version.timestamp),
+        }
+        ordered = dict(sorted(value.items(), key=lambda entry: str(entry[0])))
+        value.clear()
+        value.update(ordered)
+
+    # -- topics -------------------------------------------------------------------------------------------------------
+
+    def _add_topics(self, value: dict[Any, Any], evidence: Evidence | None) -> list[ConfigChange]:
+        """Topics whose queues are there get the entry that automatic creation would give them."""
+        table = value.get("topicConfigTable") or {}
+        changes = []
+        used = {topic for (topic, _queue_id), (_low, end) in evidence.ranges.items() if end} if evidence else set()
+        for topic, queues in evidence.topics.items() if evidence else ():
+            needless = topic.startswith(LMQ_PREFIX) or topic.lower().startswith(_SYSTEM_TOPIC)
+            if topic in table or needless or topic not in used:
+                continue
+            queues = max(queues, self._claimed.get(topic, 0))
+            if topic == DELAY_TOPIC:
+                queues = max(queues, len(self.layout.conf.delay_levels))
+            config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=_PERM)
+            table[topic] = config.write("5.3" if _is_5(value) else "4.9")
+            new, reason = f"{queues} queue{'s' * (queues > 1)}", "it has messages and no entry"
+            changes.append(ConfigChange(key=f"topic {topic}", old=None, new=new, reason=reason))
+        if changes:
+            value["topicConfigTable"] = table
+        self._topics = set(table)
+        return changes
+
+    # -- offsets ------------------------------------------------------------------------------------------------------
+
+    def _offsets(self, name: str, value: dict[Any, Any], evidence: Evidence) -> list[ConfigChange]:
+        """Consumer offsets that no queue can have move to its beginning or end."""
+        changes: list[ConfigChange] = []
+        strangers: set[str] = set()
+        for key, queues in (value.get("offsetTable") or {}).items():
+            topic, _group = split_key(key)
+            if topic not in self._topics and topic not in evidence.topics:
+                strangers.add(topic)
+            compared = topic not in strangers and topic not in evidence.other
+            for queue_id in queues if compared else ():
+                limits = evidence.range_of(topic, int(queue_id))
+                changes += _clamped(queues, queue_id, limits, f"{key} queue {queue_id}")
+        light = value.get("lmqOffsetTable") or {}
+        for key in light:
+            topic, _group = split_key(key)
+            if topic in evidence.topics:
+                changes += _clamped(light, key, evidence.range_of(topic, 0), key)
+            else:
+                strangers.add(topic)
+        for topic in sorted(strangers):
+            self.warnings.append(f"config/{name}: offsets of topic {topic}, which is not there: left as they are")
+        return changes
+
+    def _delays(self, value: dict[Any, Any], evidence: Evidence, *, lost: bool) -> list[ConfigChange]:
+        """Offsets of delay levels within their queues; a lost one is after the last message that was delivered."""
+        table = value.get("offsetTable") or {}
+        changes: list[ConfigChange] = []
+        for level in table:
+            changes += _clamped(table, level, evidence.range_of(DELAY_TOPIC, int(level) - 1), f"level {level}")
+        known = set(map(int, table))
+        # a level has no entry before its first delivery; where that was, its copy is in the log
+        missing = evidence.overdue - known or (lost and any(topic == DELAY_TOPIC for topic, _i in evidence.ranges))
+        for level, offset in delivered(self.layout, evidence).items() if missing else ():
+            if level not in known:
+                table[level] = offset
+                reason = "its copy is in the log"
+                changes.append(ConfigChange(key=f"level {level}", old=None, new=offset, reason=reason))
+        if changes:
+            value["offsetTable"] = table
+        return changes
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def prepare(self, transaction: Transaction) -> list[str]:
+        """Hand the new files to a transaction; returns the plan in words."""
+        for name, data in self._new.items():
+            staged = transaction.staging()
+            with open(staged, "wb") as file:
+                file.write(data)
+            transaction.put(self.layout.path("config", name), staged)
+        return [line for outcome in self.outcomes for line in outcome.words()]
+
+
+def _claimed(offsets: dict[Any, Any]) -> dict[str, int]:
+    """Topic to the queues that groups have offsets in: a queue without messages has no directory."""
+    found: dict[str, int] = {}
+    for key, queues in (offsets.get("offsetTable") or {}).items():
+        topic, _group = split_key(key)
+        ids = [int(queue_id) for queue_id in queues or ()]
+        found[topic] = max([found.get(topic, 0), *(i + 1 for i in ids if i < SURE_QUEUES)])
+    return found
+
+
+def _is_5(value: dict[Any, Any]) -> bool:
+    version = value.get("dataVersion")
+    return isinstance(version, dict) and "stateVersion" in version
+
+
+def _clamped(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str) -> list[ConfigChange]:
+    """Move one offset into a queue's range. One in front of what has expired is left: consumers go on by themselves."""
+    low, high = limits
+    offset = int(table[key])
+    if 0 <= offset <= high:
+        return []
+    new = low if offset < 0 else high
+    reason = "negative" if offset < 0 else "behind the queue's end"
+    change = ConfigChange(key=name, old=offset, new=new, reason=reason)
+    table[key] = new
+    return [change]
+
+
+def _apart(value: Any) -> Any:
+    """A copy in which nothing is shared: brokers write a reference for what is, and cannot read it back."""
+    if isinstance(value, dict):
+        return {key: _apart(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return type(value)(map(_apart, value))
+    return value

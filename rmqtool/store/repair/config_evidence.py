@@ -1,0 +1,107 @@
+"""What queues and log prove of topics, queue ranges and delivered delay messages: config files must agree with it."""
+
+from dataclasses import dataclass, field
+
+from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.read import SCHEDULE_TOPIC, Record
+from rmqtool.store.check.configs import is_overdue
+from rmqtool.store.check.context import Context
+from rmqtool.store.check.findings import Collector
+from rmqtool.store.check.log import LogCheck
+from rmqtool.store.check.marks import queues_are_files
+from rmqtool.store.check.queues import QueueCheck
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+
+DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+SURE_QUEUES = 1024  # the most that a broker makes by itself (BenchmarkTest); more must be proved by as many directories
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Ranges of all queues that have a directory or messages.
+
+    Attributes:
+        ranges: (topic, queue id) to (lowest, next) queue offset, by queue files and log.
+        topics: topic to the number of queues that it must have had.
+        stray: (topic, queue id) that prove nothing, because a damaged record seems to have made them.
+        other: topics with batch consume queues, whose offsets count otherwise.
+        overdue: delay levels whose first message was due before the last one of the log was stored.
+    """
+
+    ranges: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
+    stray: list[tuple[str, int]] = field(default_factory=list)
+    other: set[str] = field(default_factory=set)
+    overdue: set[int] = field(default_factory=set)
+
+    def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """(lowest, next) queue offset; a queue that is not there is empty."""
+        return self.ranges.get((topic, queue_id), (0, 0))
+
+
+def gather(layout: StoreLayout) -> Evidence | None:
+    """Read queues and log once; None where there are none, or where they are in another form.
+
+    Raises:
+        UnreadableStore: a file cannot be read.
+    """
+    ctx = Context(layout, Collector(0))
+    if not queues_are_files(ctx) or not (ctx.log.segments.files or layout.queue_dirs()):
+        return None
+    queues = QueueCheck(ctx)
+    for _ in queues.load():
+        pass
+    for _ in LogCheck(ctx, queues.take).run():
+        pass
+    for _ in queues.finish():
+        pass
+    evidence = Evidence(
+        {key: (min(ctx.queue_begins[key], end), end) for key, end in ctx.queue_ends.items()},
+        other={topic for topic, _queue_id, _path in layout.queue_dirs("batchconsumequeue")},
+        overdue={level for level, due in ctx.first_due.items() if is_overdue(ctx, due, 0)},
+    )
+    ids: dict[str, list[int]] = {}
+    for topic, queue_id in sorted(evidence.ranges):
+        if queue_id >= 0:
+            ids.setdefault(topic, []).append(queue_id)
+    for topic, numbers in ids.items():
+        believed = [number for number in numbers if number < max(SURE_QUEUES, 2 * len(numbers))]
+        evidence.stray.extend((topic, number) for number in numbers if number not in believed)
+        if believed:
+            evidence.topics[topic] = believed[-1] + 1
+    return evidence
+
+
+def delivered(layout: StoreLayout, evidence: Evidence) -> dict[int, int]:
+    """Delay level to the queue offset after the last message whose delivered copy is in the log.
+
+    Levels deliver in order, so all before it are delivered too. What cannot be proved is delivered again.
+    """
+    pending: dict[tuple[str, int], int] = {}
+    offsets: dict[int, int] = {}
+    for item in CommitLog(layout).walk():
+        if not isinstance(item, Found) or DELAY.encode() not in item.record.properties:
+            continue
+        properties = parse(item.record.properties)
+        unique = properties.get(UNIQ_KEY)
+        if unique is None or REAL_TOPIC not in properties:
+            continue
+        level = _level(item.record, properties, len(layout.conf.delay_levels))
+        if item.record.topic == SCHEDULE_TOPIC:
+            pending[unique, level] = item.record.queue_offset
+        elif item.record.topic == properties[REAL_TOPIC].encode("utf-8", "surrogateescape"):
+            offset = pending.pop((unique, level), None)
+            if offset is not None:
+                offsets[level] = max(offsets.get(level, 0), offset + 1)
+    for level in list(offsets):
+        low, high = evidence.range_of(DELAY_TOPIC, level - 1)
+        offsets[level] = min(max(offsets[level], low), high)
+    return dict(sorted(offsets.items()))
+
+
+def _level(record: Record, properties: dict[str, str], most: int) -> int:
+    if record.topic == SCHEDULE_TOPIC:
+        return record.queue_id + 1
+    text = properties[DELAY]
+    return min(int(text), most) if text.isdecimal() and len(text) < 10 else 0

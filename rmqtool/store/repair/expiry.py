@@ -1,0 +1,234 @@
+"""Remove what has expired, as a broker's cleaning does, when it is asked for and not while it runs.
+
+Source: store.DefaultMessageStore (CleanCommitLogService, CleanConsumeQueueService), MappedFileQueue,
+index.IndexService; store-engine 6. The age of a commit-log file is its modification time. The last file of the log, of
+each queue and of the index always stays.
+"""
+
+import os
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from formats.errors import FormatError
+from formats.index import HEADER_SIZE, read_header
+from formats.queues.consume import is_ext_address, read, real_offset
+from rmqtool.errors import BadValue, Refused, UnreadableStore
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.mapping import read_at
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.version import unsupported
+from rmqtool.store.queues.reader import runs_of
+from rmqtool.store.transaction.pending import pending_runs
+from rmqtool.store.transaction.places import Places
+from rmqtool.store.transaction.signals import Signals
+from rmqtool.store.transaction.writing import changing
+
+HOUR = 3_600_000
+DEFAULT_RESERVED_HOURS = 72
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """One file that goes."""
+
+    file: str  # below the store
+    bytes: int  # length of the file
+    diskBytes: int  # what it takes on the disk
+    modified: int  # ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanReport:
+    """What has expired."""
+
+    store: str
+    reservedHours: float
+    minPhyOffset: int  # before
+    newMinPhyOffset: int  # after
+    files: list[Expired] = field(default_factory=list)
+    diskBytes: int = 0
+    warnings: list[str] = field(default_factory=list)
+    applied: bool = False
+    deleted: bool = False  # for good; else they lie in the backup
+    backup: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def _expired_log(files: list[Segment], older_than_ns: int, most: int | None) -> list[Segment]:
+    """Oldest first, up to the first that is young enough, never the last."""
+    found: list[Segment] = []
+    for file in files[:-1]:
+        if file.mtime_ns > older_than_ns or (most is not None and len(found) >= most):
+            break
+        found.append(file)
+    return found
+
+
+def _expired_queue(segments: Segments, low: int) -> list[Segment]:
+    """Files whose last entry points below the log's beginning."""
+    found: list[Segment] = []
+    for file in segments.files[:-1]:
+        units = file.size // UNIT
+        last = read(file.read((units - 1) * UNIT, UNIT)).physical_offset if units else -1
+        if last >= low:
+            break
+        found.append(file)
+    return found
+
+
+def _expired_extension(queue: Segments, extension: Segments, low: int) -> list[Segment]:
+    """Files of a queue's extension that lie wholly below what its first living entry points to."""
+    for file in queue.files:
+        living = (
+            int(code)
+            for _first, units in runs_of(file.path, 0, file.size // UNIT)
+            for code in units["tags_code"][units["physical_offset"] >= low][:1]
+        )
+        first = next(living, 0)
+        living.close()
+        if is_ext_address(first):
+            return [one for one in extension.files[:-1] if one.end <= real_offset(first)]
+    return []
+
+
+def _expired_index(paths: list[str], low: int) -> list[str]:
+    found = []
+    for path in paths[:-1]:
+        try:
+            header = read_header(read_at(path, 0, HEADER_SIZE))
+        except FormatError:
+            break
+        if header.end_physical_offset >= low:
+            break
+        found.append(path)
+    return found
+
+
+def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list[str], int, int]:
+    """(paths, lowest physical offset before, after)."""
+    log = layout.commit_log().files
+    older_than = (time.time_ns() // 1_000_000 - reserved_ms) * 1_000_000
+    gone = _expired_log(log, older_than, most)
+    before = log[0].base if log else -1
+    low = log[len(gone)].base if log else -1
+    paths = [file.path for file in gone]
+    if low > 0:
+        for topic, queue_id, path in layout.queue_dirs():
+            queue = Segments.of([path])
+            expired = _expired_queue(queue, low)
+            paths += [file.path for file in expired]
+            extension = Segments.of([layout.queue_path(topic, queue_id, "consumequeue_ext")])
+            if extension.files:
+                rest = Segments(queue.files[len(expired) :], [])
+                paths += [file.path for file in _expired_extension(rest, extension, low)]
+        paths += _expired_index(layout.index_paths(), low)
+    return paths, before, low
+
+
+def clean(
+    layout: StoreLayout,
+    *,
+    reserved_hours: float | None = None,
+    most_files: int | None = None,
+    dry_run: bool = False,
+    delete: bool = False,
+    backup: str | None = None,
+    shown: CleanReport | None = None,
+) -> CleanReport:
+    """Remove expired files of the log, then of queues and index what points below its new beginning.
+
+    Args:
+        reserved_hours: age at which a commit-log file expires; None for ``fileReservedTime``, 72 by default.
+        most_files: remove no more files of the log than this.
+        dry_run: look only.
+        delete: for good, so that space is gained at once, on a full disk too; else the files lie in the backup. A run
+            that is killed is run again.
+        shown: a plan that somebody has agreed to; nothing else is done.
+
+    Raises:
+        Refused: the store is in use, or the plan is another one by now.
+        BadValue: an age that is no number of hours.
+        Interrupted: SIGINT or SIGTERM.
+    """
+    if (reason := unsupported(layout)) is not None:
+        raise Refused(f"{layout.root}: {reason}")
+    if reserved_hours is None:
+        text = layout.conf.text("fileReservedTime") or str(DEFAULT_RESERVED_HOURS)
+        if not text.isdecimal() or len(text) > 9:
+            raise Refused(f"{layout.conf.path}: fileReservedTime={text} is not a number of hours")
+        reserved_hours = float(text)
+    if not 0 <= reserved_hours < float("inf"):
+        raise BadValue(f"--hours {reserved_hours}: not a number of hours")
+    reserved_ms = int(reserved_hours * HOUR)
+    if dry_run:
+        report = _report(layout, reserved_hours, *_plan(layout, reserved_ms, most_files))
+        for pending in pending_runs(Places.of(layout), backup):
+            report.warnings.extend((pending.action(), *pending.warnings(layout.root)))
+        return report
+    with changing(layout, "clean", backup) as transaction:
+        paths, before, low = _plan(layout, reserved_ms, most_files)
+        report = _report(layout, reserved_hours, paths, before, low)
+        if shown is not None and shown.files != report.files:
+            raise Refused(f"{layout.root}: other files have expired by now than were shown: nothing was changed")
+        if not paths:
+            return report
+        kept = None
+        if delete:
+            _delete(layout, paths, report.files, transaction.signals)
+        else:
+            for path in paths:
+                transaction.remove(path)
+            kept = transaction.path
+            transaction.commit()
+    return replace(report, applied=True, deleted=delete, backup=kept)
+
+
+def _delete(layout: StoreLayout, paths: list[str], files: list[Expired], signals: Signals) -> None:
+    """Delete for good: the log from its beginning, as a broker does it, then what points below its new one. Killed in
+    between it leaves what the next run, or a broker, finds expired. It takes no room."""
+    signals.defer()
+    for done, (path, planned) in enumerate(zip(paths, files, strict=True)):
+        try:
+            found = os.lstat(path)
+            if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
+                raise Refused(f"{path}: has changed while this was carried out: {done} files were deleted before it")
+            os.unlink(path)
+        except OSError as err:
+            raise UnreadableStore(
+                f"{path}: {os.strerror(err.errno or 0)}: {done} files were deleted before it"
+            ) from err
+        left = len(paths) - done - 1
+        following = os.path.dirname(paths[done + 1]) if left else None
+        if following != os.path.dirname(path):
+            sync(os.path.dirname(path))
+        if signals.asked is not None:
+            sync(os.path.dirname(path))
+            go_on = "the same command goes on with them" if left else "nothing is left to do"
+            raise signals.error(f"{done + 1} of {len(paths)} files are deleted, {left} are left: {go_on}")
+
+
+def _report(layout: StoreLayout, reserved_hours: float, paths: list[str], before: int, low: int) -> CleanReport:
+    files = []
+    for path in paths:
+        found = os.stat(path)
+        files.append(
+            Expired(
+                file=os.path.relpath(path, layout.root),
+                bytes=found.st_size,
+                diskBytes=found.st_blocks * 512,
+                modified=found.st_mtime_ns // 1_000_000,
+            )
+        )
+    return CleanReport(
+        store=layout.root,
+        reservedHours=reserved_hours,
+        minPhyOffset=before,
+        newMinPhyOffset=low,
+        files=files,
+        diskBytes=sum(file.diskBytes for file in files),
+    )

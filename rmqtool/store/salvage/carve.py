@@ -1,0 +1,320 @@
+"""Carve every intact record out of a damaged store into a fresh one that a broker boots.
+
+The source is only read. Records keep topic, queue, times, hosts, flags, properties and body. Behind damage their
+physical offset is new, and behind a lost message of the same queue their queue offset too, because a queue has no room
+for holes. What could not be read is copied to ``lost+found`` beside the new store's log, with a manifest.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from formats.config.files import ConsumerOffsets, kind_of
+from formats.errors import BadLength, FormatError
+from formats.message.build import append_crc, pack, verify_crc
+from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
+from formats.message.read import Record
+from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from rmqtool.errors import Refused, RmqError, UnreadableStore
+from rmqtool.store.disk.durable import NO_ROOM, sync
+from rmqtool.store.disk.readable import Readable
+from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.work_folder import WorkFolder
+from rmqtool.store.layout.paths import StoreLayout, checked_path
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.writer import LogWriter
+from rmqtool.store.recovery.command import recover
+from rmqtool.store.releases.rules import RulesV5, has_bad_batch_numbers, rules_for
+from rmqtool.store.salvage.lost_found import NAME as LOST
+from rmqtool.store.salvage.lost_found import LostFound, LostRange
+from rmqtool.store.salvage.survey import Survey, moved_words, true_files
+
+_PART = ".salvaging"  # until the store is whole
+_PARTS = ("commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", LOST)
+HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renumbered:
+    """A queue whose later messages moved down, because messages before them are lost."""
+
+    topic: str
+    queueId: int
+    lost: int  # queue offsets that no record has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SalvageReport:
+    """What was carved out, and what was not."""
+
+    source: str
+    store: str
+    messages: int
+    bytes: int
+    lostRanges: list[LostRange] = field(default_factory=list)  # the first thousand; the manifest has all
+    lostRangeCount: int = 0
+    lostBytes: int = 0
+    renumbered: list[Renumbered] = field(default_factory=list)
+    wrongOffsets: int = 0  # messages whose queue offset was damaged: they got the one that they must have had
+    duplicates: int = 0  # records whose queue offset another one before them had: stale bytes come back to life
+    configs: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class _Queue:
+    """Numbering of one queue: what comes next, and where old numbers moved.
+
+    Attributes:
+        floating: offsets that were given to messages with a wrong one since the last right one.
+        lost: offsets that no message has.
+        moves: (old offset, by how much it and those after it moved down).
+    """
+
+    __slots__ = ("floating", "lost", "moves", "next_new", "next_old")
+
+    def __init__(self, first: int) -> None:
+        self.next_old = self.next_new = first
+        self.floating = self.lost = 0
+        self.moves: list[tuple[int, int]] = []
+
+
+class Salvage:
+    """One run: read, renumber, write, rebuild."""
+
+    def __init__(self, layout: StoreLayout, target: str) -> None:
+        self.layout, self.store = layout, checked_path(target)
+        self.target = self.store + _PART
+        self.log = CommitLog(layout)
+        self._rules = rules_for(layout).rules
+        disk = Readable()
+        self.log.segments = disk.take(self.log.segments)
+        self.log.segments, moved, passed = true_files(self.log)
+        self._survey = Survey()
+        self._first = max(self.log.min_offset, 0)
+        with self._room():
+            self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
+        self.queues: dict[tuple[bytes, int], _Queue] = {}
+        self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
+        self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
+        self.warnings = disk.words() + moved_words(moved, passed, disk.name)
+        self.messages = self.duplicates = self.renumbered = 0
+
+    def run(self) -> SalvageReport:
+        """Do it all.
+
+        Raises:
+            Refused: the target exists, lies in the source, or cannot be written.
+            UnreadableStore: the source has no commit log.
+        """
+        self._check_target()
+        if not self.log.segments.files:
+            raise UnreadableStore(f"{self.layout.root}: no commit log in it")
+        try:
+            with WorkFolder(self.target, holds=_PARTS):
+                report = self._run()
+                if os.path.isdir(self.store):
+                    os.rmdir(self.store)
+                os.rename(self.target, self.store)
+                sync(os.path.dirname(self.store))
+        except BaseException as err:
+            cause = err.__cause__ if isinstance(err, RmqError) else err
+            if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+                raise Refused(f"{self.store}: cannot be written: {os.strerror(cause.errno or 0)}") from err
+            raise
+        return report
+
+    def _run(self) -> SalvageReport:
+        os.makedirs(os.path.join(self.target, "commitlog"))
+        # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
+        with open(os.path.join(self.target, "abort"), "wb"):
+            pass
+        self._survey = Survey.of(self.layout, self.log.segments)
+        for item in self.log.walk():
+            if isinstance(item, Found):
+                self._take(item)
+            else:
+                self.lost.damage(item)
+        self.writer.close()
+        configs = self._copy_configs()
+        self.lost.close()
+        recover(StoreLayout(self.target, self.layout.conf), fix_delay_times=True, backup=self._scratch())
+        shutil.rmtree(self._scratch(), ignore_errors=True)
+        with suppress(OSError):  # something was lost, and found
+            os.rmdir(os.path.join(self.target, LOST))
+        return SalvageReport(
+            source=self.layout.root,
+            store=self.store,
+            messages=self.messages,
+            bytes=self.writer.position - self._first,
+            lostRanges=self.lost.ranges,
+            lostRangeCount=self.lost.count,
+            lostBytes=self.lost.bytes,
+            renumbered=[
+                Renumbered(topic=topic.decode("utf-8", "replace"), queueId=queue_id, lost=queue.lost)
+                for (topic, queue_id), queue in sorted(self.queues.items())
+                if queue.lost
+            ],
+            duplicates=self.duplicates,
+            wrongOffsets=self.renumbered,
+            configs=configs,
+            warnings=self.warnings,
+        )
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """A lone file that was cut short says a wrong length of files."""
+        try:
+            yield
+        except BadLength as err:
+            raise Refused(f"{self.layout.root}: {err.reason}: --broker-conf tells how long files should be") from err
+
+    def _scratch(self) -> str:
+        return os.path.join(self.target, LOST, "scratch")
+
+    def _check_target(self) -> None:
+        source = os.path.realpath(self.layout.root)
+        if os.path.realpath(self.store).startswith(source + os.sep) or os.path.realpath(self.store) == source:
+            raise Refused(f"{self.store}: lies in the store that is salvaged")
+        if os.path.lexists(self.store) and (not os.path.isdir(self.store) or os.listdir(self.store)):
+            raise Refused(f"{self.store}: exists already")
+
+    def _take(self, found: Found) -> None:
+        record = found.record
+        stumbles = self._rules.stumbles if self._rules.stumbles_over(record) else None
+        if stumbles is None and has_bad_batch_numbers(record):  # the new store may go to the other release
+            stumbles = RulesV5.stumbles
+        if stumbles is not None:
+            self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, stumbles)
+            return
+        transaction = record.sys_flag & TRANSACTION_MASK
+        queue_offset = record.queue_offset
+        if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+            number = self._number(found)
+            if number is None:
+                self.duplicates += 1
+                self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, "repeated record")
+                return
+            queue_offset = number
+        with self._room():
+            physical = self.writer.reserve(record.total_size)
+        if record.topic == HALF_TOPIC and physical != found.physical_offset:
+            self.halves[found.physical_offset] = physical
+        prepared = record.prepared_transaction_offset
+        moved = record._replace(
+            queue_offset=queue_offset,
+            physical_offset=physical,
+            prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
+        )
+        self.writer.append(_packed(record, moved))
+        self.messages += 1
+
+    def _number(self, found: Found) -> int | None:
+        """The queue offset that a record has in the new store; None for one that was there already."""
+        record, span = found.record, _span(found.record)
+        key = (record.topic, record.queue_id)
+        queue = self.queues.get(key)
+        if queue is None:
+            # A log whose head has expired has queues that begin above 0. In one that begins at 0 they must not: the
+            # broker takes the filler entries in front of such a queue for messages at offset 0.
+            queue = self.queues[key] = _Queue(self._survey.begin(record.topic.decode("utf-8", "replace"), key[1]))
+        number = queue.next_new
+        if found.physical_offset in self._survey.wrong:
+            self.renumbered += 1
+            queue.floating += span
+        elif record.queue_offset < queue.next_old:
+            return None
+        else:
+            queue.lost += max(record.queue_offset - queue.next_old - queue.floating, 0)
+            down = record.queue_offset - number
+            if down != (queue.moves[-1][1] if queue.moves else 0):
+                queue.moves.append((record.queue_offset, down))
+            queue.next_old, queue.floating = record.queue_offset + span, 0
+        queue.next_new += span
+        return number
+
+    def _copy_configs(self) -> list[str]:
+        """Config files, each from the generation that can be read; consumer offsets follow their moved queues."""
+        copied: list[str] = []
+        try:
+            entries = list_dir(self.layout.path("config"))
+        except UnreadableStore as err:
+            self.warnings.append(f"{err}: no config file is copied")
+            return []
+        names = {
+            # only of the files that brokers know is a .bak the generation before
+            entry.name.removesuffix(".bak") if kind_of(entry.name.removesuffix(".bak")) is not None else entry.name
+            for entry in entries
+            if entry.is_file()
+        }
+        for name in sorted(names):
+            data = self._readable(name)
+            if data is None:
+                continue
+            if name == "consumerOffset.json":
+                data = self._moved_offsets(data)
+            path = os.path.join(self.target, "config", name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            copied.append(name)
+        return copied
+
+    def _readable(self, name: str) -> bytes | None:
+        """A file's bytes; None for one that is left out, which is said."""
+        model = kind_of(name)
+        if model is None:
+            try:
+                return read_small(self.layout.path("config", name))
+            except RmqError as err:
+                self.warnings.append(f"{err}: left out")
+                return None
+        for candidate in (name, name + ".bak"):
+            try:
+                data = read_small(self.layout.path("config", candidate))
+                if data is not None:
+                    model.parse(data)
+                    if candidate != name:
+                        self.warnings.append(f"config/{name} cannot be read: {candidate} is taken")
+                    return data
+            except (FormatError, RmqError):
+                continue
+        self.warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
+        return None
+
+    def _moved_offsets(self, data: bytes) -> bytes:
+        table = ConsumerOffsets.parse(data)
+        moved = table
+        for entry in table.entries():
+            queue = self.queues.get((entry.topic.encode("utf-8", "surrogateescape"), entry.queue_id))
+            moves = [down for old, down in (queue.moves if queue else ()) if entry.offset >= old]
+            if moves and moves[-1]:
+                moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - moves[-1])
+        engine = "5.3" if b'"dataVersion"' in data else "4.9"
+        return data if moved is table else moved.build(engine=engine)
+
+
+def _span(record: Record) -> int:
+    """Queue offsets that a record takes: one, or for an inner batch of 5.x the number of its messages."""
+    if not record.sys_flag & INNER_BATCH:
+        return 1
+    number = parse(record.properties).get(INNER_NUM, "1")
+    return max(int(number), 1) if number.isdecimal() and len(number) < 6 else 1
+
+
+def _packed(old: Record, new: Record) -> bytes:
+    """The moved record's bytes, with its whole-record checksum made good where it was."""
+    data = pack(new)
+    if CRC32_NAME in old.properties and verify_crc(pack(old)):
+        bare = new._replace(total_size=new.total_size - CRC32_SIZE, properties=new.properties[:-CRC32_SIZE])
+        again = append_crc(pack(bare))
+        return again if len(again) == len(data) else data
+    return data

@@ -1,0 +1,127 @@
+"""Every intact message of a damaged store into one file of another form, and beside it what could not be read.
+
+The file and ``<file>.lost+found`` lie in a directory of their own until both are whole and durable.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.readable import Readable
+from rmqtool.store.disk.work_folder import WorkFolder
+from rmqtool.store.layout.paths import StoreLayout, checked_path
+from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
+from rmqtool.store.salvage.survey import moved_words, true_files
+
+Tell = Callable[[Damage], None]
+WriteAll = Callable[[CommitLog, str, Tell], int]
+"""Writes all messages of a log to a file, tells damage as it is met, and returns the number of messages."""
+
+_UNFINISHED = ".rmqtool-part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """What was written, and what was not readable."""
+
+    source: str
+    out: str
+    form: str
+    messages: int
+    bytes: int  # of the file
+    lostRanges: list[LostRange] = field(default_factory=list)  # the first thousand; the manifest has all
+    lostRangeCount: int = 0
+    lostBytes: int = 0
+    lostFound: str | None = None  # directory of the ranges; None where everything was readable
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+class SalvagedLog(NamedTuple):
+    """A log as it can be read.
+
+    Attributes:
+        log: its files lie where their records say that they do.
+        warnings: what is to be said of that.
+        disk: what became of files that cannot be read as a whole; it keeps the copies of them.
+    """
+
+    log: CommitLog
+    warnings: list[str]
+    disk: Readable
+
+
+def salvaged_log(layout: StoreLayout) -> SalvagedLog:
+    """Find out what can be read, and where it belongs.
+
+    Raises:
+        UnreadableStore: there is no commit log.
+    """
+    log = CommitLog(layout)
+    if not log.segments.files:
+        raise UnreadableStore(f"{layout.root}: no commit log in it")
+    disk = Readable()
+    log.segments = disk.take(log.segments)
+    log.segments, moved, passed = true_files(log)
+    return SalvagedLog(log, disk.words() + moved_words(moved, passed, disk.name), disk)
+
+
+def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportReport:
+    """Write every intact message to a file.
+
+    Args:
+        out: the file; must not exist.
+        form: what ``write`` writes, for the report.
+
+    Raises:
+        Refused: the file exists, lies in the store, or cannot be made.
+        UnreadableStore: the source has no commit log.
+    """
+    out = checked_path(out)
+    beside = f"{out}.{NAME}"
+    _check(layout, out)
+    log, warnings, disk = salvaged_log(layout)
+    try:
+        with WorkFolder(out + _UNFINISHED, holds=("messages", NAME), takes_back=beside) as work:
+            if os.path.lexists(beside):
+                raise Refused(f"{beside}: exists already")
+            unfinished, ranges = os.path.join(work.path, "messages"), os.path.join(work.path, NAME)
+            lost = LostFound(layout.root, ranges, os.path.basename(beside), disk.name)
+            messages = write(log, unfinished, lost.damage)
+            lost.close()
+            sync(unfinished)
+            if lost.count:
+                work.move_out(ranges, beside)
+            os.rename(unfinished, out)
+            sync(os.path.dirname(out))
+    except OSError as err:
+        raise Refused(f"{out}: cannot be written: {os.strerror(err.errno or 0)}") from err
+    return ExportReport(
+        source=layout.root,
+        out=out,
+        form=form,
+        messages=messages,
+        bytes=os.path.getsize(out),
+        lostRanges=lost.ranges,
+        lostRangeCount=lost.count,
+        lostBytes=lost.bytes,
+        lostFound=beside if lost.count else None,
+        warnings=warnings,
+    )
+
+
+def _check(layout: StoreLayout, out: str) -> None:
+    source, target = os.path.realpath(layout.root), os.path.realpath(out)
+    if target.startswith(source + os.sep) or target == source:
+        raise Refused(f"{out}: lies in the store that is salvaged")
+    if os.path.lexists(out):
+        raise Refused(f"{out}: exists already")
+    if not os.path.isdir(os.path.dirname(out)):
+        raise Refused(f"{os.path.dirname(out)}: no such directory")

@@ -1,0 +1,112 @@
+"""``lost+found``: bytes of a store that hold no message, each range in a file of its own, and a manifest of them."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TextIO
+
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.log.commit_log import Damage
+
+NAME = "lost+found"
+MANIFEST = "manifest.json"
+MAX_DETAILS = 1000  # ranges that a report tells one by one; the manifest has all
+_MAX_REASONS = 100
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRange:
+    """Bytes of the source that hold no record although they should."""
+
+    file: str
+    at: int
+    physicalOffset: int
+    length: int
+    reason: str
+    copy: str  # where the bytes are kept, beside the manifest's directory
+
+
+class LostFound:
+    """Collects ranges. Those that follow one another for the same reason become one; memory does not grow with them.
+
+    Args:
+        source: the store that is read, for the manifest.
+        path: of the directory, which is made with the first range.
+        shown: the directory's name in ``copy``.
+        name: the file that a path stands for, which may be a copy of what can be read of it.
+
+    Attributes:
+        ranges: the first of them.
+        count: of all ranges.
+        bytes: their length.
+    """
+
+    def __init__(self, source: str, path: str, shown: str = NAME, name: Callable[[str], str] = str) -> None:
+        self._source, self.path, self._shown, self._name = source, path, shown, name
+        self.ranges: list[LostRange] = []
+        self.count = self.bytes = 0
+        self._reasons: Counter[str] = Counter()
+        self._waiting: LostRange | None = None
+        self._manifest: TextIO | None = None
+
+    def damage(self, item: Damage) -> None:
+        """Keep what could not be read."""
+        self.keep(item.path, item.at, item.physical_offset, item.length, item.reason)
+
+    def keep(self, path: str, at: int, physical_offset: int, length: int, reason: str) -> None:
+        """Keep bytes [at, at + length) of a file."""
+        last = self._waiting
+        if last is not None and (last.file, last.at + last.length, last.reason) == (path, at, reason):
+            at, physical_offset, length = last.at, last.physicalOffset, last.length + length
+        else:
+            self._flush()
+        copy = os.path.join(self._shown, f"{physical_offset:020d}-{length}")
+        self._waiting = LostRange(
+            file=path, at=at, physicalOffset=physical_offset, length=length, reason=reason, copy=copy
+        )
+
+    def _flush(self) -> None:
+        one, self._waiting = self._waiting, None
+        if one is None:
+            return
+        read_from = one.file
+        one = replace(one, file=self._name(read_from))
+        if self._manifest is None:
+            os.makedirs(self.path, exist_ok=True)
+            path = os.path.join(self.path, MANIFEST)
+            self._manifest = open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until close
+            self._manifest.write(f'{{\n "source": {json.dumps(self._source)},\n "ranges": [')
+        self._manifest.write(("," if self.count else "") + f"\n  {json.dumps(asdict(one))}")
+        _copy(read_from, one.at, one.length, os.path.join(self.path, os.path.basename(one.copy)))
+        self.count += 1
+        self.bytes += one.length
+        known = one.reason in self._reasons or len(self._reasons) < _MAX_REASONS
+        self._reasons[one.reason if known else "others"] += 1
+        if len(self.ranges) < MAX_DETAILS:
+            self.ranges.append(one)
+
+    def close(self) -> None:
+        """Finish the manifest; everything is durable when this returns."""
+        self._flush()
+        if self._manifest is None:
+            return
+        reasons: dict[str, Any] = dict(self._reasons.most_common())
+        self._manifest.write(f'\n ],\n "reasons": {json.dumps(reasons)}\n}}\n')
+        self._manifest.flush()
+        os.fsync(self._manifest.fileno())
+        self._manifest.close()
+        self._manifest = None
+        sync(self.path)
+
+
+def _copy(path: str, at: int, length: int, target: str) -> None:
+    with open(path, "rb") as source, open(target, "wb") as out:
+        source.seek(at)
+        while length and (part := source.read(min(length, _PIECE))):
+            out.write(part)
+            length -= len(part)
+        out.flush()
+        os.fsync(out.fileno())

@@ -1,0 +1,193 @@
+"""What salvage must know of a log before it writes: where its files truly lie, and which queue offsets are wrong."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from mmap import mmap
+from typing import NamedTuple
+
+import numpy as np
+
+from formats.layouts.codes import MAGIC_V1
+from formats.message.read import Record, read
+from rmqtool.store.check.context import Context
+from rmqtool.store.check.findings import Collector
+from rmqtool.store.check.log import LogCheck, Stretch
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
+_WITNESSES = 8  # records that tell where their file lies
+_SEARCHED = 64 << 20
+_MOST_WRONG = 1_000_000  # numbers that are remembered as wrong; a log with more has no order to follow
+
+
+class Place(NamedTuple):
+    """A file whose name is not what its records say."""
+
+    path: str
+    said: int  # by the name
+    told: int  # by the records
+
+
+def true_files(log: CommitLog) -> tuple[Segments, list[Place], list[Place]]:
+    """The log's files where their records say that they lie; those that had moved; and those that are passed over.
+
+    Of several files for one place, the one with records under their own name counts, else any with records: the
+    others are copies.
+    """
+    chosen: dict[int, tuple[int, Segment, Place]] = {}
+    passed: list[Place] = []
+    for file in log.segments:
+        told = _base_told(file, log.file_size)
+        base = file.base if told is None else told
+        rank = 2 if told is None else int(base != file.base)
+        here = Segment(file.path, base, file.size, file.mtime_ns)
+        one = rank, here, Place(file.path, file.base, base)
+        other = chosen.get(base)
+        if other is not None:
+            one, other = (one, other) if rank < other[0] else (other, one)
+            passed.append(other[2])
+        chosen[base] = one
+    kept = [chosen[base] for base in sorted(chosen)]
+    moved = [place for _rank, _file, place in kept if place.said != place.told]
+    return Segments([file for _rank, file, _place in kept], log.segments.foreign), moved, passed
+
+
+def moved_words(moved: list[Place], passed: list[Place], name: Callable[[str], str] = str) -> list[str]:
+    """What :func:`true_files` has found, for people.
+
+    Args:
+        name: the file that a path stands for.
+    """
+    words = [f"{name(one.path)}: its records say that it begins at {one.told}: read there" for one in moved]
+    return words + [f"{name(one.path)}: another file holds what is at {one.told}: passed over" for one in passed]
+
+
+def _base_told(file: Segment, file_size: int) -> int | None:
+    """The offset of a file's first byte that most of its first records tell; None without records."""
+    view = file.view()
+    mapped: mmap | bytes = view.obj  # type: ignore[assignment]
+    told: Counter[int] = Counter()
+    at = 4
+    while told.total() < _WITNESSES:
+        at = mapped.find(_MAGIC_PREFIX, at, min(file.size, _SEARCHED))
+        if at < 0:
+            break
+        record = read(view, at - 4, file.size)
+        if isinstance(record, Record):
+            base = record.physical_offset - (at - 4)
+            if base >= 0 and base % file_size == 0 and base < 2**62:
+                told[base] += 1
+            at += record.total_size
+        else:
+            at += 1
+    file.release()
+    if not told:
+        return None
+    ((base, votes),) = told.most_common(1)
+    return base if 2 * votes > told.total() else None
+
+
+class _Waiting(NamedTuple):
+    """A message whose offset is not what was expected; the next one of its queue will tell."""
+
+    position: int  # -1 for old messages that came back to life, of which there are several in a row
+    offset: int
+    above: bool
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """A queue's offsets so far.
+
+    Attributes:
+        next: expected next; None before the first.
+        begin: the first offset that is believed; None without any.
+        floating: messages with a wrong offset before that.
+    """
+
+    next: int | None
+    waiting: _Waiting | None = None
+    begin: int | None = None
+    floating: int = 0
+
+
+@dataclass(slots=True)
+class Survey:
+    """Reads the log once.
+
+    Queue offsets count up by one, and no checksum covers them. An offset is wrong where the ones after it go on from
+    those before it.
+
+    Attributes:
+        wrong: physical offsets of messages whose queue offset is not believed.
+    """
+
+    wrong: set[int] = field(default_factory=set)
+    _queues: dict[tuple[str, int], _Numbers] = field(default_factory=dict)
+    _whole: bool = True  # whether the log begins at 0, so that queues do
+
+    @classmethod
+    def of(cls, layout: StoreLayout, files: Segments) -> "Survey":
+        """Of a log with these files."""
+        survey = cls(_whole=not files.files or files.files[0].base == 0)
+        ctx = Context(layout, Collector(0))
+        ctx.log.segments = files
+        for _ in LogCheck(ctx, survey._take).run():
+            pass
+        return survey
+
+    def begin(self, topic: str, queue_id: int) -> int:
+        """The queue offset that a queue's first message has."""
+        queue = self._queues.get((topic, queue_id))
+        if self._whole or queue is None:
+            return 0
+        begin = queue.begin
+        if begin is None:
+            begin = queue.waiting.offset if queue.waiting else 0
+        return max(begin - queue.floating, 0)
+
+    def _take(self, stretch: Stretch) -> None:
+        batch = stretch.batch
+        for rows in batch.by_queue():
+            first = int(rows[0])
+            key = batch.topics[int(batch.topic[first])], int(batch.queue_id[first])
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = _Numbers(0 if self._whole else None)
+            offsets = batch.queue_offset[rows]
+            # nearly always all is in order
+            if queue.waiting is None and queue.next == offsets[0] and bool(np.all(np.diff(offsets) == 1)):
+                queue.next = int(offsets[-1]) + 1
+                queue.begin = int(offsets[0]) if queue.begin is None else queue.begin
+                continue
+            for position, offset in zip(stretch.position[rows].tolist(), offsets.tolist(), strict=True):
+                self._number(queue, position, offset)
+
+    def _number(self, queue: _Numbers, position: int, offset: int) -> None:
+        low, waiting = queue.next or 0, queue.waiting
+        if waiting is not None:
+            if waiting.above and offset > waiting.offset:
+                self._believe(queue, waiting.offset)
+            elif offset >= low:
+                self._disbelieve(queue, waiting)
+            else:
+                if not waiting.above:
+                    queue.waiting = _Waiting(-1, offset, above=False)
+                return
+        if offset == queue.next:
+            self._believe(queue, offset)
+        else:
+            queue.waiting = _Waiting(position, offset, above=queue.next is None or offset > queue.next)
+
+    def _believe(self, queue: _Numbers, offset: int) -> None:
+        queue.begin = offset if queue.begin is None else queue.begin
+        queue.next, queue.waiting = offset + 1, None
+
+    def _disbelieve(self, queue: _Numbers, waiting: _Waiting) -> None:
+        queue.waiting = None
+        if waiting.position >= 0 and len(self.wrong) < _MOST_WRONG:
+            self.wrong.add(waiting.position)
+            queue.floating += queue.begin is None
