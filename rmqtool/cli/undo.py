@@ -10,7 +10,7 @@ from rmqtool.cli.options import BackupOption, BrokerConfOption, DryRunOption, Ou
 from rmqtool.cli.run_query import open_store
 
 if TYPE_CHECKING:
-    from rmqtool.store.transaction.places import Places
+    from rmqtool.store.changes.places import Places
 
 
 @command("undo", "rmqtool undo store --dry-run")
@@ -47,8 +47,8 @@ def undo(
     """
     from rmqtool.cli.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import BadValue, Refused
-    from rmqtool.store.transaction import undo as engine
-    from rmqtool.store.transaction.places import Places, named_outside
+    from rmqtool.store.changes import undo as engine
+    from rmqtool.store.changes.places import Places, named_outside
 
     layout = open_store(store, broker_conf)
     root = Places.of(layout, named_outside([broadcast]))
@@ -84,8 +84,8 @@ def undo(
 def _forget(root: "Places", backup: str | None, *, yes: bool) -> int:
     from rmqtool.cli.output import confirm, note
     from rmqtool.errors import Refused
-    from rmqtool.store.transaction.pending import pending_runs
-    from rmqtool.store.transaction.undo import give_up
+    from rmqtool.store.changes.pending import pending_runs
+    from rmqtool.store.changes.undo import give_up
 
     for run in pending_runs(root, backup):
         note(f"interrupted: {run.folder or root.root}")

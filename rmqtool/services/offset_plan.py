@@ -16,15 +16,15 @@ from rmqtool.services.offset_files import Key, OffsetFile
 from rmqtool.services.query_time import offset_by_time_v5
 from rmqtool.services.queue_messages import RETRY_PREFIX, TopicQueues
 from rmqtool.services.send_rules import Rejected, check_group
+from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.pending import pending_runs
+from rmqtool.store.changes.places import Places, named_outside
+from rmqtool.store.changes.writing import changing
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import ConsumeQueue
-from rmqtool.store.transaction.change import Transaction
-from rmqtool.store.transaction.pending import pending_runs
-from rmqtool.store.transaction.places import Places, named_outside
-from rmqtool.store.transaction.writing import changing
 
 
 class Target(NamedTuple):

@@ -31,6 +31,7 @@ from rmqtool.services.info import store_info
 from rmqtool.services.offsets import consumer_offsets
 from rmqtool.services.query import Search, query_id, query_key
 from rmqtool.services.selection import Selection
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.check.run import check_store
 from rmqtool.store.config.files import list_configs, raw_config, read_config
 from rmqtool.store.layout.paths import StoreLayout
@@ -40,7 +41,6 @@ from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.export import export
-from rmqtool.store.transaction.undo import undo
 from tests.fuzz.stores import Base
 from tests.store.compiled import compiled_way
 from tests.store.helpers import content

@@ -11,6 +11,9 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
+from rmqtool.store.changes import steps
+from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.check.run import check_store, is_problem
 from rmqtool.store.disk.lock import Disturbed, holder
 from rmqtool.store.layout.paths import StoreLayout
@@ -18,9 +21,6 @@ from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import dispatch, recover, truncate
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
-from rmqtool.store.transaction import steps
-from rmqtool.store.transaction.change import Transaction
-from rmqtool.store.transaction.undo import undo
 from tests.interop.engine import Engine, available, golden_config, unpack_golden
 from tests.store.helpers import conf_of, content, cut_queues
 

@@ -19,12 +19,12 @@ from rmqtool.services.groups import Groups
 from rmqtool.services.offset_files import BrokerFile, ClientFile, OffsetFile
 from rmqtool.services.offset_plan import OffsetPlan, Planner, Target, clone, from_rows, read_rows, reset
 from rmqtool.services.query_time import offset_by_time_v5
+from rmqtool.store.changes import steps
+from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.places import Places, named_outside
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.transaction import steps
-from rmqtool.store.transaction.change import Transaction
-from rmqtool.store.transaction.places import Places, named_outside
-from rmqtool.store.transaction.undo import undo
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never

@@ -9,13 +9,13 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
 from rmqtool.store.append.live import LiveStore
+from rmqtool.store.changes.pending import pending_runs
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import recover
-from rmqtool.store.transaction.pending import pending_runs
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.undo import undo
 from tests.cli.running import rmqtool
 from tests.store.dying import killed
 from tests.store.helpers import tree

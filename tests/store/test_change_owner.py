@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.disk.durable import link_aside, move
-from rmqtool.store.transaction.undo import undo
 from tests.cli.running import RMQTOOL, ROOT
 from tests.store.helpers import tree
 from tests.store.test_change_between import conf, torn

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import CorruptFile, Refused, RmqError
+from rmqtool.store.changes.pending import pending_runs
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.undo import plan_undo, undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
-from rmqtool.store.transaction.pending import pending_runs
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.undo import plan_undo, undo
 from tests.cli.running import rmqtool
 from tests.store.dying import killed, run_folder
 from tests.store.helpers import tree

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.store.transaction.pending import pending_runs
-from rmqtool.store.transaction.places import Places
+from rmqtool.store.changes.pending import pending_runs
+from rmqtool.store.changes.places import Places
 from tests.cli.running import rmqtool
 from tests.store.dying import ended
 from tests.store.helpers import content, tree

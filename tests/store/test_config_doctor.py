@@ -11,12 +11,12 @@ import pytest
 from formats.config.files import KINDS, ConsumerOffsets, DelayOffsets, SubscriptionGroups, Topics
 from formats.config.json import dumps, loads
 from rmqtool.errors import BadValue, Refused
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.rebuild import RebuildReport, rebuild
-from rmqtool.store.transaction.undo import undo
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree

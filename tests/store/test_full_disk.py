@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.helpers import conf_of, content

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
-from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.crashes import Killed, Medium
 from tests.store.helpers import conf_of, content

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import CorruptFile, Refused
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import plan
 from rmqtool.store.repair.rebuild import rebuild
-from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.findings import flip, write
 from tests.store.helpers import conf_of, content, entries_of, tree

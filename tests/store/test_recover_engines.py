@@ -11,13 +11,13 @@ from formats import checkpoint
 from formats.message.read import Record, read
 from formats.queues.consume import as_array
 from rmqtool.errors import Refused
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, cut_queues, entries_of, rewrite, tree
 

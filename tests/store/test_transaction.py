@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
+from rmqtool.store.changes import change as transaction
+from rmqtool.store.changes import steps
 from rmqtool.store.disk import durable
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import dispatch, plan, recover, truncate
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
-from rmqtool.store.transaction import change as transaction
-from rmqtool.store.transaction import steps
 from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.crashes import Killed, Seam

@@ -8,12 +8,12 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import plan, truncate
-from rmqtool.store.transaction.undo import undo
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, entries_of, key_hits, tree
 

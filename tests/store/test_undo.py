@@ -5,9 +5,9 @@ import os
 import pytest
 
 from rmqtool.errors import Refused
+from rmqtool.store.changes.undo import plan_undo, undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
-from rmqtool.store.transaction.undo import plan_undo, undo
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree

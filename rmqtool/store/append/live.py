@@ -18,6 +18,8 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.append.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.append.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, Touched
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, Rules
+from rmqtool.store.changes.pending import refuse_pending
+from rmqtool.store.changes.places import Places
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import give_away, make_file, sweep
@@ -33,8 +35,6 @@ from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.command import Opened, look, plan, recover
 from rmqtool.store.recovery.report import RecoveryReport
-from rmqtool.store.transaction.pending import refuse_pending
-from rmqtool.store.transaction.places import Places
 
 T = TypeVar("T")
 _LIGHT_PREFIX = "%LMQ%"

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from formats import checkpoint
 from formats.endings import Ending
+from rmqtool.store.changes.change import Transaction
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.losses import destroys, kept_by_salvage, not_looked_at
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import LogStop, Loss, QueueChange, RecoveryReport
-from rmqtool.store.transaction.change import Transaction
 
 Say = Callable[[str, str], None]
 

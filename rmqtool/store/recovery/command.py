@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from formats.endings import Ending
 from rmqtool.errors import Refused
+from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.pending import pending_runs
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.actions import report as report_of
 from rmqtool.store.recovery.plan import Recovery, Stage
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.truncate import Truncate
-from rmqtool.store.transaction.change import Transaction
-from rmqtool.store.transaction.pending import pending_runs
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.writing import changing, planning
 
 Make = Callable[[StoreLayout, Stage], Recovery]
 Guard = Callable[[RecoveryReport], None]  # raises Refused

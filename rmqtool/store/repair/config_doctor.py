@@ -12,10 +12,10 @@ from typing import Any
 from formats.config.beans import DataVersion
 from formats.config.files import KINDS, LMQ_PREFIX, TopicConfig, split_key
 from formats.config.json import dumps, loads
+from rmqtool.store.changes.change import Transaction
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
-from rmqtool.store.transaction.change import Transaction
 
 _SYSTEM_TOPIC = "rmq_sys_"  # in any case: a broker needs no configuration for them, and makes it when it uses them
 _PERM = 6  # read and write, as automatic creation gives

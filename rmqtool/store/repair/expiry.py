@@ -14,16 +14,16 @@ from formats.errors import FormatError
 from formats.index import HEADER_SIZE, read_header
 from formats.queues.consume import is_ext_address, read, real_offset
 from rmqtool.errors import BadValue, Refused, UnreadableStore
+from rmqtool.store.changes.pending import pending_runs
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.signals import Signals
+from rmqtool.store.changes.writing import changing
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.version import unsupported
 from rmqtool.store.queues.reader import runs_of
-from rmqtool.store.transaction.pending import pending_runs
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.signals import Signals
-from rmqtool.store.transaction.writing import changing
 
 HOUR = 3_600_000
 DEFAULT_RESERVED_HOURS = 72

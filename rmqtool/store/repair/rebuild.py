@@ -16,6 +16,10 @@ from formats import checkpoint
 from formats.endings import Ending
 from formats.message.read import End, Record, read
 from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.pending import pending_runs
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, recovery_batches
@@ -28,10 +32,6 @@ from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.actions import lost, prepare_index
 from rmqtool.store.recovery.plan import Recovery, Stage
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
-from rmqtool.store.transaction.change import Transaction
-from rmqtool.store.transaction.pending import pending_runs
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.writing import changing, planning
 
 CONFIG = "config"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG)

@@ -7,11 +7,11 @@ from enum import Enum
 
 import numpy as np
 
+from rmqtool.store.changes.manifest import Action, Manifest
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.prints import Print, digest_of, is_still, print_of, same
 from rmqtool.store.disk.segments import list_dir, offset_name
 from rmqtool.store.disk.sparse import written
-from rmqtool.store.transaction.manifest import Action, Manifest
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.prints import Print, digest_of, is_still, print_of, same
 
 
 class How(Enum):

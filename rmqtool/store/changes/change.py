@@ -23,18 +23,18 @@ from itertools import groupby
 from secrets import token_hex
 
 from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.changes import manifest as manifests
+from rmqtool.store.changes import steps
+from rmqtool.store.changes.manifest import Action, Head, LogEnd, Manifest
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.prints import Print, digest_of, print_of
+from rmqtool.store.changes.runs import claim, default_home, identity, mark, next_number, unmark
+from rmqtool.store.changes.signals import Signals
+from rmqtool.store.changes.snapshot import Snapshot
+from rmqtool.store.changes.survey import Differs, Survey
 from rmqtool.store.disk.durable import NO_ROOM, sync, sync_all, write_durably
 from rmqtool.store.disk.lock import Disturbed, check_alone, held_off
 from rmqtool.store.disk.ownership import make_folders_as, take_after
-from rmqtool.store.transaction import manifest as manifests
-from rmqtool.store.transaction import steps
-from rmqtool.store.transaction.manifest import Action, Head, LogEnd, Manifest
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.prints import Print, digest_of, print_of
-from rmqtool.store.transaction.runs import claim, default_home, identity, mark, next_number, unmark
-from rmqtool.store.transaction.signals import Signals
-from rmqtool.store.transaction.snapshot import Snapshot
-from rmqtool.store.transaction.survey import Differs, Survey
 
 PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
 _HALF_DONE = "half done; when that is mended, the same command goes on with it"

@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqtool.errors import Refused
+from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.manifest import Action
+from rmqtool.store.changes.pending import find, forget, open_run, shortened, way_on
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.runs import mark, runs, unmark
+from rmqtool.store.changes.signals import Signals, Stop
+from rmqtool.store.changes.survey import Survey, own_path
 from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
 from rmqtool.store.disk.lock import StoreLock, check_alone
 from rmqtool.store.disk.ownership import make_folders, make_folders_as
 from rmqtool.store.disk.sparse import extents, written
-from rmqtool.store.transaction.change import Transaction
-from rmqtool.store.transaction.manifest import Action
-from rmqtool.store.transaction.pending import find, forget, open_run, shortened, way_on
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.runs import mark, runs, unmark
-from rmqtool.store.transaction.signals import Signals, Stop
-from rmqtool.store.transaction.survey import Survey, own_path
 
 _PIECE = 1 << 20
 _LITTLE = 8  # actions that are rather finished than left, when a signal asks to stop

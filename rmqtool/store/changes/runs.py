@@ -1,6 +1,6 @@
 """The runs of a store: where their folders are, whose they are, and which of them is half done.
 
-A store that is half changed says so itself, by :data:`rmqtool.store.transaction.places.MARKER` in its root: by whatever
+A store that is half changed says so itself, by :data:`rmqtool.store.changes.places.MARKER` in its root: by whatever
 name it is reached, and wherever the run's folder is, or was.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqtool.errors import CorruptFile, Refused, RmqError, UnreadableStore
+from rmqtool.store.changes import manifest as manifests
+from rmqtool.store.changes.manifest import Head
+from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.disk.durable import remove_durably, write_durably
 from rmqtool.store.disk.segments import list_dir, read_small
-from rmqtool.store.transaction import manifest as manifests
-from rmqtool.store.transaction.manifest import Head
-from rmqtool.store.transaction.places import MARKER, Places
 
 SUFFIX = ".rmqtool"
 IDENTITY = "run.json"

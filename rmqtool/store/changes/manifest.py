@@ -2,7 +2,7 @@
 
 Format 2. Format 1 of earlier versions is read too: it names files by their whole paths and expects nothing of them, so
 that times tell whether something has changed since. Everything in it is checked when it is read, and nothing is
-believed: see :mod:`rmqtool.store.transaction.places`.
+believed: see :mod:`rmqtool.store.changes.places`.
 """
 
 import json
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
+from rmqtool.store.changes.places import NotNamed, Places, checked_relative
+from rmqtool.store.changes.prints import Print
 from rmqtool.store.disk.segments import read_small
-from rmqtool.store.transaction.places import NotNamed, Places, checked_relative
-from rmqtool.store.transaction.prints import Print
 
 FORMAT = 2
 NAME = "manifest.json"

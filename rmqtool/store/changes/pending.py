@@ -4,11 +4,11 @@ import os
 from dataclasses import dataclass, field
 
 from rmqtool.errors import CorruptFile, Refused, RmqError
-from rmqtool.store.transaction import manifest as manifests
-from rmqtool.store.transaction.change import Transaction
-from rmqtool.store.transaction.places import MARKER, Places
-from rmqtool.store.transaction.runs import Run, marked, read_marker, runs, unmark
-from rmqtool.store.transaction.signals import Signals
+from rmqtool.store.changes import manifest as manifests
+from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.places import MARKER, Places
+from rmqtool.store.changes.runs import Run, marked, read_marker, runs, unmark
+from rmqtool.store.changes.signals import Signals
 
 _TOLD = 5  # files that an error names
 UNDOING = "undoing"

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Callable
 
+from rmqtool.store.changes.manifest import Action
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.prints import digest_of, print_of
+from rmqtool.store.changes.survey import Differs, own_path
 from rmqtool.store.disk.durable import link_aside, move
 from rmqtool.store.disk.ownership import make_folders, make_folders_as, take_after
 from rmqtool.store.disk.sparse import written
-from rmqtool.store.transaction.manifest import Action
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.prints import digest_of, print_of
-from rmqtool.store.transaction.survey import Differs, own_path
 
 Folders = set[str]  # whose names must be made durable
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from rmqtool.store.changes.change import PLAN_HINT, Transaction
+from rmqtool.store.changes.pending import settle
+from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.runs import sweep
+from rmqtool.store.changes.signals import Signals, Stop
+from rmqtool.store.changes.snapshot import Snapshot
 from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.disk.scratch import temporary_folder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.transaction.change import PLAN_HINT, Transaction
-from rmqtool.store.transaction.pending import settle
-from rmqtool.store.transaction.places import Places
-from rmqtool.store.transaction.runs import sweep
-from rmqtool.store.transaction.signals import Signals, Stop
-from rmqtool.store.transaction.snapshot import Snapshot
 
 
 @contextmanager
