@@ -11,8 +11,8 @@ from typing import Any
 from rmqtool.cli.output import Column, dump_json, note, write_all, write_object, writer
 from rmqtool.errors import BadValue
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
-from rmqtool.store.check.codes import CODE_FIELDS, SEVERITIES
-from rmqtool.store.check.steps import Step, sentences
+from rmqtool.store.check.advice.steps import Step, sentences
+from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES
 from rmqtool.store.layout.paths import StoreLayout
 
 _COLUMNS = (

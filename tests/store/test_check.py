@@ -7,8 +7,9 @@ import pytest
 
 from formats.kernel_properties import odd_properties
 from rmqtool.services.info import store_info
-from rmqtool.store.check import is_problem, log
-from rmqtool.store.check.records import PROPERTIES
+from rmqtool.store.check import is_problem
+from rmqtool.store.check.log import log
+from rmqtool.store.check.log.records import PROPERTIES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
 from tests import goldens

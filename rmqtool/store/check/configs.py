@@ -15,8 +15,8 @@ from formats.config.files import (
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
-from rmqtool.store.check.context import LIGHT_PREFIX, Context
-from rmqtool.store.check.delayed import was_delivered
+from rmqtool.store.check.common.context import LIGHT_PREFIX, Context
+from rmqtool.store.check.queues.delayed import was_delivered
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import list_dir, read_small
 

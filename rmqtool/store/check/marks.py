@@ -7,8 +7,8 @@ from formats.variants.rocksdb import describe
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.changes.pending import PendingRun, pending_runs
 from rmqtool.store.changes.places import MARKER, Places
-from rmqtool.store.check.codes import INFO
-from rmqtool.store.check.context import Context
+from rmqtool.store.check.codes.all import INFO
+from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.layout.version import dledger_dirs, rocksdb_forms

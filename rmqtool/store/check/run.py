@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from rmqtool.store.check.codes import ERROR, WARNING
+from rmqtool.store.check.codes.all import ERROR, WARNING
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
 from rmqtool.store.check.configs import check_configs
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.extension import check_extension
-from rmqtool.store.check.findings import DETAILS, Collector, Finding
-from rmqtool.store.check.index import IndexCheck
-from rmqtool.store.check.log import LogCheck, Stretch
+from rmqtool.store.check.index.index import IndexCheck
+from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, queues_are_files
-from rmqtool.store.check.queues import QueueCheck
+from rmqtool.store.check.queues.extension import check_extension
+from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.layout.paths import StoreLayout
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import SCHEDULE_TOPIC, Record
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.common.findings import Collector
 from rmqtool.store.check.configs import is_overdue
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.findings import Collector
-from rmqtool.store.check.log import LogCheck
+from rmqtool.store.check.log.log import LogCheck
 from rmqtool.store.check.marks import queues_are_files
-from rmqtool.store.check.queues import QueueCheck
+from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from formats.layouts.codes import MAGIC_V1
 from formats.message.read import Record, read
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.findings import Collector
-from rmqtool.store.check.log import LogCheck, Stretch
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.common.findings import Collector
+from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

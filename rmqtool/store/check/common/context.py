@@ -3,7 +3,7 @@
 import os
 
 from formats import checkpoint
-from rmqtool.store.check.findings import Collector
+from rmqtool.store.check.common.findings import Collector
 from rmqtool.store.dispatch.batch import DelayLevels
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

@@ -7,11 +7,11 @@ import numpy as np
 
 from formats.endings import Ending
 from formats.message.read import End, Record, read
-from rmqtool.store.check.code import ERROR
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.files import check_files
-from rmqtool.store.check.records import Columns, RecordCheck, columns_of
-from rmqtool.store.check.steps import RECOVER, SALVAGE
+from rmqtool.store.check.advice.steps import RECOVER, SALVAGE
+from rmqtool.store.check.codes.code import ERROR
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.common.files import check_files
+from rmqtool.store.check.log.records import Columns, RecordCheck, columns_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk

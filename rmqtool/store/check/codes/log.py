@@ -1,8 +1,8 @@
 """Codes of the commit log."""
 
-from rmqtool.store.check.advice import LOG_BACK
-from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
-from rmqtool.store.check.steps import NOTHING, RECOVER, RECOVER_CUTTING, SALVAGE, by_hand
+from rmqtool.store.check.advice.advice import LOG_BACK
+from rmqtool.store.check.advice.steps import NOTHING, RECOVER, RECOVER_CUTTING, SALVAGE, by_hand
+from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 CUT = (SALVAGE, RECOVER_CUTTING)
 

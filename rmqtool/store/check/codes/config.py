@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
-from rmqtool.store.check.steps import MEND, NOTHING
+from rmqtool.store.check.advice.steps import MEND, NOTHING
+from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 ALL = (
     kind(

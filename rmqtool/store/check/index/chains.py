@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from formats.index import entry_at, slot_at, slots_array
-from rmqtool.store.check.codes import INFO, WARNING
-from rmqtool.store.check.context import Context
+from rmqtool.store.check.codes.all import INFO, WARNING
+from rmqtool.store.check.common.context import Context
 from rmqtool.store.index.reader import IndexView
 
 Column = np.ndarray[Any, np.dtype[Any]]

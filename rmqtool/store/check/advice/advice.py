@@ -6,7 +6,7 @@ a torn tail here cuts a hundred intact messages there; parts cannot be built fro
 
 from dataclasses import dataclass, field
 
-from rmqtool.store.check.steps import (
+from rmqtool.store.check.advice.steps import (
     EXPORT,
     REBUILD_INDEX,
     REBUILD_QUEUES,

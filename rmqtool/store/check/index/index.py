@@ -11,10 +11,10 @@ import numpy as np
 
 from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_header, slot_at
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.check.chains import check_chains, used_entries
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.log import Stretch
-from rmqtool.store.check.steps import REBUILD_INDEX, RECOVER
+from rmqtool.store.check.advice.steps import REBUILD_INDEX, RECOVER
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.index.chains import check_chains, used_entries
+from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.disk.sparse import data_end

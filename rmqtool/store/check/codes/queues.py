@@ -1,7 +1,7 @@
 """Codes of consume queues and their extension."""
 
-from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
-from rmqtool.store.check.steps import NOTHING, REBUILD_QUEUES, RECOVER, by_hand
+from rmqtool.store.check.advice.steps import NOTHING, REBUILD_QUEUES, RECOVER, by_hand
+from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 ALL = (
     kind(

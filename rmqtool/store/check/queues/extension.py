@@ -5,8 +5,8 @@ import os
 from formats.endings import Ending
 from formats.queues.extension import Unit, units
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.files import check_files
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.common.files import check_files
 from rmqtool.store.disk.segments import Segments, common_size
 
 

@@ -3,8 +3,12 @@
 Codes are stable: scripts match on them. New ones may come; none changes its meaning.
 """
 
-from rmqtool.store.check import codes_config, codes_files, codes_index, codes_log, codes_queues
-from rmqtool.store.check.code import CODE_FIELDS, ERROR, INFO, SEVERITIES, WARNING, Code
+from rmqtool.store.check.codes import config as codes_config
+from rmqtool.store.check.codes import files as codes_files
+from rmqtool.store.check.codes import index as codes_index
+from rmqtool.store.check.codes import log as codes_log
+from rmqtool.store.check.codes import queues as codes_queues
+from rmqtool.store.check.codes.code import CODE_FIELDS, ERROR, INFO, SEVERITIES, WARNING, Code
 
 __all__ = ["CODES", "CODE_FIELDS", "ERROR", "INFO", "SEVERITIES", "WARNING", "Code"]
 

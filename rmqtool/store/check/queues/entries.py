@@ -7,9 +7,10 @@ import numpy as np
 
 from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
 from formats.message.read import Record
-from rmqtool.store.check.codes import INFO, WARNING
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.queue_state import (
+from rmqtool.store.check.advice.steps import RECOVER
+from rmqtool.store.check.codes.all import INFO, WARNING
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.queues.state import (
     BEFORE,
     CHUNK,
     EMPTY,
@@ -21,7 +22,6 @@ from rmqtool.store.check.queue_state import (
     Run,
     masks,
 )
-from rmqtool.store.check.steps import RECOVER
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import Damage
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqtool.store.check.advice import Situation
-from rmqtool.store.check.codes import CODES, INFO
-from rmqtool.store.check.steps import Step, sentences
+from rmqtool.store.check.advice.advice import Situation
+from rmqtool.store.check.advice.steps import Step, sentences
+from rmqtool.store.check.codes.all import CODES, INFO
 
 _INDEX_DAMAGE = {"index-count", "index-header", "index-chain", "index-unreadable"}
 DETAILS = 20  # findings of one code, file and queue that are told one by one
@@ -18,7 +18,7 @@ class Finding:
     """One thing that is not as it should be, or that stands for ``count`` alike.
 
     Attributes:
-        code: key of :data:`rmqtool.store.check.codes.CODES`.
+        code: key of :data:`rmqtool.store.check.codes.all.CODES`.
         severity: ``error``, ``warning`` or ``info``.
         file: relative to the store, or absolute where it lies outside.
         offset: byte in the file; None where the file as a whole is meant, or several places.

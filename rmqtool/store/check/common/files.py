@@ -4,8 +4,8 @@ import os
 from itertools import pairwise
 from typing import Any
 
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.steps import REBUILD_QUEUES
+from rmqtool.store.check.advice.steps import REBUILD_QUEUES
+from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segments
 
 

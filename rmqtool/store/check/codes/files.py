@@ -1,8 +1,8 @@
 """Codes of files as such, and of the marks beside the data."""
 
-from rmqtool.store.check.advice import STOP_BROKER
-from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
-from rmqtool.store.check.steps import NOTHING, REBUILD_CHECKPOINT, RECOVER, SALVAGE, UNDO, by_hand
+from rmqtool.store.check.advice.advice import STOP_BROKER
+from rmqtool.store.check.advice.steps import NOTHING, REBUILD_CHECKPOINT, RECOVER, SALVAGE, UNDO, by_hand
+from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 ALL = (
     kind(

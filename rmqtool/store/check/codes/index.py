@@ -1,7 +1,7 @@
 """Codes of the index."""
 
-from rmqtool.store.check.code import ERROR, INFO, WARNING, kind
-from rmqtool.store.check.steps import NOTHING, REBUILD_INDEX, RECOVER, Step
+from rmqtool.store.check.advice.steps import NOTHING, REBUILD_INDEX, RECOVER, Step
+from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 _SCAN = Step(
     command=("rmqtool", "query-key", "STORE", "TOPIC", "KEY", "--scan"), does="finds a message without the index"

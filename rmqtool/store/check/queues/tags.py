@@ -11,8 +11,8 @@ from formats.primitives import java_hash
 from formats.queues.consume import is_ext_address, real_offset
 from formats.queues.extension import Unit, read
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.check.context import Context
-from rmqtool.store.check.queue_state import QueueFile, QueueState
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.queues.state import QueueFile, QueueState
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import UNIT
 

@@ -10,7 +10,7 @@ from formats.message.bodies import decompress
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import HEADS, Record
 from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
-from rmqtool.store.check.context import Context
+from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segment
 
 Column = np.ndarray[Any, np.dtype[Any]]

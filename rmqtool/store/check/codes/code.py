@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rmqtool.store.check.steps import Step, by_hand, sentences
+from rmqtool.store.check.advice.steps import Step, by_hand, sentences
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)  # worst first

@@ -2,7 +2,7 @@
 
 Messages are compared by position: message ``q`` of a queue must be what entry ``q`` says. So nothing is remembered of a
 message that is in order, and entries that no message asked for are looked at in a second pass
-(:mod:`rmqtool.store.check.entries`).
+(:mod:`rmqtool.store.check.queues.entries`).
 """
 
 from collections import Counter, defaultdict
@@ -13,11 +13,11 @@ import numpy as np
 
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.check.context import LIGHT_PREFIX, Context
-from rmqtool.store.check.entries import finish_queue
-from rmqtool.store.check.files import check_files
-from rmqtool.store.check.log import Stretch
-from rmqtool.store.check.queue_state import (
+from rmqtool.store.check.common.context import LIGHT_PREFIX, Context
+from rmqtool.store.check.common.files import check_files
+from rmqtool.store.check.log.log import Stretch
+from rmqtool.store.check.queues.entries import finish_queue
+from rmqtool.store.check.queues.state import (
     BEFORE,
     BEHIND,
     EMPTY,
@@ -30,7 +30,7 @@ from rmqtool.store.check.queue_state import (
     QueueState,
     masks,
 )
-from rmqtool.store.check.tags import TagCheck
+from rmqtool.store.check.queues.tags import TagCheck
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
