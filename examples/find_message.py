@@ -7,8 +7,8 @@ import sys
 
 from formats.message.properties import UNIQ_KEY, parse
 from rmqtool.cli.times import iso_utc
-from rmqtool.services.offsets import consumer_offsets
-from rmqtool.services.query import Search, query_key
+from rmqtool.services.lookup.offsets import consumer_offsets
+from rmqtool.services.lookup.query import Search, query_key
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.reader import open_queue
 

@@ -2,12 +2,12 @@
 
 TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
-    from rmqtool.services.engine import Store
+    from rmqtool.services.opened.engine import Store
     from rmqtool.store.append.outgoing import Message
 
 __version__ = "0.1.0"
 __all__ = ["Message", "Store", "__version__"]
-_LAZY = {"Store": "rmqtool.services.engine", "Message": "rmqtool.store.append.outgoing"}
+_LAZY = {"Store": "rmqtool.services.opened.engine", "Message": "rmqtool.store.append.outgoing"}
 
 
 def __getattr__(name: str) -> object:

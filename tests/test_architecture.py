@@ -178,7 +178,7 @@ def test_the_first_screen_loads_next_to_nothing() -> None:
 def test_a_lookup_loads_little(form: str, golden: Unpacked) -> None:
     query = next(query for query in goldens.queries("clean") if query["physicalOffsets"])
     loaded = loaded_by("query-key", str(golden("clean")), query["topic"], query["key"], "-o", form)
-    assert "rmqtool.services.query" in loaded  # it did the work
+    assert "rmqtool.services.lookup.query" in loaded  # it did the work
     assert not tops(loaded) & SLOW
     assert len(loaded) < 75
 

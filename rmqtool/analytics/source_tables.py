@@ -11,8 +11,8 @@ import pyarrow as pa
 from formats.index import entries_array, entry_at
 from rmqtool.analytics.remote import attached
 from rmqtool.analytics.schema import MESSAGE_SCHEMA, micros
-from rmqtool.services.info import store_info
-from rmqtool.services.offsets import FILES, consumer_offsets
+from rmqtool.services.lookup.info import store_info
+from rmqtool.services.lookup.offsets import FILES, consumer_offsets
 from rmqtool.store.check import check_store
 from rmqtool.store.disk.remote import exists, need
 from rmqtool.store.index.reader import IndexView, open_index

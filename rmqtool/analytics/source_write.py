@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqtool.errors import BadValue, Refused
-from rmqtool.services.importer import new_store, refuse_existing
+from rmqtool.services.sending.importer import new_store, refuse_existing
 from rmqtool.store.layout.paths import checked_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqtool.services.importer import Answer
+    from rmqtool.services.sending.importer import Answer
 
 _PARTS = ".parts"
 _ROWS = 4096

@@ -28,7 +28,7 @@ def delay_list(
     """
     from rmqtool.cli.show_rows import Warnings, write_rows
     from rmqtool.cli.times import parse_time
-    from rmqtool.services.delay import DelayLevel, Delays
+    from rmqtool.services.waiting.delay import DelayLevel, Delays
 
     warn = Warnings()
     delays = Delays(need_log(store, broker_conf), parse_time(at), warn)
@@ -52,7 +52,7 @@ def delay_due(
 
     from rmqtool.cli.show_rows import Warnings, write_rows
     from rmqtool.cli.times import parse_time
-    from rmqtool.services.delay import DelayedMessage, Delays
+    from rmqtool.services.waiting.delay import DelayedMessage, Delays
 
     warn = Warnings()
     delays = Delays(need_log(store, broker_conf), parse_time(at), warn)

@@ -55,7 +55,7 @@ def group_list(
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.groups import GroupInfo, Groups
+    from rmqtool.services.consumers.groups import GroupInfo, Groups
 
     warn = Warnings()
     write_rows(output.value, GroupInfo, Groups(need_log(store, broker_conf), warn).infos())
@@ -80,7 +80,7 @@ def group_lag(
     """
     from rmqtool.cli.run_group import lags
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.groups import GroupLag, LagSum, sums
+    from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
     rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, broadcast, broker, warn)
@@ -223,7 +223,7 @@ def group_diff(
     """
     from rmqtool.cli.run_group import differences
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.groups import OffsetChange
+    from rmqtool.services.consumers.groups import OffsetChange
 
     warn = Warnings()
     rows = differences(open_store(store, broker_conf), other, consumer_group, topic, bak=bak, equal=every, warn=warn)

@@ -15,7 +15,7 @@ def info(store: StoreDir, output: OutputOption = Output.table, broker_conf: Brok
     """Tell what a store is: version, sizes, offsets, topics, marks, who holds it."""
     from rmqtool.cli.output import note, write_all, write_object, writer
     from rmqtool.cli.show_info import INFO_COLUMNS, INFO_FIELDS, show
-    from rmqtool.services.info import store_info
+    from rmqtool.services.lookup.info import store_info
 
     found = store_info(open_store(store, broker_conf))
     if output is Output.table:
@@ -37,7 +37,7 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf
     from rmqtool.cli.output import Column, write_all, write_object, writer
     from rmqtool.cli.times import iso_utc
     from rmqtool.errors import UnreadableStore
-    from rmqtool.services.info import checkpoint_fields
+    from rmqtool.services.lookup.info import checkpoint_fields
 
     layout = open_store(store, broker_conf)
     data = layout.checkpoint()
@@ -73,7 +73,7 @@ def offsets(
     from fnmatch import fnmatchcase
 
     from rmqtool.cli.output import Column, write_all, writer
-    from rmqtool.services.offsets import OFFSET_FIELDS, consumer_offsets
+    from rmqtool.services.lookup.offsets import OFFSET_FIELDS, consumer_offsets
 
     columns = [Column(name, right=name not in ("topic", "group")) for name in OFFSET_FIELDS]
     rows = (

@@ -54,7 +54,7 @@ def rebalance_plan(
     from rmqtool.cli.output import note
     from rmqtool.cli.run_rebalance import run_plan
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.rebalance import Assignment
+    from rmqtool.services.consumers.rebalance import Assignment
 
     warn = Warnings()
     rows = run_plan(

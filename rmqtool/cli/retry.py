@@ -50,7 +50,7 @@ def retry_list(
     from itertools import islice
 
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.retry import Retries, RetryInfo
+    from rmqtool.services.waiting.retry import Retries, RetryInfo
 
     warn = Warnings()
     retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
@@ -79,7 +79,7 @@ def dlq_list(
     from itertools import islice
 
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.retry import DeadLetter, Retries
+    from rmqtool.services.waiting.retry import DeadLetter, Retries
 
     warn = Warnings()
     retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
@@ -109,7 +109,7 @@ def dlq_export(
     from rmqtool.cli.output import Column, write_all, writer
     from rmqtool.cli.show_rows import Warnings
     from rmqtool.contract import MESSAGE_FIELDS, message_row
-    from rmqtool.services.retry import Retries
+    from rmqtool.services.waiting.retry import Retries
 
     warn = Warnings()
     retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)

@@ -13,8 +13,8 @@ from rmqtool.cli.ending import Ending
 from rmqtool.cli.output import Column, note, writer
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
-from rmqtool.services.engine import Store
-from rmqtool.services.importer import Answer, Importer, Row
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.sending.importer import Answer, Importer, Row
 from rmqtool.store.append.outgoing import PutResult
 
 _READ = 1 << 20  # bytes taken at once, and so many messages in one go as they hold

@@ -11,7 +11,7 @@ from rmqtool.cli.message_rows import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.output import Column, note, write_all, writer
 from rmqtool.cli.times import iso_utc, parse_range, parse_time
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
-from rmqtool.services.selection import ALL, Selection
+from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
 from rmqtool.store.layout.paths import StoreLayout

@@ -12,12 +12,12 @@ from rmqtool.cli.output import confirm, note, write_object
 from rmqtool.cli.show_rows import write_rows
 from rmqtool.cli.times import parse_time
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
-from rmqtool.services import offset_plan
-from rmqtool.services.configs import Warn, group_offsets
-from rmqtool.services.groups import PROBLEMS, GroupLag, Groups, OffsetChange, compare
-from rmqtool.services.offset_files import BrokerFile, ClientFile, Key, group_of
-from rmqtool.services.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
-from rmqtool.services.offsets import FILES
+from rmqtool.services.consumers import offset_plan
+from rmqtool.services.consumers.groups import PROBLEMS, GroupLag, Groups, OffsetChange, compare
+from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
+from rmqtool.services.lookup.configs import Warn, group_offsets
+from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.offsets.files import BrokerFile, ClientFile, Key, group_of
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.segments import read_small
@@ -117,7 +117,7 @@ def clone_planner(
     Raises:
         BadValue: the same group twice, or a name that no client could use; or the group of a client's file is another.
     """
-    from rmqtool.services.send_rules import Rejected, check_group
+    from rmqtool.services.sending.rules import Rejected, check_group
 
     if source == target and broadcast == to_broadcast:
         raise BadValue("both groups are the same")

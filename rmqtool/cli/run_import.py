@@ -9,7 +9,7 @@ from rmqtool.cli.ending import Ending, Stopped
 from rmqtool.cli.output import note
 from rmqtool.cli.run_append import Lines, Tally
 from rmqtool.errors import BadValue, OutputLost
-from rmqtool.services.importer import Answer, Importer, new_store
+from rmqtool.services.sending.importer import Answer, Importer, new_store
 
 _ROWS = 4096
 _NDJSON = (".ndjson", ".jsonl", ".json")

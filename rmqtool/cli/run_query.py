@@ -8,7 +8,7 @@ from rmqtool.cli.output import Column, note, write_all, writer
 from rmqtool.cli.times import iso_utc, parse_time
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue, UnreadableStore
-from rmqtool.services.query import Search, query_id, query_key
+from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.broker_conf import load
@@ -121,7 +121,7 @@ def run_query_offset(
     broker_conf: str | None = None,
 ) -> int:
     """``query-offset``: 0 when a message was found, else 1."""
-    from rmqtool.services.get_message import get_message
+    from rmqtool.services.lookup.get_message import get_message
     from rmqtool.store.queues.reader import open_queue
 
     log = need_log(store, broker_conf)
@@ -160,7 +160,7 @@ def run_query_time(
     broker_conf: str | None = None,
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
-    from rmqtool.services.query_time import offset_by_time_v4, offset_by_time_v5
+    from rmqtool.services.lookup.query_time import offset_by_time_v4, offset_by_time_v5
     from rmqtool.store.queues.reader import open_queue
 
     timestamp = parse_time(time)

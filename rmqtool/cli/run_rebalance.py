@@ -3,10 +3,7 @@
 from fnmatch import fnmatchcase
 
 from rmqtool.errors import BadValue
-from rmqtool.services.broadcast_offsets import QueueName
-from rmqtool.services.configs import Warn, topics_of
-from rmqtool.services.queue_messages import TopicQueues
-from rmqtool.services.rebalance import (
+from rmqtool.services.consumers.rebalance import (
     Assignment,
     BadAllocation,
     Strategy,
@@ -17,6 +14,9 @@ from rmqtool.services.rebalance import (
     near_machine_room,
     plan,
 )
+from rmqtool.services.lookup.configs import Warn, topics_of
+from rmqtool.services.lookup.queue_messages import TopicQueues
+from rmqtool.services.offsets.broadcast import QueueName
 from rmqtool.store.layout.paths import StoreLayout
 
 _MOST_QUEUES = 1 << 16  # of one broker; more is damage

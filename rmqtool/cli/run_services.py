@@ -12,9 +12,9 @@ from rmqtool.cli.run_decide import Command, decider
 from rmqtool.cli.show_rows import Warnings, write_rows
 from rmqtool.cli.times import parse_time
 from rmqtool.errors import BadValue, Refused
-from rmqtool.services.engine import Store
-from rmqtool.services.requeue import TARGETS, Requeue, Requeued, requeue
-from rmqtool.services.run_loop import RunLoop, RunReport
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.serving.run_loop import RunLoop, RunReport
+from rmqtool.services.waiting.requeue import TARGETS, Requeue, Requeued, requeue
 
 
 class Ending:

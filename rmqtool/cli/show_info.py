@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rmqtool.cli.output import Column, plain, use_color
 from rmqtool.cli.times import iso_utc
-from rmqtool.services.info import StoreInfo
+from rmqtool.services.lookup.info import StoreInfo
 
 _NO_WIDTH = 1 << 20
 INFO_FIELDS = ("topic", "queues", "messages", "configured")

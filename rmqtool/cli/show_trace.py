@@ -4,8 +4,8 @@ from rmqtool.cli.output import write_object
 from rmqtool.cli.show_info import console, facts_table
 from rmqtool.cli.show_rows import write_rows
 from rmqtool.cli.times import iso_utc
-from rmqtool.services.trace import Event, Taken, Trace
-from rmqtool.services.transactions import HalfCopy, TransactionInfo
+from rmqtool.services.waiting.half_messages import HalfCopy, TransactionInfo
+from rmqtool.services.waiting.trace import Event, Taken, Trace
 
 _EVENT_NAMES = (
     *("time", "event", "topic", "queueId", "queueOffset", "physicalOffset", "reconsumeTimes", "group"),

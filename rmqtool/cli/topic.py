@@ -21,8 +21,8 @@ def topic_list(
 ) -> int:
     """List topics: settings, queues on disk, messages, how many groups consume them, when the last message came."""
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.selection import Selection
-    from rmqtool.services.topics import StoreTopics, TopicSummary
+    from rmqtool.services.lookup.selection import Selection
+    from rmqtool.services.lookup.topics import StoreTopics, TopicSummary
 
     warn = Warnings()
     chosen = Selection(topics=tuple(topic or ()))
@@ -45,7 +45,7 @@ def topic_show(
     from rmqtool.cli.output import note, write_object
     from rmqtool.cli.show_info import console, facts_table
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.topics import QueueInfo, StoreTopics
+    from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
 
     warn = Warnings()
     found = StoreTopics(need_log(store, broker_conf), warn).details(topic)
@@ -82,7 +82,7 @@ def topic_unused(
     Exit code 1: there are some.
     """
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.topics import StoreTopics, UnusedTopic
+    from rmqtool.services.lookup.topics import StoreTopics, UnusedTopic
 
     warn = Warnings()
     count = write_rows(output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).unused())

@@ -32,7 +32,7 @@ def trace(
     from rmqtool.cli.output import note
     from rmqtool.cli.show_rows import Warnings
     from rmqtool.cli.show_trace import write_trace
-    from rmqtool.services import trace as engine
+    from rmqtool.services.waiting import trace as engine
 
     warn = Warnings()
     found = engine.trace(need_log(store, broker_conf), message_id, int(time.time() * 1000), warn, scan=scan)

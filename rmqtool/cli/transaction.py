@@ -41,7 +41,7 @@ def transaction_list(
     from itertools import islice
 
     from rmqtool.cli.show_rows import Warnings, write_rows
-    from rmqtool.services.transactions import TransactionInfo, Transactions
+    from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
 
     warn = Warnings()
     rows = (
@@ -74,7 +74,7 @@ def transaction_show(
     from rmqtool.cli.output import note
     from rmqtool.cli.show_rows import Warnings
     from rmqtool.cli.show_trace import write_transaction
-    from rmqtool.services.transactions import Transactions
+    from rmqtool.services.waiting.half_messages import Transactions
 
     warn = Warnings()
     found = [

@@ -21,7 +21,7 @@ from rmqtool.analytics.source_tables import SCHEMAS, TABLES, Store
 from rmqtool.analytics.splits import SPLIT_BYTES, Split
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
-from rmqtool.services.offsets import consumer_offsets
+from rmqtool.services.lookup.offsets import consumer_offsets
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found

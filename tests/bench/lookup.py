@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from rmqtool import Message, Store
-from rmqtool.services.query import KeyReader
+from rmqtool.services.lookup.query import KeyReader
 from rmqtool.store.layout.paths import StoreLayout
 
 

@@ -26,11 +26,11 @@ from rmqtool.cli.output import dump_json
 from rmqtool.cli.run_check import run_check
 from rmqtool.cli.run_salvage import write_ndjson
 from rmqtool.errors import RmqError
-from rmqtool.services.get_message import get_message
-from rmqtool.services.info import store_info
-from rmqtool.services.offsets import consumer_offsets
-from rmqtool.services.query import Search, query_id, query_key
-from rmqtool.services.selection import Selection
+from rmqtool.services.lookup.get_message import get_message
+from rmqtool.services.lookup.info import store_info
+from rmqtool.services.lookup.offsets import consumer_offsets
+from rmqtool.services.lookup.query import Search, query_id, query_key
+from rmqtool.services.lookup.selection import Selection
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check.run import check_store
 from rmqtool.store.config.files import list_configs, raw_config, read_config

@@ -7,9 +7,9 @@ from typing import Any
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from formats.message.read import Record
 from rmqtool import Message, Store
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.delivery import Delivered, Delivery
-from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.waiting.delivery import Delivered, Delivery
 from rmqtool.store.log.commit_log import Found
 from tests.services.build import never
 

@@ -13,11 +13,14 @@ from formats.config.files import ConsumerOffsets
 from formats.message.bodies import decompress
 from formats.message.ids import parse_unique_id
 from formats.primitives import parse_address
-from rmqtool.services import broadcast_offsets, send_batch, send_ids, send_rules
-from rmqtool.services.broadcast_offsets import QueueName
-from rmqtool.services.offset_files import BrokerFile
-from rmqtool.services.send_rules import OutMessage, Rejected
-from rmqtool.services.send_select import Faults, QueueIndex, Selector, select_by_hash, unavailable
+from rmqtool.services.offsets import broadcast as broadcast_offsets
+from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.services.offsets.files import BrokerFile
+from rmqtool.services.sending import batch as send_batch
+from rmqtool.services.sending import ids as send_ids
+from rmqtool.services.sending import rules as send_rules
+from rmqtool.services.sending.rules import OutMessage, Rejected
+from rmqtool.services.sending.select import Faults, QueueIndex, Selector, select_by_hash, unavailable
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.client import Client, available
 from tests.interop.test_rebalance import as_json, from_json

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.services.get_message import get_message
-from rmqtool.services.query_time import offset_by_time_v5
+from rmqtool.services.lookup.get_message import get_message
+from rmqtool.services.lookup.query_time import offset_by_time_v5
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import queues_of

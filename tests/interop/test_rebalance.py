@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.services import rebalance
-from rmqtool.services.broadcast_offsets import QueueName
-from rmqtool.services.rebalance import BadAllocation, Strategy
+from rmqtool.services.consumers import rebalance
+from rmqtool.services.consumers.rebalance import BadAllocation, Strategy
+from rmqtool.services.offsets.broadcast import QueueName
 from tests.interop.client import Client, available
 
 pytestmark = pytest.mark.interop

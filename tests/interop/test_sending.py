@@ -13,11 +13,10 @@ from formats.config.files import TopicConfig, Topics
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from formats.primitives import host_text
 from rmqtool import Message, Store
-from rmqtool.services import send_batch
-from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.retry import DeadLetter, Retries
-from rmqtool.services.send_back import SendBack
-from rmqtool.services.send_rules import (
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.sending import batch as send_batch
+from rmqtool.services.sending.back import SendBack
+from rmqtool.services.sending.rules import (
     AUTO_CREATE_TOPIC,
     COMPRESS_FROM,
     NOT_SENT_TO,
@@ -28,6 +27,7 @@ from rmqtool.services.send_rules import (
     check_at_store,
     compress,
 )
+from rmqtool.services.waiting.retry import DeadLetter, Retries
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

@@ -17,14 +17,14 @@ from formats.config.files import DelayOffsets, TopicConfig, Topics
 from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from formats.message.read import Record
 from rmqtool import Message, Store
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.delay import Delays
-from rmqtool.services.delivery import Delivery, deliver_due
-from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
-from rmqtool.services.run_loop import RunLoop
-from rmqtool.services.send_back import SendBack
-from rmqtool.services.transaction_service import CheckRequest, Decision, TransactionService
-from rmqtool.services.transactions import Transactions, op_offsets
+from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.sending.back import SendBack
+from rmqtool.services.serving.run_loop import RunLoop
+from rmqtool.services.waiting.delay import Delays
+from rmqtool.services.waiting.delivery import Delivery, deliver_due
+from rmqtool.services.waiting.half_messages import Transactions, op_offsets
+from rmqtool.services.waiting.transaction_check import CheckRequest, Decision, TransactionService
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout

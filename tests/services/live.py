@@ -5,8 +5,8 @@ from pathlib import Path
 from formats.message.properties import parse
 from formats.message.read import Record
 from rmqtool import Message, Store
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.queue_messages import TopicQueues, messages_of
+from rmqtool.services.lookup.queue_messages import TopicQueues, messages_of
+from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never
 

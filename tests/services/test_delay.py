@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import CorruptFile
-from rmqtool.services.delay import DelayedMessage, DelayLevel, Delays, number_of
-from rmqtool.services.queue_messages import SCHEDULE
+from rmqtool.services.lookup.queue_messages import SCHEDULE
+from rmqtool.services.waiting.delay import DelayedMessage, DelayLevel, Delays, number_of
 from rmqtool.store.layout.broker_conf import DEFAULT_DELAY_LEVELS, BrokerConf
 from tests import goldens
 from tests.conftest import Unpacked

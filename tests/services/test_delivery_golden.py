@@ -11,12 +11,20 @@ from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY, pa
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqtool import Store
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.copies import copy_of
-from rmqtool.services.delivery import Delivery
-from rmqtool.services.queue_messages import DLQ_PREFIX, GIVEN_UP, HALF, OP, ORIGIN_MESSAGE_ID, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.send_back import SendBack
-from rmqtool.services.transaction_service import Decision, TransactionService
+from rmqtool.services.lookup.queue_messages import (
+    DLQ_PREFIX,
+    GIVEN_UP,
+    HALF,
+    OP,
+    ORIGIN_MESSAGE_ID,
+    RETRY_PREFIX,
+    SCHEDULE,
+)
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.sending.back import SendBack
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.waiting.delivery import Delivery
+from rmqtool.services.waiting.transaction_check import Decision, TransactionService
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never

@@ -7,7 +7,7 @@ import pytest
 
 from formats.config.files import QueueOffset
 from rmqtool.errors import CorruptFile
-from rmqtool.services.groups import GroupLag, Groups, compare, sums
+from rmqtool.services.consumers.groups import GroupLag, Groups, compare, sums
 from tests.conftest import Unpacked
 from tests.services import lab
 from tests.services.build import TIME, Builder, log_of, never

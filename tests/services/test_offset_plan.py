@@ -13,12 +13,12 @@ import pytest
 
 from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, Topics
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
-from rmqtool.services import offset_plan
-from rmqtool.services.configs import Warn
-from rmqtool.services.groups import Groups
-from rmqtool.services.offset_files import BrokerFile, ClientFile, OffsetFile
-from rmqtool.services.offset_plan import OffsetPlan, Planner, Target, clone, from_rows, read_rows, reset
-from rmqtool.services.query_time import offset_by_time_v5
+from rmqtool.services.consumers import offset_plan
+from rmqtool.services.consumers.groups import Groups
+from rmqtool.services.consumers.offset_plan import OffsetPlan, Planner, Target, clone, from_rows, read_rows, reset
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.query_time import offset_by_time_v5
+from rmqtool.services.offsets.files import BrokerFile, ClientFile, OffsetFile
 from rmqtool.store.changes import steps
 from rmqtool.store.changes.change import Transaction
 from rmqtool.store.changes.places import Places, named_outside

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse, split_keys
 from formats.message.read import Record
-from rmqtool.services.query import has_key
+from rmqtool.services.lookup.query import has_key
 from tests.formats.strategies import examples
 
 PIECES = [b"KEYS\x01", b"UNIQ_KEY\x01", b"\x02", b" ", b"a", b"k-1", "键".encode(), b"\xff", b"\xed\xa0\x80"]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.services import rebalance
-from rmqtool.services.broadcast_offsets import QueueName
-from rmqtool.services.rebalance import BadAllocation, Strategy
+from rmqtool.services.consumers import rebalance
+from rmqtool.services.consumers.rebalance import BadAllocation, Strategy
+from rmqtool.services.offsets.broadcast import QueueName
 
 QUEUES = [QueueName("T", broker, n) for broker in ("broker-a", "broker-b") for n in range(4)]
 THREE = ["c1", "c2", "c3"]

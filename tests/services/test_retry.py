@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from formats.message.ids import parse_offset_id
-from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.retry import Retries
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.waiting.retry import Retries
 from tests.conftest import Unpacked
 from tests.services import lab
 from tests.services.build import TIME, Builder, log_of, never

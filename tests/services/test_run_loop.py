@@ -19,13 +19,13 @@ from formats.config.files import DelayOffsets
 from formats.message.read import Record, read
 from rmqtool import Message, Store
 from rmqtool.cli.run_decide import Command
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.configs import known_offsets
-from rmqtool.services.queue_messages import DLQ_PREFIX, HALF, OP, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.run_loop import RunLoop
-from rmqtool.services.send_back import SendBack
-from rmqtool.services.transaction_service import CheckRequest, Decision, TransactionService
-from rmqtool.services.transactions import CHECK_GROUP
+from rmqtool.services.lookup.configs import known_offsets
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, HALF, OP, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.sending.back import SendBack
+from rmqtool.services.serving.run_loop import RunLoop
+from rmqtool.services.waiting.half_messages import CHECK_GROUP
+from rmqtool.services.waiting.transaction_check import CheckRequest, Decision, TransactionService
 from rmqtool.store.append.outgoing import PutResult
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf

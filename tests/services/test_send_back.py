@@ -13,13 +13,13 @@ from formats.config.files import SubscriptionGroups, Topics
 from formats.message.ids import offset_id
 from formats.message.properties import parse
 from rmqtool import Message, Store
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.delivery import Delivery
-from rmqtool.services.queue_messages import DLQ_PREFIX, HALF, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.requeue import REQUEUED_FROM, Requeued, requeue
-from rmqtool.services.retry import Retries
-from rmqtool.services.send_back import SendBack
-from rmqtool.services.send_rules import Rejected
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, HALF, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.sending.back import SendBack
+from rmqtool.services.sending.rules import Rejected
+from rmqtool.services.waiting.delivery import Delivery
+from rmqtool.services.waiting.requeue import REQUEUED_FROM, Requeued, requeue
+from rmqtool.services.waiting.retry import Retries
 from rmqtool.store.log.commit_log import CommitLog
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.conftest import Unpacked

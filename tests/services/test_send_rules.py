@@ -14,11 +14,12 @@ from formats.config.files import TopicConfig
 from formats.message.bodies import decompress
 from formats.message.ids import parse_unique_id
 from formats.message.properties import parse
-from rmqtool.services import send_batch, send_rules
-from rmqtool.services.broadcast_offsets import QueueName
-from rmqtool.services.send_ids import UniqueIds, month_of, nearly_time
-from rmqtool.services.send_rules import OutMessage, Rejected, check_at_broker, check_at_store, check_message
-from rmqtool.services.send_select import Faults, QueueIndex, Selector, select_by_hash, unavailable
+from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.services.sending import batch as send_batch
+from rmqtool.services.sending import rules as send_rules
+from rmqtool.services.sending.ids import UniqueIds, month_of, nearly_time
+from rmqtool.services.sending.rules import OutMessage, Rejected, check_at_broker, check_at_store, check_message
+from rmqtool.services.sending.select import Faults, QueueIndex, Selector, select_by_hash, unavailable
 
 HALF_MINUTE = 30_000
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rmqtool.services.topics import StoreTopics, permission
+from rmqtool.services.lookup.topics import StoreTopics, permission
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.services import lab

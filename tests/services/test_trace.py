@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.trace import Trace, trace
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
+from rmqtool.services.waiting.trace import Trace, trace
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.services import lab

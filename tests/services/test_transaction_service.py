@@ -6,11 +6,11 @@ import pytest
 
 from formats.message.properties import REAL_QID, REAL_TOPIC
 from rmqtool import Message
-from rmqtool.services.configs import topics_of
-from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
-from rmqtool.services.send_rules import Rejected
-from rmqtool.services.transaction_service import Checked, CheckRequest, Decision, TransactionService
-from rmqtool.services.transactions import CHECK_GROUP, Transactions
+from rmqtool.services.lookup.configs import topics_of
+from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
+from rmqtool.services.sending.rules import Rejected
+from rmqtool.services.waiting.half_messages import CHECK_GROUP, Transactions
+from rmqtool.services.waiting.transaction_check import Checked, CheckRequest, Decision, TransactionService
 from rmqtool.store.append.outgoing import PutResult
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from formats.message.ids import offset_id
-from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP
-from rmqtool.services.transactions import TransactionInfo, Transactions
+from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP
+from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
 from tests.conftest import Unpacked
 from tests.services import lab
 from tests.services.build import HOST, TIME, Builder, log_of, never

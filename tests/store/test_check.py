@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from formats.kernel_properties import odd_properties
-from rmqtool.services.info import store_info
+from rmqtool.services.lookup.info import store_info
 from rmqtool.store.check import is_problem
 from rmqtool.store.check.log import log
 from rmqtool.store.check.log.records import PROPERTIES

@@ -6,9 +6,9 @@ import pytest
 
 from formats.message.bodies import decompress
 from rmqtool.contract import message_row
-from rmqtool.services.get_message import get_message
-from rmqtool.services.query import Search, query_id, query_key
-from rmqtool.services.query_time import offset_by_time_v4
+from rmqtool.services.lookup.get_message import get_message
+from rmqtool.services.lookup.query import Search, query_id, query_key
+from rmqtool.services.lookup.query_time import offset_by_time_v4
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.queues.reader import queues_of

@@ -14,7 +14,7 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.services.importer import new_store
+from rmqtool.services.sending.importer import new_store
 from rmqtool.store.append import live
 from rmqtool.store.check import check_store
 from rmqtool.store.disk import new_files

@@ -83,7 +83,7 @@ def test_commits_point_at_their_moved_half_messages(golden_copy: Unpacked, tmp_p
 
 
 def test_consumer_offsets_follow_their_queue(golden_copy: Unpacked, tmp_path: Path) -> None:
-    from rmqtool.services.offsets import consumer_offsets
+    from rmqtool.services.lookup.offsets import consumer_offsets
 
     store = golden_copy("broker")
     first = next(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
-from rmqtool.services.info import store_info
+from rmqtool.services.lookup.info import store_info
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import version_of
 from rmqtool.store.recovery.command import plan, recover

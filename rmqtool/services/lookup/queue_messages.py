@@ -7,7 +7,7 @@ from typing import NamedTuple
 from formats.message.ids import offset_id
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
-from rmqtool.services.configs import Warn
+from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

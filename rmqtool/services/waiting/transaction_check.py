@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, parse
 from formats.message.read import Record, java_int
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, host_text
-from rmqtool.services.broker_state import BrokerState, setting
-from rmqtool.services.configs import Warn
-from rmqtool.services.copies import copy_of
-from rmqtool.services.delay import number_of
-from rmqtool.services.engine import Store
-from rmqtool.services.get_message import get_message
-from rmqtool.services.queue_messages import GIVEN_UP, HALF, OP, QueueMessage, TopicQueues, raw
-from rmqtool.services.send_rules import SYSTEM_ERROR, Rejected
-from rmqtool.services.transactions import CHECK_GROUP, CHECK_TIMES, OP_TAG, PREPARED_OFFSET, op_offsets
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.get_message import get_message
+from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, QueueMessage, TopicQueues, raw
+from rmqtool.services.opened.broker_state import BrokerState, setting
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.sending.rules import SYSTEM_ERROR, Rejected
+from rmqtool.services.waiting.delay import number_of
+from rmqtool.services.waiting.half_messages import CHECK_GROUP, CHECK_TIMES, OP_TAG, PREPARED_OFFSET, op_offsets
 from rmqtool.store.append.outgoing import Message, PutResult, PutStatus
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.log.commit_log import CommitLog

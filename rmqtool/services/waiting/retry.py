@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS
-from rmqtool.services.configs import Warn, known_offsets
-from rmqtool.services.delay import Delays
-from rmqtool.services.pairs import Pairs
-from rmqtool.services.queue_messages import (
+from rmqtool.services.lookup.configs import Warn, known_offsets
+from rmqtool.services.lookup.pairs import Pairs
+from rmqtool.services.lookup.queue_messages import (
     DLQ_PREFIX,
     ORIGIN_MESSAGE_ID,
     RETRY_PREFIX,
@@ -25,6 +24,7 @@ from rmqtool.services.queue_messages import (
     TopicQueues,
     messages_of,
 )
+from rmqtool.services.waiting.delay import Delays
 from rmqtool.store.log.commit_log import CommitLog, Found
 
 

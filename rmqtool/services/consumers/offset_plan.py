@@ -11,11 +11,11 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
-from rmqtool.services.configs import Warn, topics_of
-from rmqtool.services.offset_files import Key, OffsetFile
-from rmqtool.services.query_time import offset_by_time_v5
-from rmqtool.services.queue_messages import RETRY_PREFIX, TopicQueues
-from rmqtool.services.send_rules import Rejected, check_group
+from rmqtool.services.lookup.configs import Warn, topics_of
+from rmqtool.services.lookup.query_time import offset_by_time_v5
+from rmqtool.services.lookup.queue_messages import RETRY_PREFIX, TopicQueues
+from rmqtool.services.offsets.files import Key, OffsetFile
+from rmqtool.services.sending.rules import Rejected, check_group
 from rmqtool.store.changes.change import Transaction
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places, named_outside

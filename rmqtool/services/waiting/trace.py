@@ -13,10 +13,9 @@ from formats.message.ids import offset_id as id_of
 from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
-from rmqtool.services.configs import Warn, known_offsets
-from rmqtool.services.delay import Delays, number_of
-from rmqtool.services.query import Search, query_id
-from rmqtool.services.queue_messages import (
+from rmqtool.services.lookup.configs import Warn, known_offsets
+from rmqtool.services.lookup.query import Search, query_id
+from rmqtool.services.lookup.queue_messages import (
     DLQ_PREFIX,
     GIVEN_UP,
     HALF,
@@ -26,7 +25,8 @@ from rmqtool.services.queue_messages import (
     TopicQueues,
     messages_of,
 )
-from rmqtool.services.transactions import TransactionInfo, Transactions
+from rmqtool.services.waiting.delay import Delays, number_of
+from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
 from rmqtool.store.index.reader import BadIndex, open_index
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from formats.config.files import QueueOffset
-from rmqtool.services.configs import Warn, group_offsets, groups_of, topics_of
-from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import ConsumeQueue
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config.files import TopicConfig
-from rmqtool.services.configs import Warn, groups_of, known_offsets, topics_of
-from rmqtool.services.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import ConsumeQueue
 

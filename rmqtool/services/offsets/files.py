@@ -13,11 +13,11 @@ from formats.config.files import LMQ_PREFIX, ConsumerOffsets, LmqConsumerOffsets
 from formats.errors import FormatError
 from formats.primitives import java_hash
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
-from rmqtool.services.broadcast_offsets import QueueName, brokers
-from rmqtool.services.broadcast_offsets import build as build_broadcast
-from rmqtool.services.broadcast_offsets import parse as parse_broadcast
-from rmqtool.services.configs import Warn, load_config
-from rmqtool.services.offsets import FILES
+from rmqtool.services.lookup.configs import Warn, load_config
+from rmqtool.services.lookup.offsets import FILES
+from rmqtool.services.offsets.broadcast import QueueName, brokers
+from rmqtool.services.offsets.broadcast import build as build_broadcast
+from rmqtool.services.offsets.broadcast import parse as parse_broadcast
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import rocksdb_forms, version_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqtool.contract import message_fields
 from rmqtool.errors import Refused
-from rmqtool.services.engine import Store
+from rmqtool.services.opened.engine import Store
 from rmqtool.store.append.outgoing import Message, PutResult
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.new_files import give_away

@@ -11,8 +11,8 @@ from formats.message import properties
 from formats.message.bodies import BatchItem, batch_items, build_batch
 from formats.message.build import MAX_MESSAGE_SIZE
 from formats.message.properties import UNIQ_KEY
-from rmqtool.services.queue_messages import RETRY_PREFIX
-from rmqtool.services.send_rules import CLIENT_ERROR, MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
+from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from rmqtool.services.sending.rules import CLIENT_ERROR, MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
 
 
 def check_batch(messages: Sequence[OutMessage]) -> None:

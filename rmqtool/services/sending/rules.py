@@ -14,7 +14,7 @@ from formats.config.files import TopicConfig
 from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
 from formats.message.read import java_int
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
-from rmqtool.services.queue_messages import RETRY_PREFIX
+from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 
 MAX_TOPIC, MAX_GROUP = 127, 255  # characters
 COMPRESS_FROM = 4096  # bytes of body

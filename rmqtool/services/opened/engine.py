@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 from rmqtool.errors import Refused
-from rmqtool.services.get_message import GetResult, get_message
-from rmqtool.services.query import KeyReader, Search, query_id
+from rmqtool.services.lookup.get_message import GetResult, get_message
+from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.store.append.appender import Clock, system_clock
 from rmqtool.store.append.live import LiveStore, create
 from rmqtool.store.append.outgoing import Message, PutResult

@@ -11,8 +11,8 @@ import numpy as np
 
 from formats.config.files import DelayOffsets
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
-from rmqtool.services.configs import Warn, look_at_config
-from rmqtool.services.queue_messages import SCHEDULE, TopicQueues, messages_of
+from rmqtool.services.lookup.configs import Warn, look_at_config
+from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues, messages_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import ConsumeQueue
 

@@ -12,11 +12,8 @@ from typing import Any
 from formats.errors import FormatError
 from formats.message.ids import offset_id, parse_offset_id
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.configs import Warn, topics_of
-from rmqtool.services.copies import copy_of
-from rmqtool.services.engine import Store
-from rmqtool.services.queue_messages import (
+from rmqtool.services.lookup.configs import Warn, topics_of
+from rmqtool.services.lookup.queue_messages import (
     DLQ_PREFIX,
     ORIGIN_MESSAGE_ID,
     RETRY_PREFIX,
@@ -26,9 +23,12 @@ from rmqtool.services.queue_messages import (
     messages_of,
     raw,
 )
-from rmqtool.services.retry import Retries
-from rmqtool.services.send_rules import NOT_SENT_TO, WRITE
-from rmqtool.services.transactions import first_behind
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.sending.rules import NOT_SENT_TO, WRITE
+from rmqtool.services.waiting.half_messages import first_behind
+from rmqtool.services.waiting.retry import Retries
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.log.commit_log import CommitLog, Found
 

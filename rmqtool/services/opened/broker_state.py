@@ -24,9 +24,9 @@ from formats.config.files import (
 )
 from formats.primitives import java_hash
 from rmqtool.errors import CorruptFile, RmqError
-from rmqtool.services.configs import Warn, load_config
-from rmqtool.services.engine import Store
-from rmqtool.services.offset_files import BrokerFile, Key, placed
+from rmqtool.services.lookup.configs import Warn, load_config
+from rmqtool.services.offsets.files import BrokerFile, Key, placed
+from rmqtool.services.opened.engine import Store
 from rmqtool.store.disk.durable import copy_aside, sync
 from rmqtool.store.layout.broker_conf import BrokerConf
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rmqtool.services.broker_state import BrokerState, setting
-from rmqtool.services.configs import Warn
-from rmqtool.services.delivery import Delivered, Delivery
-from rmqtool.services.engine import Store
-from rmqtool.services.queue_messages import TopicQueues
-from rmqtool.services.transaction_service import Checked, Decide, TransactionService
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.queue_messages import TopicQueues
+from rmqtool.services.opened.broker_state import BrokerState, setting
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.waiting.delivery import Delivered, Delivery
+from rmqtool.services.waiting.transaction_check import Checked, Decide, TransactionService
 
 _SHORTEST, _LONGEST = 100, 1_000  # ms of a pause: the broker's own; and so that a changed clock is noticed
 _AFTER_A_FAILURE = 10_000  # ms until a level that stands still is tried again

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from formats.primitives import java_hash
-from rmqtool.services.broadcast_offsets import QueueName
+from rmqtool.services.offsets.broadcast import QueueName
 
 # from a response time on (ms) → how long the broker is left out (ms)
 UNAVAILABLE: Mapping[str, Sequence[tuple[int, int]]] = {

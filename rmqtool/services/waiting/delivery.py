@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from formats.message.properties import REAL_QID, REAL_TOPIC
 from formats.message.read import java_int
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.configs import Warn
-from rmqtool.services.copies import copy_of
-from rmqtool.services.delay import Delays
-from rmqtool.services.engine import Store
-from rmqtool.services.queue_messages import HALF, SCHEDULE, QueueMessage, TopicQueues, messages_of
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.queue_messages import HALF, SCHEDULE, QueueMessage, TopicQueues, messages_of
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.waiting.delay import Delays
 from rmqtool.store.log.commit_log import CommitLog
 
 

@@ -10,11 +10,11 @@ from random import Random
 from formats.config.files import SubscriptionGroup
 from formats.message.ids import offset_id
 from formats.message.properties import DELAY, parse
-from rmqtool.services.broker_state import BrokerState
-from rmqtool.services.copies import copy_of
-from rmqtool.services.engine import Store
-from rmqtool.services.queue_messages import DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
-from rmqtool.services.send_rules import NO_PERMISSION, SYSTEM_ERROR, WRITE, Rejected
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.sending.rules import NO_PERMISSION, SYSTEM_ERROR, WRITE, Rejected
 from rmqtool.store.append.outgoing import Message, PutResult
 from rmqtool.store.log.commit_log import CommitLog, Found
 

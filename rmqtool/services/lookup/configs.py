@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from formats.config.files import ConfigFile, ConsumerOffsets, QueueOffset, SubscriptionGroups, Topics
 from rmqtool.errors import CorruptFile
-from rmqtool.services.offsets import FILES
+from rmqtool.services.lookup.offsets import FILES
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 
