@@ -6,8 +6,8 @@ Usage: spark-submit [--master ...] examples/spark_dump.py STORE OUT
 import json
 import sys
 
-from rmqtool.analytics.dump import dump_to_parquet
-from rmqtool.analytics.report import DumpOptions
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.store.layout.paths import StoreLayout
 
 

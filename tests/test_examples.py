@@ -64,7 +64,7 @@ def test_spark_dump_under_spark_submit(tmp_path: Path) -> None:
     import os
     import sysconfig
 
-    from rmqtool.analytics.java import find_java
+    from rmqtool.analytics.spark.java import find_java
 
     submit = Path(sysconfig.get_path("scripts")) / "spark-submit"
     done = subprocess.run(

@@ -101,9 +101,9 @@ def dump_to_parquet(
     written once, however often the command runs. Exit code 0: all is written; 1: all that can be read is written, and
     there was damage, or log that expired before it was written.
     """
-    from rmqtool.analytics.dump import dump_to_parquet as dump
-    from rmqtool.analytics.remote import opened
-    from rmqtool.analytics.report import DumpOptions
+    from rmqtool.analytics.dump.dump import dump_to_parquet as dump
+    from rmqtool.analytics.dump.report import DumpOptions
+    from rmqtool.analytics.remote.stores import opened
     from rmqtool.cli.show_dump import ProgressLine, write_report
     from rmqtool.cli.times import parse_range, parse_time
 

@@ -21,7 +21,7 @@ def _batches(path: str, ending: Ending) -> Iterator[tuple[list[int], list[Any]]]
         with Lines(path) as lines:
             yield from lines.rows(ending)
         return
-    from rmqtool.analytics.import_rows import parquet_files, rows
+    from rmqtool.analytics.load.rows import parquet_files, rows
 
     read, number = rows(parquet_files(path)), 0
     while part := list(islice(read, _ROWS)):

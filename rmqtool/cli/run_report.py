@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
-from rmqtool.analytics.reports import REPORTS
-from rmqtool.analytics.sql import answer
+from rmqtool.analytics.sql.query import answer
+from rmqtool.analytics.sql.reports import REPORTS
 from rmqtool.cli.output import Column, write_all, writer
 from rmqtool.cli.run_sql import columns_of, request, rows_of, say, spark_process
 from rmqtool.cli.times import parse_time

@@ -47,7 +47,7 @@ def run_export(layout: StoreLayout, form: str, out: str, output: str) -> int:
 def _writer_of(form: str) -> WriteAll:
     if form == "ndjson":
         return write_ndjson
-    from rmqtool.analytics.salvage import write_parquet
+    from rmqtool.analytics.dump.salvaged import write_parquet
 
     return write_parquet
 

@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from rmqtool.analytics.jvm import environment
-from rmqtool.analytics.source_plan import Request, request_of
-from rmqtool.analytics.sql import Answer, answer
+from rmqtool.analytics.source.plan import Request, request_of
+from rmqtool.analytics.spark.jvm import environment
+from rmqtool.analytics.sql.query import Answer, answer
 from rmqtool.cli.output import Column, note, write_all, writer
 from rmqtool.contract import render_body
 from rmqtool.errors import Refused

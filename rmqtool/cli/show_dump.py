@@ -5,8 +5,8 @@ import time
 from dataclasses import asdict
 from types import TracebackType
 
-from rmqtool.analytics.archive import WarmUp
-from rmqtool.analytics.report import DumpReport, camel
+from rmqtool.analytics.dump.report import DumpReport, camel
+from rmqtool.analytics.spark.archive import WarmUp
 from rmqtool.cli.output import Column, note, write_all, write_object, writer
 
 _SILENT = 2.0  # seconds; what is done by then shows no progress

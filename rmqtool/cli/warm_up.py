@@ -19,8 +19,8 @@ def warm_up(
     Java and PySpark maps it. To be run once, and again after an upgrade of either. It takes a minute, and the file
     about 150 MiB.
     """
-    from rmqtool.analytics.archive import remove_archives
-    from rmqtool.analytics.archive import warm_up as make
+    from rmqtool.analytics.spark.archive import remove_archives
+    from rmqtool.analytics.spark.archive import warm_up as make
     from rmqtool.cli.show_dump import write_removed, write_warm_up
 
     if remove:

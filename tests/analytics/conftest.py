@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmqtool.analytics.java import find_java
+from rmqtool.analytics.spark.java import find_java
 from rmqtool.errors import MissingRuntime
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def spark() -> Iterator["SparkSession"]:
         find_java()
     except MissingRuntime as err:
         pytest.skip(str(err))
-    from rmqtool.analytics.jvm import environment
-    from rmqtool.analytics.session import session_of, spark_context
+    from rmqtool.analytics.spark.jvm import environment
+    from rmqtool.analytics.spark.session import session_of, spark_context
 
     path = os.pathsep.join(part for part in (_NO_PANDAS, os.environ.get("PYTHONPATH")) if part)
     settings = {"spark.sql.shuffle.partitions": "1"}

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rmqtool.analytics.source_filter import Condition
-from rmqtool.analytics.source_plan import pieces, request_of
-from rmqtool.analytics.source_read import Counters, read_piece
-from rmqtool.analytics.source_tables import SCHEMAS
+from rmqtool.analytics.source.filter import Condition
+from rmqtool.analytics.source.plan import pieces, request_of
+from rmqtool.analytics.source.read import Counters, read_piece
+from rmqtool.analytics.source.tables import SCHEMAS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from rmqtool.analytics.session import session_of, spark_context
+from rmqtool.analytics.spark.session import session_of, spark_context
 
 
 def main(store: str, checkpoint: str, out: str) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rmqtool.analytics import tasks
-from rmqtool.analytics.choice import Choice
-from rmqtool.analytics.claims import Claims, new_claims
-from rmqtool.analytics.dump import _first
-from rmqtool.analytics.splits import Split, plan
-from rmqtool.analytics.tally import Tally
+from rmqtool.analytics.dump import tasks
+from rmqtool.analytics.dump.dump import _first
+from rmqtool.analytics.local.claims import Claims, new_claims
+from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.splits import Split, plan
+from rmqtool.analytics.table.tally import Tally
 from rmqtool.errors import MissingRuntime, RmqError
 from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import log_of, store_of

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow.dataset as ds
 import pytest
 
-from rmqtool.analytics.java import find_java
+from rmqtool.analytics.spark.java import find_java
 from rmqtool.errors import MissingRuntime
 from tests.analytics.stores import MESSAGES, day_store
 from tests.cli.running import RMQTOOL

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from rmqtool.analytics import tasks
-from rmqtool.analytics.dump import dump_to_parquet
-from rmqtool.analytics.report import DumpOptions, DumpReport
-from rmqtool.analytics.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.dump import tasks
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.errors import BadValue, Refused, RmqError, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found

@@ -13,9 +13,10 @@ import pytest
 from pyarrow import fs as pafs
 
 from formats.message.build import build_blank
-from rmqtool.analytics import files, tasks
-from rmqtool.analytics.dump import dump_to_parquet
-from rmqtool.analytics.report import DumpOptions, DumpReport
+from rmqtool.analytics.dump import tasks
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport
+from rmqtool.analytics.remote import files
 from rmqtool.errors import BadValue, Refused, RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -143,10 +144,10 @@ def test_the_last_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise Killed
 
     monkeypatch.setattr(tasks, "run_splits", run)
-    monkeypatch.setattr("rmqtool.analytics.dump.run_splits", run)
+    monkeypatch.setattr("rmqtool.analytics.dump.dump.run_splits", run)
     with pytest.raises(Killed):
         dump(broker.layout, tmp_path / "out")
-    monkeypatch.setattr("rmqtool.analytics.dump.run_splits", real)
+    monkeypatch.setattr("rmqtool.analytics.dump.dump.run_splits", real)
     broker.put()
     assert dump(broker.layout, tmp_path / "out").rows == 4
 

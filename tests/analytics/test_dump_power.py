@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.analytics.dump import dump_to_parquet
-from rmqtool.analytics.files import Folder
-from rmqtool.analytics.output import SUCCESS, Output, manifest_of
-from rmqtool.analytics.report import DumpOptions
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.output import SUCCESS, Output, manifest_of
+from rmqtool.analytics.dump.report import DumpOptions
+from rmqtool.analytics.remote.files import Folder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.analytics.helpers import log_of, rows_of, store_of

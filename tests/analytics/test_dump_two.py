@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool.analytics import dump as dump_module
-from rmqtool.analytics import tasks
-from rmqtool.analytics.dump import dump_to_parquet
-from rmqtool.analytics.output_lock import Busy, Claim
-from rmqtool.analytics.report import DumpOptions, DumpReport
+from rmqtool.analytics.dump import dump as dump_module
+from rmqtool.analytics.dump import tasks
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.lock import Busy, Claim
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.errors import Refused
 from rmqtool.store.layout.paths import StoreLayout
 from tests.analytics.helpers import log_of, rows_of, store_of
@@ -59,7 +59,7 @@ def test_a_second_run_is_refused_whenever_it_comes(
     place.mkdir()
     from pyarrow import fs
 
-    from rmqtool.analytics import files
+    from rmqtool.analytics.remote import files
 
     opened = fs.SubTreeFileSystem(str(place), fs.LocalFileSystem())
     if where == "elsewhere":
@@ -124,8 +124,8 @@ def test_a_run_that_was_killed_elsewhere_does_not_lock_for_ever(tmp_path: Path) 
 
 
 def test_claims_of_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqtool.analytics import output_lock
-    from rmqtool.analytics.files import Folder
+    from rmqtool.analytics.dump import lock as output_lock
+    from rmqtool.analytics.remote.files import Folder
 
     folder = Folder(str(tmp_path))
     claim = tmp_path / f"{output_lock.CLAIM}other.json"

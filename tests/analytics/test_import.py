@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.analytics.import_rows import parquet_files, rows
-from rmqtool.analytics.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.load.rows import parquet_files, rows
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.errors import CorruptFile, UnreadableStore
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.analytics.import_order import Order
-from rmqtool.analytics.import_rows import rows
+from rmqtool.analytics.load.order import Order
+from rmqtool.analytics.load.rows import rows
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 
@@ -130,7 +130,7 @@ def test_more_files_than_may_be_open(tmp_path: Path) -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 
-    script = "from rmqtool.analytics.import_rows import parquet_files, rows\nimport sys\n"
+    script = "from rmqtool.analytics.load.rows import parquet_files, rows\nimport sys\n"
     script += "for row in rows(parquet_files(sys.argv[1])): print(row['physicalOffset'])"
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "in")],

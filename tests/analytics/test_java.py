@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.analytics import java
-from rmqtool.analytics.cache import cache_dir, write_file
-from rmqtool.analytics.java import feature_release, find_java, need_bash
+from rmqtool.analytics.local.cache import cache_dir, write_file
+from rmqtool.analytics.spark import java
+from rmqtool.analytics.spark.java import feature_release, find_java, need_bash
 from rmqtool.errors import MissingRuntime
 
 MODULES = "java.base jdk.incubator.vector"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rmqtool.analytics.mirror import BLOCK, Mirror
+from rmqtool.analytics.remote.mirror import BLOCK, Mirror
 from rmqtool.errors import RmqError, UnreadableStore
 
 

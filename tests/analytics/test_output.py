@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.analytics import output
-from rmqtool.analytics.files import Folder
-from rmqtool.analytics.output import MANIFEST, SUCCESS, Output, is_output, manifest_of, open_output
+from rmqtool.analytics.dump import output
+from rmqtool.analytics.dump.output import MANIFEST, SUCCESS, Output, is_output, manifest_of, open_output
+from rmqtool.analytics.remote.files import Folder
 from rmqtool.errors import BadValue, Refused
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool.analytics.dump import dump_to_parquet
-from rmqtool.analytics.output import SUCCESS, open_output
-from rmqtool.analytics.output_names import JOURNAL, MANIFEST, RUN, STAGING
-from rmqtool.analytics.position import Position
-from rmqtool.analytics.report import DumpOptions
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.names import JOURNAL, MANIFEST, RUN, STAGING
+from rmqtool.analytics.dump.output import SUCCESS, open_output
+from rmqtool.analytics.dump.position import Position
+from rmqtool.analytics.dump.report import DumpOptions
 from rmqtool.errors import Refused
 from rmqtool.store.layout.paths import StoreLayout
 from tests.analytics.helpers import log_of, store_of

@@ -16,13 +16,13 @@ from pyarrow import fs
 
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
-from rmqtool.analytics.mirror import Mirror
-from rmqtool.analytics.remote import attached, keep_apart, open_log
-from rmqtool.analytics.source import RocketMQSource
-from rmqtool.analytics.source_filter import Condition
-from rmqtool.analytics.source_plan import request_of, stores_of
-from rmqtool.analytics.source_read import Counters, planned, read_piece, saved
-from rmqtool.analytics.source_tables import SCHEMAS, TABLES
+from rmqtool.analytics.remote.mirror import Mirror
+from rmqtool.analytics.remote.stores import attached, keep_apart, open_log
+from rmqtool.analytics.source.filter import Condition
+from rmqtool.analytics.source.plan import request_of, stores_of
+from rmqtool.analytics.source.read import Counters, planned, read_piece, saved
+from rmqtool.analytics.source.tables import SCHEMAS, TABLES
+from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.disk.remote import shown
 from rmqtool.store.layout.paths import StoreLayout

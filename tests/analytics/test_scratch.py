@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rmqtool.analytics.scratch import Scratch, scratch_dir
+from rmqtool.analytics.local.scratch import Scratch, scratch_dir
 
-HOLD = "import sys, time\nfrom rmqtool.analytics.scratch import Scratch\n"
+HOLD = "import sys, time\nfrom rmqtool.analytics.local.scratch import Scratch\n"
 HOLD += "print(Scratch('sql', sys.argv[1]).path, flush=True)\ntime.sleep(600)"
 
 
@@ -56,7 +56,7 @@ def test_another_users_are_left(tmp_path: Path) -> None:
 
 
 def test_few_open_files() -> None:
-    script = "import resource\nfrom rmqtool.analytics.jvm import raise_open_files\nraise_open_files()\n"
+    script = "import resource\nfrom rmqtool.analytics.spark.jvm import raise_open_files\nraise_open_files()\n"
     script += "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     for option, wanted in (("-S", 1024), ("", 256)):
         command = f'ulimit {option} -n 256 && exec "$0" -c "$1"'

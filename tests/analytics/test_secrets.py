@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.analytics.secrets import cleaned
+from rmqtool.analytics.remote.secrets import cleaned
 from rmqtool.store.disk.remote import shown
 from tests.analytics.helpers import log_of, store_of
 from tests.cli.running import rmqtool

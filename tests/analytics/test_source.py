@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from rmqtool.analytics import source_start
-from rmqtool.analytics.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.source import Reader, RocketMQSource
-from rmqtool.analytics.source_filter import Condition
-from rmqtool.analytics.source_plan import Piece, request_of, stores_of
-from rmqtool.analytics.source_read import Counters, read_piece, saved
-from rmqtool.analytics.source_start import exact
-from rmqtool.analytics.source_tables import SCHEMAS, TABLES, Store
-from rmqtool.analytics.splits import SPLIT_BYTES, Split
+from rmqtool.analytics.source.filter import Condition
+from rmqtool.analytics.source.plan import Piece, request_of, stores_of
+from rmqtool.analytics.source.read import Counters, read_piece, saved
+from rmqtool.analytics.source.tables import SCHEMAS, TABLES, Store
+from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
+from rmqtool.analytics.table import range_start as source_start
+from rmqtool.analytics.table.range_start import exact
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.table.splits import SPLIT_BYTES, Split
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.lookup.offsets import consumer_offsets
@@ -266,7 +266,7 @@ def test_many_stores_in_one_table(golden_copy: Unpacked, tmp_path: Path) -> None
     ],
 )
 def test_what_tells_stores_apart(paths: list[str], brokers: list[str]) -> None:
-    from rmqtool.analytics.source_plan import _brokers
+    from rmqtool.analytics.source.plan import _brokers
 
     assert _brokers(paths) == brokers
 

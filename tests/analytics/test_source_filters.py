@@ -19,12 +19,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from rmqtool.analytics import source_narrow
-from rmqtool.analytics.source import FilteringReader, condition_of
-from rmqtool.analytics.source_filter import Condition, Wanted
-from rmqtool.analytics.source_options import condition_of as option_condition
-from rmqtool.analytics.source_plan import request_of
-from rmqtool.analytics.source_read import Counters
+from rmqtool.analytics.source import narrow as source_narrow
+from rmqtool.analytics.source.filter import Condition, Wanted
+from rmqtool.analytics.source.options import condition_of as option_condition
+from rmqtool.analytics.source.plan import request_of
+from rmqtool.analytics.source.read import Counters
+from rmqtool.analytics.source.tables_source import FilteringReader, condition_of
 from rmqtool.errors import BadValue
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.analytics.source_filter import Condition
-from rmqtool.analytics.source_read import Counters
+from rmqtool.analytics.source.filter import Condition
+from rmqtool.analytics.source.read import Counters
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.repair.rebuild import rebuild

@@ -31,7 +31,7 @@ def told(store: Path) -> list[dict[str, Any]]:
 
 
 def frame(spark: "SparkSession", store: Path) -> Any:
-    from rmqtool.analytics.source import register
+    from rmqtool.analytics.source.tables_source import register
 
     register(spark)
     return spark.read.format("rocketmq").option("splitBytes", "40000").load(str(store))

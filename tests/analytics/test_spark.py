@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqtool.analytics.archive import archive_of, remove_archives
-from rmqtool.analytics.choice import Choice
-from rmqtool.analytics.dump import dump_to_parquet
-from rmqtool.analytics.java import find_java
-from rmqtool.analytics.jvm import Jvm, environment, reason_line
-from rmqtool.analytics.report import DumpOptions, DumpReport
-from rmqtool.analytics.scratch import Scratch
-from rmqtool.analytics.session import failure, spark_context
-from rmqtool.analytics.start import has_unix_sockets, settings_of
-from rmqtool.analytics.where import Where
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport
+from rmqtool.analytics.local.scratch import Scratch
+from rmqtool.analytics.spark.archive import archive_of, remove_archives
+from rmqtool.analytics.spark.java import find_java
+from rmqtool.analytics.spark.jvm import Jvm, environment, reason_line
+from rmqtool.analytics.spark.session import failure, spark_context
+from rmqtool.analytics.spark.start import has_unix_sockets, settings_of
+from rmqtool.analytics.spark.where import Where
+from rmqtool.analytics.table.choice import Choice
 from rmqtool.errors import BadValue, MissingRuntime, RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 DAMAGED = ["crash", "magic-broken-last-file", "size-field-negative", "torn-header", "body-bit-flip-last-file"]
 SCRIPT = """
 import json, sys
-from rmqtool.analytics.dump import dump_to_parquet
+from rmqtool.analytics.dump.dump import dump_to_parquet
 from rmqtool.errors import RmqError
 from rmqtool.store.layout.paths import StoreLayout
 if "no-wheel" in sys.argv:
@@ -176,8 +176,8 @@ def test_a_failed_task_is_one_line_and_leaves_nothing(spark: "SparkSession", tmp
     layout = store_of(tmp_path, *(log_of(["A"], base=0) for _file in range(3)))
     log = CommitLog(layout)
     log.segments.files[1].path = str(tmp_path / "gone")
-    from rmqtool.analytics.splits import plan
-    from rmqtool.analytics.tasks import Job, run_splits
+    from rmqtool.analytics.dump.tasks import Job, run_splits
+    from rmqtool.analytics.table.splits import plan
 
     (tmp_path / "out").mkdir()
     job = Job(str(tmp_path / "out"), "run", Choice())
@@ -335,7 +335,7 @@ def test_a_spark_home_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("preload", [False, True])
 def test_workers_have_compiled_code_when_it_is_wanted(preload: bool) -> None:
     script = (
-        "from rmqtool.analytics.session import spark_context\n"
+        "from rmqtool.analytics.spark.session import spark_context\n"
         f"with spark_context('local[1]', preload={preload}) as context:\n"
         "    look = lambda _: 'formats.kernel_arrow' in __import__('sys').modules\n"
         "    print(context.parallelize([0], 1).map(look).collect())\n"
@@ -359,14 +359,14 @@ def test_sockets_need_short_paths() -> None:
 @pytest.mark.slow
 def test_a_warm_up_is_used(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    script = "from rmqtool.analytics.archive import warm_up; print(warm_up().archive)"
+    script = "from rmqtool.analytics.spark.archive import warm_up; print(warm_up().archive)"
     call = [sys.executable, "-W", "error", "-c", script]
     made = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
     assert made == archive_of(find_java())
     assert os.path.getsize(made) > 50 << 20
     assert (os.stat(made).st_mode & 0o777, os.listdir(os.path.dirname(made))) == (0o600, [os.path.basename(made)])
     script = (
-        "from pathlib import Path; from rmqtool.analytics.session import spark_context\n"
+        "from pathlib import Path; from rmqtool.analytics.spark.session import spark_context\n"
         "with spark_context('local[1]') as context:\n"
         "    pid = context._jvm.java.lang.ProcessHandle.current().pid()\n"
         "    print(Path(f'/proc/{pid}/maps').read_text())"

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.analytics.java import find_java
-from rmqtool.analytics.source import register
-from rmqtool.analytics.source_filter import Condition
-from rmqtool.analytics.source_plan import request_of
-from rmqtool.analytics.source_read import saved
-from rmqtool.analytics.source_tables import TABLES
-from rmqtool.analytics.sql import Answer, answer
-from rmqtool.analytics.sql_plan import conditions_of
+from rmqtool.analytics.source.filter import Condition
+from rmqtool.analytics.source.plan import request_of
+from rmqtool.analytics.source.read import saved
+from rmqtool.analytics.source.tables import TABLES
+from rmqtool.analytics.source.tables_source import register
+from rmqtool.analytics.spark.java import find_java
+from rmqtool.analytics.sql.plan import conditions_of
+from rmqtool.analytics.sql.query import Answer, answer
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
@@ -170,7 +170,7 @@ def test_what_is_read_is_what_the_query_needs(spark: "SparkSession", day: StoreL
 def test_only_the_columns_that_are_needed_are_decoded(
     spark: "SparkSession", golden: Unpacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rmqtool.analytics import sql
+    from rmqtool.analytics.sql import query as sql
 
     seen: dict[str, tuple[str, ...] | None] = {}
     decode = sql._decode
@@ -335,7 +335,7 @@ def test_several_stores(spark: "SparkSession", golden: Unpacked, tmp_path: Path)
 def test_large_stores_are_decoded_by_workers(
     spark: "SparkSession", day: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rmqtool.analytics import sql
+    from rmqtool.analytics.sql import query as sql
 
     monkeypatch.setattr(sql, "_ALONE", 0)
     monkeypatch.setattr(sql, "_LARGE", 0)
@@ -420,8 +420,8 @@ def test_conditions_as_catalyst_writes_them(nodes: list[str], conditions: list[C
 def test_an_answer_outside_of_any_session(golden: Unpacked) -> None:
     """As a process of its own, with a Java of its own that is gone afterwards."""
     code = (
-        "from rmqtool.analytics.source_plan import request_of\n"
-        "from rmqtool.analytics.sql import answer\n"
+        "from rmqtool.analytics.source.plan import request_of\n"
+        "from rmqtool.analytics.sql.query import answer\n"
         "import sys\n"
         "for _ in range(2):\n"
         "    with answer(request_of({'path': sys.argv[1]}), 'SELECT count(*) FROM messages') as found:\n"
@@ -447,9 +447,9 @@ def test_spark_connect(golden: Unpacked, tmp_path: Path) -> None:
     code = """
 import sys
 from pyspark.sql import SparkSession
-from rmqtool.analytics.reports import report_frame
-from rmqtool.analytics.java import find_java
-from rmqtool.analytics.source import register
+from rmqtool.analytics.sql.reports import report_frame
+from rmqtool.analytics.spark.java import find_java
+from rmqtool.analytics.source.tables_source import register
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 frame = spark.read.format("rocketmq").load(sys.argv[1])
 print(type(spark).__module__, frame.count(), frame.where("topic = 'Orders'").count())

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from formats.jit import address_of
 from formats.kernel_arrow import INLINE, Texts, views_of
-from rmqtool.analytics.arrow import batches
-from rmqtool.analytics.choice import Choice
-from rmqtool.analytics.columns import load
-from rmqtool.analytics.files import Folder
-from rmqtool.analytics.parquet import PartWriter
-from rmqtool.analytics.splits import plan
-from rmqtool.analytics.tally import Tally
-from rmqtool.analytics.views import has_views, memory_of, take
+from rmqtool.analytics.dump.parquet import PartWriter
+from rmqtool.analytics.remote.files import Folder
+from rmqtool.analytics.table.arrow import batches
+from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.columns import load
+from rmqtool.analytics.table.splits import plan
+from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.views import has_views, memory_of, take
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens
@@ -110,7 +110,7 @@ def test_a_writer_says_when_it_has_written(tmp_path: Path) -> None:
 def test_small_stores_do_without_compiled_code(golden: Unpacked, tmp_path: Path) -> None:
     script = (
         "import sys\n"
-        "from rmqtool.analytics.dump import DumpOptions, dump_to_parquet\n"
+        "from rmqtool.analytics.dump.dump import DumpOptions, dump_to_parquet\n"
         "from rmqtool.store.layout.paths import StoreLayout\n"
         "print(dump_to_parquet(StoreLayout(sys.argv[1]), sys.argv[2], DumpOptions(engine='local')).rows)\n"
         "print([name for name in sys.modules if 'kernel' in name or name.startswith(('llvmlite', 'numba'))])"

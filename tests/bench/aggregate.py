@@ -57,7 +57,7 @@ def pruned(store: str, small: str, times: int) -> Figures:
 
 def unpruned(store: str, small: str, times: int) -> Figures:
     """With every column decoded."""
-    from rmqtool.analytics import sql
+    from rmqtool.analytics.sql import query as sql
 
     needs = sql.needs
 
@@ -79,8 +79,8 @@ def whole(store: str, small: str, times: int) -> Figures:
 
 
 def _answer(_spark: "SparkSession", store: str) -> list[list[Any]]:
-    from rmqtool.analytics.source_plan import request_of
-    from rmqtool.analytics.sql import answer
+    from rmqtool.analytics.source.plan import request_of
+    from rmqtool.analytics.sql.query import answer
 
     with answer(request_of({"path": store}), _QUERY) as found:
         return [list(row) for row in found.rows()]
@@ -94,7 +94,7 @@ def _read(spark: "SparkSession", store: str, columns: str | None = None) -> list
 
 def _measured(ask: "Callable[[SparkSession, str], list[list[Any]]]", store: str, small: str, times: int) -> Figures:
     begun = time.perf_counter()
-    from rmqtool.analytics.session import session_of, spark_context
+    from rmqtool.analytics.spark.session import session_of, spark_context
 
     seconds = []
     # as ``sql`` starts it for a store of this size, and as data sources are read: Java compiles what it runs often

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rmqtool.analytics.java import find_java
+from rmqtool.analytics.spark.java import find_java
 from tests.bench.make_log import write_log
 from tests.bench.measure import ROOT, told
 

@@ -33,8 +33,8 @@ class Figures(TypedDict):
 
 def dump(store: str, out: str) -> Figures:
     """dump-to-parquet through Spark."""
-    from rmqtool.analytics.dump import dump_to_parquet
-    from rmqtool.analytics.report import DumpOptions
+    from rmqtool.analytics.dump.dump import dump_to_parquet
+    from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.store.layout.paths import StoreLayout
 
     begun = time.perf_counter()
@@ -49,12 +49,12 @@ def writer(store: str, out: str) -> Figures:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from rmqtool.analytics.arrow import batches
-    from rmqtool.analytics.choice import Choice
-    from rmqtool.analytics.parquet import ROW_GROUP_BYTES, WRITER_OPTIONS
-    from rmqtool.analytics.schema import MESSAGE_SCHEMA
-    from rmqtool.analytics.splits import plan
-    from rmqtool.analytics.tally import Tally
+    from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, WRITER_OPTIONS
+    from rmqtool.analytics.table.arrow import batches
+    from rmqtool.analytics.table.choice import Choice
+    from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
+    from rmqtool.analytics.table.splits import plan
+    from rmqtool.analytics.table.tally import Tally
     from rmqtool.store.layout.paths import StoreLayout
     from rmqtool.store.log.commit_log import CommitLog
 
@@ -110,7 +110,7 @@ def udf(store: str, out: str) -> Figures:
     from pyspark.sql.functions import explode
     from pyspark.sql.functions import udf as function
 
-    from rmqtool.analytics.session import spark_session
+    from rmqtool.analytics.spark.session import spark_session
 
     settings = {"spark.driver.memory": "6g", "spark.executorEnv.PYTHONPATH": str(ROOT)}
     with spark_session(MASTER, settings=settings) as spark:

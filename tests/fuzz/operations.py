@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from formats.explain.kinds import KINDS, explain, hexdump
-from rmqtool.analytics.choice import Choice
-from rmqtool.analytics.columns import Columns
-from rmqtool.analytics.rows import Limits, Rows
-from rmqtool.analytics.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.splits import plan as split_plan
-from rmqtool.analytics.tally import Tally
+from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.columns import Columns
+from rmqtool.analytics.table.rows import Limits, Rows
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.table.splits import plan as split_plan
+from rmqtool.analytics.table.tally import Tally
 from rmqtool.cli import run_files, run_query
 from rmqtool.cli.message_rows import message_writer
 from rmqtool.cli.output import dump_json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.analytics.salvage import write_parquet
+from rmqtool.analytics.dump.salvaged import write_parquet
 from rmqtool.cli.run_salvage import write_ndjson
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
@@ -43,7 +43,7 @@ def test_ndjson_is_what_commitlog_dump_prints(case: str, golden: Unpacked, tmp_p
 def test_parquet_has_the_same_messages(case: str, golden: Unpacked, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    from rmqtool.analytics.schema import MESSAGE_SCHEMA
+    from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 
     layout = StoreLayout(str(golden(case)), conf_of(case))
     report = export(layout, str(tmp_path / "out.parquet"), "parquet", write_parquet)

@@ -4,6 +4,6 @@ The wheel has this file at its top level. Whoever has rmqtool installed imports 
 source, so it loads neither pyarrow nor the engine.
 """
 
-from rmqtool.analytics.source import RocketMQSource as DefaultSource
+from rmqtool.analytics.source.tables_source import RocketMQSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,0 +1,133 @@
+"""The journal of a publication inside OUT: which files are moved up, and which go.
+
+A journal that is found is not obeyed for being there. It counts when it is that of the run whose staging lies beside
+it, names nothing but plain Parquet files below OUT, and each of them is there with the size that it tells: then all
+that it does is bring that run to its end. Anything else in it changes nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rmqtool.analytics.dump.names import (
+    JOURNAL,
+    MANIFEST,
+    RUN,
+    STAGING,
+    SUCCESS,
+    has_links,
+    is_plain,
+    is_replaceable,
+)
+from rmqtool.analytics.remote.files import Folder, local_path, prune, text
+from rmqtool.errors import Refused
+from rmqtool.store.disk.remote import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What is to be done to publish a run.
+
+    Attributes:
+        run: what the staging says of the run.
+        files: that are moved up from the staging, by name, with their bytes.
+        remove: files of an older output that go, by name, with their bytes.
+        manifest: what the output says of itself then.
+    """
+
+    run: Any
+    files: dict[str, int]
+    remove: dict[str, int]
+    manifest: dict[str, Any]
+
+    def write(self, folder: Folder) -> None:
+        """Keep it in OUT, by way of the staging, so that it outlasts a power cut."""
+        told = {"run": self.run, "files": self.files, "remove": self.remove, "manifest": self.manifest}
+        folder.write(JOURNAL, text(told), STAGING, lasting=True)
+
+    @classmethod
+    def read(cls, folder: Folder) -> "Journal | None":
+        """The journal that lies in OUT, proved; None without one.
+
+        Raises:
+            Refused: what lies there is not the journal of the run whose staging is there.
+        """
+        if folder.size(JOURNAL) is None:
+            return None
+        told = folder.read_json(JOURNAL)
+        reason = _wrong(folder, told)
+        if reason is not None:
+            raise Refused(
+                f"{shown(folder.location)}: {JOURNAL} {reason}: it is not that of a dump which was interrupted here, "
+                "and nothing of it is done; remove it if OUT is whole, or dump to another directory"
+            )
+        return cls(told["run"], told["files"], told["remove"], told["manifest"])
+
+    def finish(self, folder: Folder) -> None:
+        """Do what is left of it; as often as it takes."""
+        if folder.read_json(f"{STAGING}/{RUN}") is None:
+            self._forget(folder)  # all is in place
+            return
+        folder.delete(SUCCESS)
+        folder.sync("")
+        for name in self.remove:
+            folder.delete(name)
+        made = set()
+        for name in self.files:
+            if folder.size(f"{STAGING}/{name}") is None:
+                continue  # moved already
+            level = name.rpartition("/")[0]
+            if level and level not in made:
+                folder.make(level)
+                made.add(level)
+            folder.move(f"{STAGING}/{name}", name)
+        folder.sync_names()
+        folder.write(MANIFEST, text(self.manifest), STAGING, lasting=True)
+        folder.write(SUCCESS, "", STAGING, lasting=True)
+        self._forget(folder)
+
+    @staticmethod
+    def _forget(folder: Folder) -> None:
+        folder.delete_dir(STAGING)
+        if local_path(folder.location) is not None:
+            prune(folder.path)
+        folder.delete(JOURNAL)
+        folder.sync("")
+
+
+def _wrong(folder: Folder, told: Any) -> str | None:
+    """What is wrong with a journal; None when it may be carried out."""
+    if not isinstance(told, dict) or not isinstance(told.get("manifest"), dict):
+        return "is no journal"
+    files, remove = _sizes(told.get("files")), _sizes(told.get("remove"))
+    if files is None or remove is None:
+        return "is no journal"
+    bad = [name for name in files if not is_plain(name)] + [name for name in remove if not is_replaceable(name)]
+    if bad:
+        return f"names {bad[0]!r}, which is no file of a dump"
+    if both := files.keys() & remove.keys():
+        return f"names {min(both)!r} twice"
+    if has_links(folder):
+        return "lies among links"
+    staged = folder.read_json(f"{STAGING}/{RUN}")
+    moved = {name: folder.size(name) for name in files}
+    if staged is None:
+        # the staging goes when all is in place: then nothing is left but to say so
+        if folder.size(SUCCESS) is None or folder.read_json(MANIFEST) != told["manifest"]:
+            return "belongs to a run of which nothing is here"
+    elif staged != told.get("run"):
+        return "belongs to another run than what is here"
+    for name, size in files.items():
+        waiting = folder.size(f"{STAGING}/{name}") if staged is not None else None
+        if waiting not in (None, size) or (waiting is None and moved[name] != size):
+            return f"tells of {name!r} with {size} bytes, which is not here so"
+    for name, size in remove.items():
+        if folder.size(name) not in (None, size):
+            return f"tells of {name!r} with {size} bytes, which is not here so"
+    return None
+
+
+def _sizes(value: Any) -> dict[str, int] | None:
+    """Bytes by name; None when it is something else."""
+    if not isinstance(value, dict) or any(type(size) is not int or size < 0 for size in value.values()):
+        return None
+    return value

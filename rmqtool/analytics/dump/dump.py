@@ -1,0 +1,334 @@
+"""``dump-to-parquet``: every message of a store's commit log as Parquet files, decoded by one task per split.
+
+Messages come from the log itself and not through the queues, so those that no queue points at are there too.
+"""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from itertools import islice
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from rmqtool import __version__
+from rmqtool.analytics.dump.names import is_plain
+from rmqtool.analytics.dump.output import DONE, Output, manifest_of, open_output
+from rmqtool.analytics.dump.parquet import Part
+from rmqtool.analytics.dump.position import Position, has_changed, is_as_read
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport
+from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, is_local, run_splits
+from rmqtool.analytics.remote.files import Folder, local_path
+from rmqtool.analytics.remote.secrets import clean
+from rmqtool.analytics.remote.stores import keep_apart, open_log
+from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.table.splits import Split, plan, repairs
+from rmqtool.analytics.table.tail import Budget, frontier
+from rmqtool.analytics.table.tally import MAX_DETAILS, Tally
+from rmqtool.errors import Refused, RmqError
+from rmqtool.store.dispatch.batch import BULK_BYTES
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from rmqtool.analytics.spark.where import Where
+
+_AGAIN = 3  # times that a split is read anew because a broker writes to it
+# what all files of an output have in common when it grows
+_KEPT = ("partition_by", "topics", "where")
+_SAME = (
+    *_KEPT,
+    "since",
+    "until",
+    "start_offset",
+    "stop_offset",
+    "codec",
+    "row_group_bytes",
+    "file_bytes",
+    "since_last",
+)
+
+
+def dump_to_parquet(
+    layout: StoreLayout, out: str, options: DumpOptions | None = None, progress: Progress | None = None
+) -> DumpReport:
+    """Write the messages of a store to a directory of Parquet files.
+
+    The directory appears when all of it is written; a failure leaves nothing, or what was there before. A run that is
+    killed or interrupted leaves what it has read, hidden, and the same call goes on with it.
+
+    Args:
+        out: a directory that is absent or empty, or an older output with ``options.overwrite`` or
+            ``options.since_last``; or a URI of a file system that pyarrow knows, such as ``s3://bucket/path``.
+        progress: called now and then.
+
+    Raises:
+        BadValue: an option has a value that it cannot have.
+        Refused: the output exists or cannot be written.
+        MissingRuntime: Spark cannot be started.
+        UnreadableStore: a file of the log cannot be read.
+        RmqError: writing failed, or Spark did.
+    """
+    options = options or DumpOptions()
+    options.check()
+    with clean(out):
+        output = open_output(
+            out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=options.since_last
+        )
+        keep_apart(out, layout.root)
+        with ExitStack() as beside:
+            beside.callback(output.leave)
+            try:
+                output.hold()  # from here on nobody else changes what is found there
+                return _Dump(layout, out, options, output, progress).run(beside)
+            except RmqError:
+                output.discard()
+                raise
+            except BaseException:
+                if not output.staging.files(DONE):
+                    output.discard()
+                raise
+
+
+class _Dump:
+    """One run into an output that is held."""
+
+    def __init__(
+        self, layout: StoreLayout, out: str, options: DumpOptions, output: Output, progress: Progress | None
+    ) -> None:
+        self._began = time.monotonic()
+        self._layout, self._options, self._output, self._progress = layout, options, output, progress
+        self._log = open_log(layout)
+        self._before = manifest_of(out) if options.since_last else None
+        self._position, self._expired = Position(), 0
+        start, stop = options.start_offset, options.stop_offset
+        if options.since_last:
+            kept = _jsonable({name: getattr(options, name) for name in _KEPT})
+            self._position = Position.of(output.name, self._before, kept)
+            self._expired = self._position.check(self._log, output.name, (self._before or {}).get("store"))
+            start = max(self._position.next, self._log.min_offset, 0)
+            stop = frontier(self._log, start, Budget())
+            # of the log as it is now: what is read must be the same log to its end
+            self._reached = Position.at(self._log, stop)
+        self._splits, self._unusable = plan(self._log, start, stop, options.split_bytes)
+        if options.since_last:
+            self._splits = self._position.exact(self._splits)
+        self._choice = Choice(options.topics, options.since, options.until, start, stop)
+
+    def run(self, beside: ExitStack) -> DumpReport:
+        """Read, write and publish. What need not be waited for ends with ``beside``."""
+        options, output, splits = self._options, self._output, self._splits
+        same = output.begin(_run_of(self._layout, options, self._position))
+        job = Job(
+            output.staging.location,
+            uuid.uuid4().hex[:8],
+            self._choice,
+            options.partition_by,
+            options.codec,
+            row_group_bytes=options.row_group_bytes,
+            file_bytes=options.file_bytes,
+        )
+        done = _still_true(splits, done_before(output.staging, splits)) if same else {}
+        resumed = len(done)
+        with _spark(options, [split for split in splits if split.number not in done], beside) as context:
+            startup = time.monotonic() - self._began
+            _Reading(job, splits, done, context, options.where).all(self._log, self._progress)
+            spark = None if context is None else f"Spark {context.version}, {context.master}"
+        found = [done[split.number] for split in splits]
+        parts = [part for each in found for part in each.parts]
+        if not parts and not self._before:
+            parts = _empty(job, output)
+        output.keep_only(part.path for part in parts)
+        position = self._after()
+        report = DumpReport(
+            out=local_path(output.location) or output.name,
+            files=len(parts),
+            partitions=len({os.path.dirname(part.path) for part in parts}),
+            bytes_written=sum(part.bytes for part in parts),
+            splits=len(splits),
+            resumed=resumed,
+            expired_bytes=self._expired,
+            position=None if position is None else position.next,
+            spark=spark,
+            startup_seconds=startup if options.where is not None else _first(found, startup, self._began),
+            seconds=time.monotonic() - self._began,
+            **_sums(
+                [each.tally for each in found],
+                [item for item in self._unusable if self._choice.in_range(item.physical_offset)],
+            ),
+        )
+        files = [*(self._before["files"] if self._before else []), *map(asdict, parts)]
+        output.publish(_manifest(report, files, self._layout, options, position))
+        return report
+
+    def _after(self) -> Position | None:
+        """The position when all of this run is in the output too; None where none is kept.
+
+        Raises:
+            Refused: the log was cut while it was read.
+        """
+        if not self._options.since_last:
+            return None
+        if (changed := self._reached.differs(open_log(self._layout))) is not None:
+            raise Refused(
+                f"{self._layout.root}: was changed while it was read, and nothing of it is kept: its log was read "
+                f"up to {self._reached.next}, and {changed}"
+            )
+        # without a record behind the last one that was proved, that one still is the proof
+        return replace(self._position, next=self._reached.next) if self._reached.last < 0 else self._reached
+
+
+def _still_true(splits: list[Split], done: dict[int, Done]) -> dict[int, Done]:
+    """Of what an earlier run has done, that which the log still is: it may have been cut, or replaced, since."""
+    by_number = {split.number: split for split in splits}
+    return {
+        number: each
+        for number, each in done.items()
+        if all(is_plain(part.path) for part in each.parts)
+        and all(type(value) is int for name, value in asdict(each.tally).items() if name != "damage")
+        and is_as_read(by_number[number], each.tally)
+    }
+
+
+def _run_of(layout: StoreLayout, options: DumpOptions, position: Position) -> dict[str, Any]:
+    """What must be equal for a run to go on with what another has left."""
+    same = {name: getattr(options, name) for name in _SAME}
+    return _jsonable({"rmqtool": __version__, "store": layout.root, "options": same, "position": position.to_dict()})
+
+
+def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
+    """A value as it comes back from JSON."""
+    made: dict[str, Any] = json.loads(json.dumps(value))
+    return made
+
+
+@contextmanager
+def _spark(options: DumpOptions, splits: list[Split], beside: ExitStack) -> Iterator["SparkContext | None"]:
+    """A context for as long as there is something to read. What need not be waited for ends with ``beside``."""
+    if options.engine == "local" or not splits:
+        yield None
+        return
+    from rmqtool.analytics.spark.session import spark_context
+
+    with ExitStack() as running:
+        bulk = sum(split.stop - split.start for split in splits) >= BULK_BYTES
+        context = running.enter_context(spark_context(options.master, preload=bulk))
+        yield context
+        if is_local(context):  # a cluster may still run a task that it has given up; here none is left
+            ending = Thread(target=running.pop_all().close)
+            ending.start()
+            beside.callback(ending.join)
+
+
+def _first(found: list[Done], startup: float, began: float) -> float:
+    """Seconds until the first split was read: Spark's workers must start, too."""
+    begun = [done.began for done in found if done.began]
+    waited = time.monotonic() - began
+    since = time.time() - waited
+    return min(max(min(begun, default=0.0) - since, startup), waited)  # clocks of other machines may be wrong
+
+
+class _Reading:
+    """Splits that are being read.
+
+    Args:
+        splits, done: changed along the way.
+    """
+
+    def __init__(
+        self, job: Job, splits: list[Split], done: dict[int, Done], context: "SparkContext | None", where: str | None
+    ) -> None:
+        self._job, self._splits, self._done, self._context = job, splits, done, context
+        self._where = self._understood(where) if where is not None and context is not None else None
+        self._rounds = 0
+
+    def _understood(self, where: str) -> "Where":
+        from rmqtool.analytics.spark.session import session_of
+        from rmqtool.analytics.spark.where import Where
+
+        assert self._context is not None
+        condition = Where(session_of(self._context), where)
+        self._job = replace(self._job, choice=condition.narrowed(self._job.choice))
+        return condition
+
+    def all(self, log: CommitLog, progress: Progress | None) -> None:
+        """Every split that is not done, and again where its neighbour shows that it began at the wrong place."""
+        splits, done = self._splits, self._done
+        self._run([split for split in splits if split.number not in done], progress)
+        for _time in range(_AGAIN):
+            changed = [split for split in splits if has_changed(log, split, done[split.number].tally)]
+            if not changed:
+                break
+            self._run(changed)
+        while True:
+            again, empty = repairs(splits, lambda split: done[split.number])
+            if not again and not empty:
+                return
+            for split in empty:
+                done[split.number] = Done(Tally(first=split.stop, next=split.stop), [])
+            for split in again:
+                splits[split.number] = split
+            self._run(again)
+
+    def _run(self, splits: list[Split], progress: Progress | None = None) -> None:
+        job = self._job
+        if self._where is not None and splits:
+            folder = Folder(job.folder).below(f"_where-{self._rounds}")
+            self._rounds += 1
+            folder.delete_dir("")
+            self._where.select(splits, job.choice, folder)
+            job = replace(job, selection=folder.location)
+        for split, result in zip(splits, run_splits(job, splits, self._context, progress), strict=True):
+            self._done[split.number] = result
+
+
+def _empty(job: Job, output: Output) -> list[Part]:
+    """Without any row, one file that has the schema: a directory without files is an error to most readers."""
+    writer = job.writer(output.staging, None)
+    writer.empty_file()
+    return writer.close()
+
+
+def _sums(tallies: list[Tally], unusable: list[Damage]) -> dict[str, Any]:
+    whole = Tally()
+    for item in unusable:
+        whole.add_damage(item)
+    whole.bytes = 0
+    every = [whole, *tallies]
+    details: Iterable[Damage] = (item for tally in every for item in tally.damage)
+    return {
+        "rows": sum(tally.rows for tally in every),
+        "records": sum(tally.records for tally in every),
+        "bytes_read": sum(tally.bytes for tally in every),
+        "damaged": sum(tally.damaged for tally in every),
+        "damaged_bytes": sum(tally.damaged_bytes for tally in every),
+        "damage": tuple(islice(details, MAX_DETAILS)),
+        "not_decompressed": sum(tally.not_decompressed for tally in every),
+        "times_out_of_range": sum(tally.times_out_of_range for tally in every),
+    }
+
+
+def _manifest(
+    report: DumpReport,
+    files: list[dict[str, Any]],
+    layout: StoreLayout,
+    options: DumpOptions,
+    position: Position | None,
+) -> dict[str, Any]:
+    return {
+        "rmqtool": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "store": layout.root,
+        "options": asdict(options),
+        "schema": {field.name: str(field.type) for field in MESSAGE_SCHEMA},
+        "report": report.to_dict(),
+        "files": files,
+        "position": position and position.to_dict(),
+    }

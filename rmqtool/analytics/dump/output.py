@@ -1,0 +1,375 @@
+"""The output directory: nothing shows in it before all of it is there, and what was there outlives a failure.
+
+A run writes to a directory aside, its staging, that readers pass over. What splits are done is told there too, so that
+a run that was killed can be gone on with. All that a run decides by what it finds, it looks at once it has the lock.
+"""
+
+import errno
+import json
+import os
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from rmqtool.analytics.dump.commit import Journal
+from rmqtool.analytics.dump.lock import Busy, Claim, LocalLock
+from rmqtool.analytics.dump.names import (
+    CLAIM,
+    DONE,
+    JOURNAL,
+    MANIFEST,
+    RUN,
+    STAGING,
+    SUCCESS,
+    belongs_below,
+    is_leftover,
+    is_output,
+)
+from rmqtool.analytics.remote.files import Folder, local_path, prune, sync, text
+from rmqtool.analytics.remote.secrets import cleaned
+from rmqtool.errors import Refused
+from rmqtool.store.disk.remote import shown
+
+__all__ = ["DONE", "MANIFEST", "SUCCESS", "MoveOutput", "Output", "SwapOutput", "is_output", "manifest_of"]
+
+
+class Output(ABC):
+    """What both kinds of output have in common.
+
+    Attributes:
+        location: OUT.
+        name: OUT, as messages have it.
+        staging: where tasks write.
+    """
+
+    def __init__(self, location: str, staging: Folder, *, overwrite: bool, grow: bool) -> None:
+        self.location, self.name, self.staging = location, shown(location), staging
+        self._overwrite, self._grow = overwrite, grow
+        self._lock: LocalLock | Claim | None = None
+        self._begun = False
+
+    def hold(self) -> None:
+        """Have the output for this run alone, as it is from now on; a publication that was interrupted is finished.
+
+        Raises:
+            Refused: another run has it, it cannot be written, or something has come there meanwhile.
+        """
+        if self._lock is not None:
+            return
+        try:
+            self._lock_it()
+        except Busy:
+            self.discard()
+            raise self._busy() from None
+        except OSError as err:
+            self.discard()
+            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+        except BaseException:
+            self.discard()
+            raise
+
+    @abstractmethod
+    def _lock_it(self) -> None:
+        """Lock, look again, and bring to an end what was interrupted."""
+
+    def _busy(self) -> Refused:
+        return Refused(f"{self.name}: another dump is being written there")
+
+    @abstractmethod
+    def check(self) -> None:
+        """Look at what is there, without touching it.
+
+        Raises:
+            Refused: it must not be written to.
+        """
+
+    def begin(self, run: dict[str, Any]) -> bool:
+        """Have a staging for a run; returns whether it is one that an equal run has left.
+
+        Raises:
+            Refused: another process writes there, or it cannot be made.
+        """
+        self.hold()
+        self._begun = True
+        try:
+            self.staging.make()
+            if self.staging.read_json(RUN) == run:
+                return True
+            self._empty()
+            self.staging.write(RUN, json.dumps(run), lasting=True)
+        except OSError as err:
+            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+        return False
+
+    def _make(self) -> None:
+        above, path = [], local_path(self.staging.location)
+        while path is not None and not os.path.exists(path := os.path.dirname(path)):
+            above.append(os.path.dirname(path))
+        self.staging.make()
+        for path in above:
+            sync(path)
+
+    def _empty(self) -> None:
+        for name in self.staging.files():
+            self.staging.delete(name)
+        self.staging.sync_names()  # what another run has left must not come back as this one's
+
+    @abstractmethod
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """Make what was written, and what is said of it, the output or a part of it.
+
+        Raises:
+            Refused: it cannot.
+        """
+
+    def keep_only(self, paths: Iterable[str]) -> None:
+        """Remove files that no finished task has reported: leftovers of one that failed and was repeated."""
+        keep = set(paths)
+        for name in self.staging.files():
+            if name not in keep and name != RUN and not name.startswith(f"{DONE}/"):
+                self.staging.delete(name)
+
+    def leave(self) -> None:
+        """Let others write there; what is in the staging stays."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def discard(self) -> None:
+        """Remove what was written and not published; nothing after a publication, or without the lock."""
+        if self._lock is None:
+            return
+        if self._begun:
+            self._remove_staging()
+        elif (path := local_path(self.staging.location)) is not None:
+            with suppress(OSError):  # what another run has left in it stays
+                os.rmdir(path)
+        self.leave()
+
+    def _remove_staging(self) -> None:
+        for _attempt in range(20):
+            with suppress(OSError):
+                self.staging.fs.delete_dir(self.staging.path)
+                break
+            if not self.staging.files():
+                break
+            time.sleep(0.05)  # a worker whose JVM was ended may take a moment to notice, and write meanwhile
+
+
+class SwapOutput(Output):
+    """A directory beside OUT that takes OUT's place by a rename."""
+
+    def __init__(self, path: str, *, overwrite: bool) -> None:
+        parent, name = os.path.split(path)
+        self._path, self._old = path, os.path.join(parent, f".{name}.rmqtool-old")
+        staging = Folder(os.path.join(parent, f".{name}.rmqtool-new"))
+        super().__init__(path, staging, overwrite=overwrite, grow=False)
+
+    def check(self) -> None:
+        """As :meth:`Output.check`."""
+        _check_directory(self.name, self._path, overwrite=self._overwrite, grow=False)
+        for path in (self.staging.path, self._old):
+            if not is_leftover(path) and not (path == self._old and is_output(path)):
+                raise Refused(f"{path}: holds other things than a dump leaves behind, so it is left alone")
+
+    def _lock_it(self) -> None:
+        self._make()
+        self._lock = LocalLock(self.staging.path)
+        if os.path.lexists(self._old):  # killed between two renames, or while removing
+            self.check()
+            if os.path.lexists(self._path):
+                self._drop_old()
+            elif is_output(self._old):
+                os.rename(self._old, self._path)
+        if os.path.isdir(self._path):
+            self.leave()
+            self._lock = LocalLock(self.staging.path, self._path)
+        self.check()
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """As :meth:`Output.publish`; when refused, OUT is as it was."""
+        try:
+            self.staging.sync_names()
+            self.staging.write(MANIFEST, text(manifest), lasting=True)
+            self.staging.delete_dir(DONE)
+            self.staging.delete(RUN)
+            prune(self.staging.path)
+            self.staging.write(SUCCESS, "", lasting=True)
+            self._swap()
+        except OSError as err:
+            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+        self.leave()
+
+    def _swap(self) -> None:
+        try:
+            os.rename(self.staging.path, self._path)  # takes the place of an empty directory too
+            sync(os.path.dirname(self._path))
+            return
+        except OSError as err:
+            if err.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        assert isinstance(self._lock, LocalLock)
+        if not self._overwrite or not self._lock.is_on(self._path) or not is_output(self._path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))  # it has come there meanwhile
+        os.rename(self._path, self._old)
+        try:
+            os.rename(self.staging.path, self._path)
+        except OSError:
+            os.rename(self._old, self._path)
+            raise
+        self._drop_old()  # it was looked at before it was moved
+
+    def _drop_old(self) -> None:
+        sync(os.path.dirname(self._path))  # or a power cut could bring back the name of what is half gone
+        shutil.rmtree(self._old, ignore_errors=True)
+
+
+class MoveOutput(Output):
+    """A directory inside OUT whose files are moved up: where OUT grows, is no local directory, or cannot be renamed.
+
+    A journal is written when all files are there. From then on the new files belong to the output: whoever opens it
+    next to add to it, or to replace it, finishes the moves. ``_SUCCESS`` is absent while they are under way.
+    """
+
+    def __init__(self, location: str, *, overwrite: bool, grow: bool) -> None:
+        self._folder, self._made = Folder(location), False
+        super().__init__(location, self._folder.below(STAGING), overwrite=overwrite, grow=grow)
+
+    def check(self) -> None:
+        """As :meth:`Output.check`."""
+        path = local_path(self.location)
+        if path is not None:
+            _check_directory(self.name, path, overwrite=self._overwrite, grow=self._grow)
+            if not is_leftover(self.staging.path):
+                raise Refused(f"{self.staging.path}: holds other things than a dump leaves behind, so it is left alone")
+            return
+        try:
+            names = self._others()
+        except OSError as err:
+            raise Refused(f"{self.name}: cannot be read: {told(err)}") from err
+        fit = all(map(belongs_below, names))
+        _check(self.name, bool(names), fit, JOURNAL in names, overwrite=self._overwrite, grow=self._grow)
+
+    def _lock_it(self) -> None:
+        path = local_path(self.location)
+        if path is None:
+            self._lock = Claim(self._folder)
+        else:
+            self._made = not os.path.exists(path)
+            self._make()
+            self._lock = LocalLock(path)
+        self.check()
+        journal = Journal.read(self._folder)
+        if journal is not None:
+            journal.finish(self._folder)
+        if path is not None:
+            self._make()  # a directory that is not empty is not replaced by who knows nothing of this run
+        self._still_held()
+
+    def _still_held(self) -> None:
+        if self._lock is None or not self._lock.is_on(self._folder.path):
+            raise Busy
+        self._lock.check()
+
+    def discard(self) -> None:
+        """As :meth:`Output.discard`; OUT goes too where it was made for this run."""
+        super().discard()
+        if self._made:
+            with suppress(OSError):  # not empty
+                os.rmdir(self._folder.path)
+
+    def publish(self, manifest: dict[str, Any]) -> None:
+        """As :meth:`Output.publish`; when refused, the same command finishes it."""
+        names = {file["path"] for file in manifest["files"]}
+        try:
+            files = {name: self.staging.size(name) or 0 for name in self.staging.files() if name in names}
+            remove = {}
+            if not self._grow:
+                old = [name for name in self._folder.files() if not name.startswith("_") and name not in names]
+                remove = {name: self._folder.size(name) or 0 for name in old}
+            self.staging.sync_names()
+            self._still_held()
+            journal = Journal(self.staging.read_json(RUN), files, remove, manifest)
+            journal.write(self._folder)
+            journal.finish(self._folder)
+        except Busy:
+            raise self._busy() from None
+        except OSError as err:
+            raise Refused(f"{self.name}: cannot be written: {told(err)}") from err
+        self.leave()
+
+    def _others(self) -> list[str]:
+        """All files but those of the staging, and claims."""
+        return [name for name in self._folder.files() if not name.startswith((f"{STAGING}/", CLAIM))]
+
+
+def open_output(location: str, keep_out: Iterable[str], *, overwrite: bool = False, grow: bool = False) -> Output:
+    """Where a dump goes. It is looked at; nothing in it changes before :meth:`Output.hold`.
+
+    Args:
+        location: a path or a URI.
+        keep_out: directories that are read; OUT must be neither in them nor around them.
+        overwrite: whether an older output may be replaced.
+        grow: whether files are added to an older output.
+
+    Raises:
+        BadValue: a URI that is of no known file system.
+        Refused: OUT has content that is not to be replaced, is no directory, or lies in a directory that is read.
+    """
+    path = local_path(location)
+    made: Output
+    if path is None:
+        made = MoveOutput(location, overwrite=overwrite, grow=grow)
+    else:
+        path = os.path.realpath(path)
+        _check_apart(location, path, keep_out)
+        beside = os.R_OK | os.W_OK | os.X_OK
+        inside = os.path.isdir(path) and (os.path.ismount(path) or not os.access(os.path.dirname(path), beside))
+        inside = inside or grow
+        made = MoveOutput(path, overwrite=overwrite, grow=grow) if inside else SwapOutput(path, overwrite=overwrite)
+        made.name = location
+    made.check()
+    return made
+
+
+def _check_directory(name: str, path: str, *, overwrite: bool, grow: bool) -> None:
+    try:
+        names = set(os.listdir(path)) - {STAGING}
+        home = path == os.path.realpath(os.path.expanduser("~"))
+        fit = not home and (not names or is_output(path))
+    except FileNotFoundError:
+        return
+    except OSError as err:
+        raise Refused(f"{name}: {told(err)}") from err
+    _check(name, bool(names), fit, JOURNAL in names, overwrite=overwrite, grow=grow)
+
+
+def _check_apart(location: str, path: str, keep_out: Iterable[str]) -> None:
+    for directory in map(os.path.realpath, keep_out):
+        common = os.path.commonpath([directory, path])
+        if common == directory:
+            raise Refused(f"{location}: the output must not lie in the store ({directory})")
+        if common == path and os.path.exists(directory):
+            raise Refused(f"{location}: the store ({directory}) lies in it")
+
+
+def _check(name: str, there: bool, fit: bool, interrupted: bool, *, overwrite: bool, grow: bool) -> None:
+    if there and not overwrite and not grow:
+        more = "; a dump was interrupted there, and --overwrite makes it whole or new" if interrupted else ""
+        raise Refused(f"{name}: exists and is not empty; an older output is replaced only when told so{more}")
+    if there and not fit:
+        raise Refused(f"{name}: holds other things than a Parquet output, so it is left alone")
+
+
+def manifest_of(location: str) -> dict[str, Any] | None:
+    """What an output says of itself; None without one."""
+    manifest = Folder(local_path(location) or location).read_json(MANIFEST)
+    return manifest if isinstance(manifest, dict) else None
+
+
+def told(err: OSError) -> str:
+    """What an error of the file system says, in one line."""
+    return os.strerror(err.errno) if err.errno else cleaned(str(err)).splitlines()[0]

@@ -1,0 +1,203 @@
+"""Parquet files of one task: row groups of a useful size, one file for each partition, few files open at a time."""
+
+import base64
+import uuid
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqtool.analytics.dump.partitions import PARTITIONS, Key, Partitioned, segment
+from rmqtool.analytics.remote.files import Folder
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.table.views import has_views, joined, memory_of
+
+CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
+ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
+ROW_GROUP_ROWS = 1_000_000
+MAX_OPEN = 64
+_TOGETHER = 512  # files that are synced at once
+_BATCH_BYTES = 1 << 14  # that a batch takes beside its values
+
+_DICTIONARY = ["topic", "queueId", "sysFlag", "flag", "bornHost", "storeHost", "reconsumeTimes", "tags"]
+_DICTIONARY += ["bodyEncoding", "sourceFile"]
+_DELTA = ["queueOffset", "physicalOffset", "storeSize", "bornTimestamp", "storeTimestamp", "bodyLength", "fileOffset"]
+_UNSEARCHED = ("body", "properties", "keys", "bodyEncoding", "bodyError")
+WRITER_OPTIONS: dict[str, Any] = {
+    "use_dictionary": [*_DICTIONARY, "properties.key_value.key"],
+    "column_encoding": dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
+    "write_statistics": [name for name in MESSAGE_SCHEMA.names if name not in _UNSEARCHED],
+    "write_page_index": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One finished file."""
+
+    path: str  # relative to the output directory
+    rows: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class _Open:
+    writer: Any
+    stream: Any
+    temporary: str
+    path: str
+    rows: int = 0
+
+
+class PartWriter:
+    """Writes the files of one task below a directory.
+
+    Files have names that readers pass over until they are complete. Names are the same each time the task runs, so a
+    task that runs twice leaves one result.
+
+    Args:
+        folder: a directory, which exists.
+        name: beginning of every file's name.
+        suffix: end of every file's name, before ``.parquet``.
+        partition_by: of :data:`PARTITIONS`.
+        codec: of :data:`CODECS`.
+        row_group_bytes: of Arrow memory that may wait, over all partitions.
+        file_bytes: after which a file is finished and another begun; unlimited when None.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        name: str,
+        suffix: str,
+        partition_by: tuple[str, ...] = (),
+        codec: str = "zstd",
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        file_bytes: int | None = None,
+        max_open: int = MAX_OPEN,
+    ) -> None:
+        self._folder, self._name, self._suffix = folder, name, suffix
+        self._partition_by, self._codec = partition_by, codec
+        self._limit, self._file_bytes, self._max_open = row_group_bytes, file_bytes, max_open
+        self._overhead = min(_BATCH_BYTES, row_group_bytes >> 6)  # where little may wait, not all that counts
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._open: OrderedDict[Key, _Open] = OrderedDict()
+        self._closed: list[tuple[str, Part]] = []  # and not named yet
+        self._begun = 0
+        self._parts: list[Part] = []
+
+    def write(self, batch: pa.RecordBatch) -> bool:
+        """Add rows of :data:`MESSAGE_SCHEMA` or, all of them, :data:`VIEW_SCHEMA`; whether some were written."""
+        if not batch.num_rows:
+            return False
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += memory_of(batch) + self._overhead
+        if self._waiting_bytes < self._limit and (self._partition_by or self._waiting_rows < ROW_GROUP_ROWS):
+            return False
+        self._flush(self._limit // 2 if self._partition_by else 0)
+        return True
+
+    def close(self) -> list[Part]:
+        """Write what waits and finish all files."""
+        self._flush(0)
+        for key in list(self._open):
+            self._finish(key)
+        self._settle()
+        return self._parts
+
+    def discard(self) -> None:
+        """Drop unfinished files after a failure."""
+        for opened in self._open.values():
+            with suppress(Exception):
+                opened.writer.close()
+            with suppress(OSError):
+                opened.stream.close()
+            with suppress(OSError):
+                self._folder.delete(opened.temporary)
+        for temporary, _part in self._closed:
+            with suppress(OSError):
+                self._folder.delete(temporary)
+        self._closed.clear()
+        self._open.clear()
+        self._waiting.clear()
+
+    def empty_file(self) -> None:
+        """One file without rows at the top, so that a reader learns the schema."""
+        self._finish(self._begin((None,) * len(self._partition_by), at_top=True))
+        self._settle()
+
+    def _flush(self, leave: int) -> None:
+        """Write what waits, until no more than some bytes are left: of the largest partitions, one after the other."""
+        batches, self._waiting = self._waiting, []
+        self._waiting_rows = self._waiting_bytes = 0
+        if not batches:
+            return
+        if not self._partition_by:
+            self._write((), pa.Table.from_batches(batches))
+            return
+        found = Partitioned(joined(batches), self._partition_by)
+        for key, rows in found.largest(leave):
+            self._write(key, pa.Table.from_batches([rows]))
+        if (rest := found.rest()) is not None:
+            # many small partitions may wait until their rows are worth a row group
+            self._waiting, self._waiting_rows = [rest], rest.num_rows
+            self._waiting_bytes = memory_of(rest) + self._overhead
+
+    def _write(self, key: Key, rows: pa.Table) -> None:
+        if key not in self._open:
+            self._begin(key, schema=rows.schema)
+        self._open.move_to_end(key)
+        opened = self._open[key]
+        opened.writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        opened.rows += rows.num_rows
+        if self._file_bytes is not None and opened.stream.tell() >= self._file_bytes:
+            self._finish(key)
+
+    def _begin(self, key: Key, *, at_top: bool = False, schema: pa.Schema = MESSAGE_SCHEMA) -> Key:
+        if len(self._open) >= self._max_open:
+            self._finish(next(iter(self._open)))
+        names = [PARTITIONS[by] for by in self._partition_by]
+        level = "" if at_top else "".join(f"{segment(*each)}/" for each in zip(names, key, strict=True))
+        self._folder.make(level.rstrip("/"))
+        # counted over all partitions: two topics may have one directory, as where names differ by case only
+        piece = f"-{self._begun:04d}" if self._begun else ""
+        self._begun += 1
+        path = f"{level}{self._name}{piece}-{self._suffix}.parquet"
+        temporary = f"{level}_{uuid.uuid4().hex}.parquet"
+        stream = self._folder.fs.open_output_stream(self._folder.full(temporary))
+        self._open[key] = _Open(_writer(stream, schema, self._codec), stream, temporary, path)
+        return key
+
+    def _finish(self, key: Key) -> None:
+        opened = self._open[key]
+        opened.writer.close()
+        size = opened.stream.tell()
+        opened.stream.close()
+        del self._open[key]
+        self._closed.append((opened.temporary, Part(opened.path, opened.rows, size)))
+        if len(self._closed) >= _TOGETHER:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Give files their names. What has its name is whole, after a power cut too."""
+        self._folder.sync_all([temporary for temporary, _part in self._closed])
+        while self._closed:
+            temporary, part = self._closed[-1]
+            self._folder.move(temporary, part.path)
+            self._closed.pop()
+            self._parts.append(part)
+
+
+def _writer(stream: Any, schema: pa.Schema, codec: str) -> Any:
+    views = has_views(schema)
+    writer = pq.ParquetWriter(
+        stream, schema, compression=codec, compression_level=CODECS[codec], store_schema=not views, **WRITER_OPTIONS
+    )
+    if views:  # readers are told what they get, and not what it was written from
+        writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(MESSAGE_SCHEMA.serialize()).decode()})
+    return writer

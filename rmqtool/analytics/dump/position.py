@@ -1,0 +1,203 @@
+"""Up to where a store's log is in an output, so that the next dump begins there."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from formats.message.read import Record
+from rmqtool.analytics.table.splits import Split
+from rmqtool.analytics.table.tally import Tally, crc_of
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.disk.remote import record_at
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog, next_record
+
+_MOST = 1 << 63
+_WINDOW = 16 << 10  # bytes before an offset in which the record before it is looked for first
+
+
+class Inside(UnreadableStore):
+    """A physical offset is no boundary between records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a log. The record before it proves, the next time, that the log is still the same.
+
+    Attributes:
+        next: physical offset of the first byte that is not in the output.
+        last: physical offset of the last record that was read; -1 without one.
+        last_end: physical offset behind it.
+        last_crc: CRC-32 of its bytes.
+    """
+
+    next: int = 0
+    last: int = -1
+    last_end: int = 0
+    last_crc: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Any) -> "Position":
+        """What :meth:`to_dict` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        if not isinstance(value, dict) or set(value) != set(cls.__slots__):
+            raise ValueError("no position")
+        if any(not isinstance(number, int) or isinstance(number, bool) for number in value.values()):
+            raise ValueError("a position has whole numbers")
+        found = cls(**value)
+        proved = 0 <= found.last < found.last_end <= found.next and 0 <= found.last_crc < 1 << 32
+        if not 0 <= found.next < _MOST or not (proved or (found.last, found.last_end, found.last_crc) == (-1, 0, 0)):
+            raise ValueError("a position's record lies before it")
+        return found
+
+    @classmethod
+    def of(cls, output: str, manifest: dict[str, Any] | None, kept: dict[str, Any]) -> "Position":
+        """Where an output ends.
+
+        Args:
+            output: its name.
+            manifest: what it says of itself; None for a new one.
+            kept: options that all of an output has in common.
+
+        Raises:
+            Refused: it has no position, or was made with other options.
+        """
+        if manifest is None:
+            return cls()
+        options = manifest.get("options")
+        try:
+            position = cls.from_dict(manifest.get("position"))
+        except ValueError:
+            raise Refused(f"{output}: has no position to go on from; it was dumped otherwise") from None
+        if not isinstance(options, dict) or not isinstance(manifest.get("files"), list):
+            raise Refused(f"{output}: has no position to go on from; it was dumped otherwise")
+        for name, value in kept.items():
+            if options.get(name) != value:
+                raise Refused(f"{output}: was begun with {name} {options.get(name)!r}, not {value!r}")
+        return position
+
+    @classmethod
+    def at(cls, log: CommitLog, physical_offset: int) -> "Position":
+        """The position at a physical offset of a log, proved by the last whole record before it.
+
+        Raises:
+            Inside: the offset lies inside a record.
+            UnreadableStore: the log cannot be read.
+        """
+        found = _record_before(log, physical_offset)
+        if found is None:
+            return cls(physical_offset)
+        file, first, end = found
+        crc = crc_of(file, first, end)
+        file.release()
+        return cls(physical_offset, file.base + first, file.base + end, crc)
+
+    def check(self, log: CommitLog, output: str, store: str | None = None) -> int:
+        """Bytes of log that were deleted before they were dumped.
+
+        Args:
+            store: that the output says it is of; None where that does not matter.
+
+        Raises:
+            Refused: the log is not the one that was dumped.
+        """
+        changed = self.differs(log)
+        if changed is None and store is not None and store != log.layout.root and 0 <= self.last < log.min_offset:
+            changed = f"the record before it has expired, and the output is of another store, {store}"
+        if changed is not None:
+            raise Refused(
+                f"{output}: ends at physical offset {self.next}, where the log of {log.layout.root} does not go on: "
+                f"{changed}. To go on: dump the store to another directory"
+            )
+        return max(log.min_offset - self.next, 0) if self.last >= 0 else 0
+
+    def differs(self, log: CommitLog) -> str | None:
+        """What shows that a log is not the one that was read up to here; None when it is, as far as it still goes."""
+        files = log.segments.files
+        end = files[-1].end if files else 0
+        if end < self.next:
+            return f"its files end at {end}: it is another store's, or was cut"
+        if self.last < 0:
+            # nothing was there to be read before; the files behind which it begins are expired, or hold nothing still
+            there = _record_before(log, self.next) if files and log.min_offset < self.next else None
+            return None if there is None else "there was no message before it, and now there is one"
+        if log.min_offset <= self.last and not self._is_there(log):
+            return (
+                f"the message at {self.last}, read last, is not there any more: it is another store's, or was cut and "
+                "written anew"
+            )
+        return None
+
+    def _is_there(self, log: CommitLog) -> bool:
+        file = log.segments.find(self.last)
+        if file is None:
+            return False
+        there = crc_of(file, self.last - file.base, self.last_end - file.base) == self.last_crc
+        file.release()
+        return there
+
+    def exact(self, splits: list[Split]) -> list[Split]:
+        """Splits, of which the one at the position begins just there, whatever the record there says of itself."""
+        return [replace(split, exact=split.exact or split.base + split.start == self.next) for split in splits]
+
+
+def _record_before(log: CommitLog, physical_offset: int) -> tuple[Segment, int, int] | None:
+    """(file, first byte, end) of the last whole record that ends at or before an offset; None without one.
+
+    Raises:
+        Inside: a record lies around the offset.
+    """
+    for file in reversed([file for file in log.segments.files if file.base < physical_offset]):
+        stop = min(physical_offset - file.base, file.size)
+        window, start = _WINDOW, stop
+        while start > 0:
+            start, window = max(stop - window, 0), 16 * window
+            if (found := _last_in(file, start, stop)) is not None:
+                if file.base + found[1] > physical_offset:
+                    raise Inside(f"{physical_offset} lies inside of the message at {file.base + found[0]}")
+                return file, *found
+        file.release()
+    return None
+
+
+def _last_in(file: Segment, start: int, stop: int) -> tuple[int, int] | None:
+    """(first byte, end) of the last whole record that begins in [start, stop) of a file."""
+    view, at, last = file.mapped(), start, None
+    if start:
+        at = next_record(view, file.base, start, stop)
+    while at < stop:
+        record = record_at(view, at, file.size)
+        if isinstance(record, Record):
+            last = at, at + record.total_size
+            at += record.total_size
+        else:
+            at = next_record(view, file.base, at + 1, stop)
+    return last
+
+
+def is_as_read(split: Split, tally: Tally) -> bool:
+    """Whether the last record that was read of a split is there, or still none; true where the file has expired."""
+    try:
+        if tally.last < 0:
+            view = split.segment().mapped()
+            return next_record(view, split.base, split.start, split.stop) >= split.stop
+        return crc_of(split.segment(), tally.last, tally.end) == tally.last_crc
+    except UnreadableStore:
+        return True
+
+
+def has_changed(log: CommitLog, split: Split, tally: Tally) -> bool:
+    """Whether a broker has written where a split was read: a record was half there, or seemed to be missing."""
+    if split.uri is None and tally.last >= 0 and not is_as_read(split, tally):
+        return True
+    if not split.last:
+        return False
+    if tally.last >= 0 and crc_of(split.segment(), tally.last, tally.end) != tally.last_crc:
+        return True
+    return any(log.read(item.physical_offset) is not None for item in tally.damage)

@@ -1,0 +1,61 @@
+"""All that can be read of a damaged log into one Parquet file, in this process alone and in bounded memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqtool.analytics.dump.parquet import WRITER_OPTIONS
+from rmqtool.analytics.table.arrow import Choice, Tally, batches
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
+from rmqtool.analytics.table.splits import Split
+from rmqtool.store.log.commit_log import CommitLog, Damage
+
+_GROUP_BYTES = 64 << 20  # of Arrow memory in a row group
+
+
+@dataclass(slots=True)
+class _Telling(Tally):
+    """Hands every damaged range on."""
+
+    tell: Callable[[Damage], None] = print
+
+    def add_damage(self, item: Damage) -> None:
+        self.tell(item)
+
+
+def write_parquet(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> int:
+    """Write every message that is intact; returns their number.
+
+    Args:
+        tell: gets each damaged range, in order.
+    """
+    rows = 0
+    with pq.ParquetWriter(path, MESSAGE_SCHEMA, compression="zstd", **WRITER_OPTIONS) as writer:
+        for group in _groups(_all_batches(log, tell)):
+            writer.write_table(group, row_group_size=group.num_rows)
+            rows += group.num_rows
+    return rows
+
+
+def _all_batches(log: CommitLog, tell: Callable[[Damage], None]) -> Iterator[pa.RecordBatch]:
+    files = log.segments.files
+    for number, file in enumerate(files):
+        last = number + 1 == len(files)
+        split = Split(number, file.path, file.base, file.size, 0, file.size, last, exact=True)
+        yield from batches(split, Choice(), _Telling(tell=tell))
+
+
+def _groups(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches put together to row groups of a useful size."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for part in parts:
+        waiting.append(part)
+        size += part.nbytes
+        if size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)

@@ -1,0 +1,310 @@
+"""What runs for each split, in this process or in Spark's workers: read, decode, write Parquet.
+
+Spark pickles by reference, so everything it is handed lives here and not in a closure.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.analytics.dump.output import DONE
+from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, Part, PartWriter
+from rmqtool.analytics.local.claims import Claims, new_claims
+from rmqtool.analytics.remote.files import Folder
+from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
+from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.splits import Split
+from rmqtool.analytics.table.tally import Tally
+from rmqtool.analytics.table.views import has_views, take
+from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
+from rmqtool.store.disk.segments import Segment
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+
+_STOP = "_failed"  # in the output directory: a task has failed, the others need not go on
+_OTHER = "another task has failed"
+_LOCAL = re.compile(r"local(\[.*\])?")
+_LOOK = 1.0  # seconds between looks for what others have done
+
+Progress = Callable[[int, int], None]  # called with bytes of log that are read, and all
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the tasks of one dump have in common."""
+
+    folder: str
+    run: str
+    choice: Choice
+    partition_by: tuple[str, ...] = ()
+    codec: str = "zstd"
+    batch_bytes: int = BATCH_BYTES
+    row_group_bytes: int = ROW_GROUP_BYTES
+    file_bytes: int | None = None
+    selection: str | None = None  # where the offsets are that a condition holds for; None without one
+
+    def writer(self, folder: Folder, split: Split | None) -> PartWriter:
+        """For the files of one task, named by where in the log it begins."""
+        name = f"part-{split.base + split.start if split else 0:020d}"
+        suffix = self.run if self.codec == "none" else f"{self.run}.{self.codec}"
+        options = (self.partition_by, self.codec, self.row_group_bytes, self.file_bytes)
+        return PartWriter(folder, name, suffix, *options)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A split that was read, the files with its rows, and when that began: seconds since the epoch, 0 when unknown."""
+
+    tally: Tally
+    parts: list[Part]
+    began: float = 0.0
+
+    @property
+    def first(self) -> int:
+        """See :class:`rmqtool.analytics.table.splits.Walked`."""
+        return self.tally.first
+
+    @property
+    def next(self) -> int:
+        """See :class:`rmqtool.analytics.table.splits.Walked`."""
+        return self.tally.next
+
+
+def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
+    """What an earlier run has done of these splits, by their numbers.
+
+    The log's last file is not taken: more may be in it by now.
+    """
+    known: dict[str, Done] = {}
+    for name in folder.files(DONE):
+        told = folder.read_json(name)
+        with suppress(KeyError, TypeError, ValueError):
+            done = Done(Tally.from_dict(told["tally"]), [Part(**part) for part in told["parts"]])
+            if all(folder.size(part.path) == part.bytes for part in done.parts):
+                known[json.dumps(told["split"])] = done
+    wanted = {split.number: json.dumps(_definition(split)) for split in splits if not split.last}
+    return {number: known[key] for number, key in wanted.items() if key in known}
+
+
+def _definition(split: Split) -> dict[str, Any]:
+    # a URI may hold a secret, and another one the next time
+    return {name: value for name, value in asdict(split).items() if name not in ("number", "uri")}
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A split that was not read through, told without the stack traces that Spark wraps around an exception."""
+
+    reason: str
+    unreadable: bool
+
+
+def run_split(job: Job, split: Split) -> Done | Failed:
+    """Read one split and write its rows."""
+    began = time.time()
+    folder = Folder(job.folder)
+    writer = job.writer(folder, split)
+    tally = Tally()
+    looked = time.monotonic()
+    try:
+        file = split.segment()
+        for batch in _rows(job, split, file, tally):
+            if writer.write(batch) and has_views(batch.schema):
+                file.forget(split.start, split.stop)  # bodies have been read from it once more
+            if time.monotonic() - looked > _LOOK:
+                looked = time.monotonic()
+                if folder.size(_STOP) is not None:
+                    raise RmqError(_OTHER)
+        done = Done(tally, writer.close(), began)
+        _note(folder, split, done)
+        return done
+    except (RmqError, OSError) as err:
+        writer.discard()
+        with suppress(OSError):
+            folder.write(_STOP, "")
+        return Failed(_reason(err), isinstance(err, UnreadableStore))
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def _rows(job: Job, split: Split, file: Segment, tally: Tally) -> Iterator[Any]:
+    read = batches(split, job.choice, tally, job.batch_bytes, file=file, views=True)
+    if job.selection is None:
+        yield from read
+        return
+    import numpy as np
+
+    from rmqtool.analytics.spark.where import selected
+
+    wanted, rows = selected(Folder(job.selection), split), 0
+    for batch in read:
+        offsets = batch.column("physicalOffset").to_numpy()
+        at = np.searchsorted(wanted, offsets)
+        there = at < len(wanted)
+        there[there] = wanted[at[there]] == offsets[there]
+        kept = take(batch, np.flatnonzero(there))
+        rows += kept.num_rows
+        yield kept
+    tally.rows = rows
+
+
+def _note(folder: Folder, split: Split, done: Done) -> None:
+    told = {"split": _definition(split), "tally": done.tally.to_dict(), "parts": [asdict(part) for part in done.parts]}
+    folder.make(DONE)
+    folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(told))
+
+
+def _reason(err: RmqError | OSError) -> str:
+    # reading raises UnreadableStore, so this is about the output; pyarrow puts its own words around the system's
+    if isinstance(err, OSError) and err.errno:
+        return f"the output cannot be written: {os.strerror(err.errno)}"
+    return str(err)
+
+
+def run_splits(
+    job: Job, splits: Sequence[Split], context: "SparkContext | None" = None, progress: Progress | None = None
+) -> list[Done]:
+    """Read splits, one after the other or as a Spark job.
+
+    Raises:
+        UnreadableStore: a file cannot be read.
+        RmqError: the output cannot be written, or Spark failed.
+    """
+    folder = Folder(job.folder)
+    folder.delete(_STOP)
+    results: dict[int, Done | Failed] = {}
+    if context is None:
+        total, read = _bytes_of(splits), 0
+        for split in splits:
+            results[split.number] = run_split(job, split)
+            if isinstance(results[split.number], Failed):
+                break
+            read += _bytes_of([split])
+            if progress is not None:
+                progress(read, total)
+    elif splits:
+        results = _run_in_spark(job, splits, context, progress)
+    failures = [result for result in results.values() if isinstance(result, Failed)]
+    if failures:
+        first = next((failed for failed in failures if failed.reason != _OTHER), failures[0])
+        raise UnreadableStore(first.reason) if first.unreadable else RmqError(first.reason)
+    done = (results[split.number] for split in splits)
+    return [result for result in done if isinstance(result, Done)]
+
+
+def _run_in_spark(
+    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+) -> dict[int, Done | Failed]:
+    """Results by the numbers of their splits; all of them, if none has failed."""
+    results = _share_out(job, splits, context, progress) if is_local(context) else {}
+    failed = any(isinstance(result, Failed) for result in results.values())
+    # what a task had taken that Spark ran again, nobody takes
+    left = [] if failed else [split for split in splits if split.number not in results]
+    return results | _one_by_one(job, left, context, progress)
+
+
+def is_local(context: "SparkContext") -> bool:
+    """Whether all of Spark is one process on this machine, its workers beside it."""
+    return _LOCAL.fullmatch(context.master or "") is not None
+
+
+def _bytes_of(splits: Iterable[Split]) -> int:
+    return sum(split.stop - split.start for split in splits)
+
+
+def _share_out(
+    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+) -> dict[int, Done | Failed]:
+    """A task for each core."""
+    count = min(len(splits), context.defaultParallelism)
+    length = {split.number: _bytes_of([split]) for split in splits}
+    with new_claims() as claims:
+        read = lambda: sum(map(length.__getitem__, claims.ended()))  # noqa: E731
+        with _told_of(read, _bytes_of(splits), progress):
+            tasks = context.parallelize(range(count), count).mapPartitions(
+                partial(_run_what_is_left, job, splits, claims)
+            )
+            try:
+                return dict(_collected(tasks))
+            except RmqError as err:
+                if claims.any():
+                    raise
+                raise MissingRuntime(f"Spark's Python workers do not start: {err}") from err
+
+
+def _run_what_is_left(
+    job: Job, splits: Sequence[Split], claims: Claims, _numbers: Iterable[int]
+) -> Iterator[tuple[int, Done | Failed]]:
+    """Splits that no other task has taken."""
+    folder = Folder(job.folder)
+    for split in splits:
+        if claims.take(split.number):
+            result = run_split(job, split) if folder.size(_STOP) is None else Failed(_OTHER, unreadable=False)
+            claims.end(split.number)
+            yield split.number, result
+            if isinstance(result, Failed):
+                return
+
+
+def _one_by_one(
+    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+) -> dict[int, Done | Failed]:
+    """A task for each split: wherever it runs, and however often."""
+    if not splits:
+        return {}
+    total, tracker = _bytes_of(splits), context.statusTracker()
+
+    def read() -> int:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        shares = [total * stage.numCompletedTasks // stage.numTasks for stage in stages if stage and stage.numTasks]
+        return max(shares, default=0)
+
+    with _told_of(read, total, progress):
+        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(run_split, job)))
+    return {split.number: result for split, result in zip(splits, results, strict=True)}
+
+
+def _collected(tasks: "RDD[Any]") -> list[Any]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from rmqtool.analytics.spark.session import failure
+
+    try:
+        return tasks.collect()
+    except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
+        reason = failure(err)
+        if "stopped SparkContext" in reason:  # all that is left when a cluster gave us up
+            reason = f"the master {tasks.context.master} does not answer, or has ended the job"
+        raise RmqError(f"Spark job failed: {reason}") from err
+
+
+@contextmanager
+def _told_of(read: Callable[[], int], total: int, progress: Progress | None) -> Iterator[None]:
+    """Tell of the job that runs meanwhile."""
+    if progress is None:
+        yield
+        return
+    over = Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK):
+            with suppress(Exception):  # the job may have ended, or the JVM
+                progress(read(), total)
+
+    watcher = Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join(2 * _LOOK)

@@ -1,0 +1,173 @@
+"""Rows of Parquet files as machine output has them, in the order of the log they come from.
+
+A shuffle leaves files in any order, within and between them. Where rows say where they lay, that is their order: by
+physical offset, the others behind them. Rows without physical offsets come as they are read, unless a queue's offsets
+step back in that order; then they come by queue offset.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqtool.analytics.load.columns import COLUMNS, Row, UnfitColumn, fitted, rows_of
+from rmqtool.analytics.load.order import BATCH_BYTES, FILE, ROW, Input, Order
+from rmqtool.analytics.local.scratch import scratch_dir
+from rmqtool.errors import CorruptFile, UnreadableStore
+
+_BATCH_ROWS = 4096
+_BUFFER = 1 << 16  # bytes of a column that are read from the disk at once
+_OFFSET, _QUEUE_OFFSET = "physicalOffset", "queueOffset"
+_QUEUE = ("topic", "queueId", _QUEUE_OFFSET, "sysFlag")
+_TRANSACTION, _UNNUMBERED = 0xC, (0x4, 0xC)  # half messages and rollbacks have no queue offset of their own
+
+
+def parquet_files(path: str) -> list[str]:
+    """The Parquet files of a directory and below, without what an unfinished job left, or the one file.
+
+    Raises:
+        UnreadableStore: there is none.
+    """
+    if not os.path.isdir(path):
+        return [path]
+    found = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if name[0] not in "._")
+        found += [
+            os.path.join(folder, name) for name in sorted(names) if name.endswith(".parquet") and name[0] not in "._"
+        ]
+    if not found:
+        raise UnreadableStore(f"{path}: no Parquet files in it")
+    return found
+
+
+def rows(
+    paths: Sequence[str], *, scratch: str | None = None, sorter: Callable[..., Order] = Order
+) -> Iterator[Row | ValueError]:
+    """Rows of all files in order, or why one is refused.
+
+    Args:
+        scratch: a directory for what does not fit into memory; a temporary one when None.
+
+    Raises:
+        UnreadableStore: a file cannot be read.
+        CorruptFile: a file is not Parquet, or a column of it is of no use.
+    """
+    with ExitStack() as beside:
+        made: list[str] = []
+
+        def somewhere() -> str:
+            if not made:
+                made.append(scratch or beside.enter_context(scratch_dir("sort")))
+            return made[0]
+
+        files = [_File(number, path) for number, path in enumerate(paths)]
+        if any(file.has_offsets for file in files):
+            order = sorter((_OFFSET, _QUEUE_OFFSET), somewhere)
+            inputs = [file.input() for file in files if file.ascends]
+            inputs += order.runs(_chained([file for file in files if not file.ascends]))
+        elif _queues_step_back(files):
+            order = sorter((_QUEUE_OFFSET,), somewhere)
+            inputs = order.runs(_chained(files))
+        else:
+            for batch in _chained(files):
+                yield from rows_of(batch)
+            return
+        for batch in order.merged(inputs):
+            yield from rows_of(batch)
+
+
+class _File:
+    """A file, and what its physical offsets show.
+
+    Attributes:
+        has_offsets: whether there is one.
+        ascends: whether all rows have one, each above the one before.
+    """
+
+    def __init__(self, number: int, path: str) -> None:
+        self.number, self.path = number, path
+        self.low = self.high = -1
+        self.has_offsets, self.ascends = False, True
+        for batch in self.batches((_OFFSET,)):
+            column = batch.column(_OFFSET)
+            if column.null_count < len(column):
+                values = column.drop_null().to_numpy(zero_copy_only=False)
+                self.ascends &= bool(np.all(np.diff(values) > 0)) and not (self.has_offsets and values[0] <= self.high)
+                self.low = self.low if self.has_offsets else int(values[0])
+                self.high, self.has_offsets = int(values[-1]), True
+            self.ascends &= not column.null_count
+
+    def input(self) -> Input:
+        """As it is: it ascends."""
+        return Input(self.low, self.high, self.batches)
+
+    def batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
+        """What is in it, and where that is.
+
+        Raises:
+            UnreadableStore, CorruptFile: see :func:`rows`.
+        """
+        with _opened(self.path) as file:
+            there = file.schema_arrow.names
+            if "topic" not in there:
+                raise CorruptFile(self.path, None, "has no column topic")
+            names = [name for name in columns if name in there]
+            for name in names:
+                if there.count(name) > 1:
+                    raise CorruptFile(self.path, None, f"has the column {name} more than once")
+            at = 0
+            for batch in _read(self.path, file, names or ["topic"]):
+                try:
+                    found = fitted(batch)
+                except UnfitColumn as err:
+                    raise CorruptFile(self.path, None, str(err)) from err
+                count = found.num_rows
+                found = found.append_column(FILE, pa.array(np.full(count, self.number, np.int64)))
+                yield found.append_column(ROW, pa.array(np.arange(at, at + count)))
+                at += count
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, buffer_size=_BUFFER)
+    except OSError as err:
+        reason = os.strerror(err.errno) if err.errno else str(err)
+        raise UnreadableStore(f"{path}: {reason}") from err
+    except pa.ArrowException as err:
+        raise CorruptFile(path, None, f"no Parquet file: {err}") from err
+
+
+def _read(path: str, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    metadata = file.metadata
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    rows = max(1, min(_BATCH_ROWS, BATCH_BYTES * metadata.num_rows // max(size, 1)))
+    try:
+        yield from file.iter_batches(rows, columns=list(names))
+    except (pa.ArrowException, OSError) as err:
+        raise CorruptFile(path, None, f"does not read: {str(err).splitlines()[0]}") from err
+
+
+def _chained(files: Sequence[_File]) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        yield from file.batches()
+
+
+def _queues_step_back(files: Sequence[_File]) -> bool:
+    """Whether a queue's offsets do, as rows are read."""
+    last: dict[tuple[str, int], int] = {}
+    for file in files:
+        for batch in file.batches(_QUEUE):
+            columns = [batch.column(name).to_pylist() for name in _QUEUE]
+            for topic, queue_id, offset, flags in zip(*columns, strict=True):
+                if offset is None or (flags or 0) & _TRANSACTION in _UNNUMBERED:
+                    continue
+                queue = topic, queue_id or 0
+                if last.get(queue, -1) > offset:
+                    return True
+                last[queue] = offset
+    return False

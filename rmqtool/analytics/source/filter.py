@@ -1,0 +1,95 @@
+"""Conditions on columns as what a reader can use of them: a :class:`Choice`, and ids to look up.
+
+Whoever hands conditions in checks the rows again: what is kept here may let more rows through, never fewer.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from rmqtool.analytics.table.choice import Choice
+
+_RANGES = {"physicalOffset": ("start", "stop"), "queueOffset": ("queue_start", "queue_stop")}
+_SETS = {"topic": "topics", "queueId": "queues", "tags": "tags", "key": "keys"}
+
+
+class Condition(NamedTuple):
+    """One comparison of a column; all of a list must hold.
+
+    ``op`` is ``=``, ``in``, ``<``, ``<=``, ``>`` or ``>=``, and for the column ``keys`` also ``has`` (an element).
+    """
+
+    column: str
+    op: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a query asks for.
+
+    Attributes:
+        choice: applied to each message.
+        ids: values of ``msgId``, any of which; only looked up, not applied.
+    """
+
+    choice: Choice = field(default_factory=Choice)
+    ids: tuple[str, ...] = ()
+
+    def narrowed(self, conditions: Iterable[Condition]) -> "Wanted":
+        """With more conditions that must hold; those that say nothing here are passed over."""
+        wanted = self
+        for condition in conditions:
+            wanted = _narrow(wanted, condition)
+        return wanted
+
+
+def _narrow(wanted: Wanted, condition: Condition) -> Wanted:
+    column, op, value = condition
+    choice = wanted.choice
+    if op == "=" and column == "keys" and isinstance(value, list) and value:
+        column, op, value = "keys", "has", value[0]
+    if value is None or (op == "in" and None in value):
+        return wanted  # compares as null
+    if column == "msgId" and op in ("=", "in"):
+        return replace(wanted, ids=_both(wanted.ids, (value,) if op == "=" else tuple(value)))
+    if column == "keys":
+        if op != "has":
+            return wanted
+        column, op = "key", "="
+    if column in _SETS and op in ("=", "in"):
+        name = _SETS[column]
+        values = _both(getattr(choice, name), (value,) if op == "=" else tuple(value))
+        changed: dict[str, Any] = {name: values}
+        return replace(wanted, choice=replace(choice, **changed))
+    if column in _RANGES and op in ("=", "<", "<=", ">", ">="):
+        return replace(wanted, choice=_in_range(choice, *_RANGES[column], *_bounds(op, value, value)))
+    if column == "storeTimestamp" and op in ("=", "<", "<=", ">", ">=") and isinstance(value, datetime):
+        millis = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000
+        # half a microsecond: what a float of this size may be off
+        low, high = math.floor(millis + 0.0005), math.ceil(millis - 0.0005)
+        return replace(wanted, choice=_in_range(choice, "since", "until", *_bounds(op, low, high)))
+    return wanted
+
+
+def _both(known: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What two sets have in common. Nothing in common means no rows: then either set says enough."""
+    common = tuple(value for value in values if value in known) if known else tuple(dict.fromkeys(values))
+    return common or known
+
+
+def _bounds(op: str, low: int, high: int) -> tuple[int | None, int | None]:
+    """(first, end not included) of a comparison with a number between ``low`` and ``high``."""
+    first = {"=": high, ">=": high, ">": low + 1}.get(op)
+    end = {"=": low + 1, "<": high, "<=": low + 1}.get(op)
+    return first, end
+
+
+def _in_range(choice: Choice, first_name: str, end_name: str, first: int | None, end: int | None) -> Choice:
+    known_first, known_end = getattr(choice, first_name), getattr(choice, end_name)
+    firsts = [bound for bound in (known_first, first) if bound is not None]
+    ends = [bound for bound in (known_end, end) if bound is not None]
+    changed: dict[str, Any] = {first_name: max(firsts, default=None), end_name: min(ends, default=None)}
+    return replace(choice, **changed)

@@ -1,0 +1,82 @@
+"""The options of the data source ``rocketmq``, by name."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from rmqtool.analytics.source.filter import Condition
+from rmqtool.errors import BadValue
+
+# lower case, as Spark hands them on: as they are documented
+OPTIONS = {
+    name.lower(): name
+    for name in (
+        "path", "paths", "table", "brokerConf", "splitBytes", "through", "counters",
+        "topic", "queueId", "tag", "key", "since", "until", "startOffset", "stopOffset",
+        "startingPosition", "maxBytesPerTrigger", "maxRecordsPerTrigger", "onExpired",
+        "onUnproven", "storeTimes",
+    )
+}  # fmt: skip
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CONDITIONS = {
+    "topic": ("topic", "in"),
+    "queueid": ("queueId", "in"),
+    "tag": ("tags", "in"),
+    "key": ("key", "in"),
+    "since": ("storeTimestamp", ">="),
+    "until": ("storeTimestamp", "<"),
+    "startoffset": ("physicalOffset", ">="),
+    "stopoffset": ("physicalOffset", "<"),
+}
+
+
+def condition_of(name: str, value: str) -> Condition | None:
+    """The condition that an option sets; None for one that sets none. Lists have commas.
+
+    Raises:
+        BadValue: not a number, or not a time.
+    """
+    if name.lower() not in _CONDITIONS:
+        return None
+    column, op = _CONDITIONS[name.lower()]
+    try:
+        if column == "storeTimestamp":
+            return Condition(column, op, _time(value))
+        if column == "physicalOffset":
+            return Condition(column, op, int(value))
+        parts = [part.strip() for part in value.split(",")]
+        return Condition(column, op, [_whole(part) if column == "queueId" else part for part in parts])
+    except (ValueError, OverflowError):
+        raise BadValue(f"option {OPTIONS[name.lower()]}: {value!r} is not understood") from None
+
+
+def _whole(text: str) -> int:
+    """A number; 3.0 is one too: so a column of floats writes it."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
+
+
+def _time(text: str) -> datetime:
+    """Milliseconds since the epoch, or ISO 8601; UTC where no zone is given."""
+    if text.lstrip("-").isdecimal():
+        return _EPOCH + timedelta(milliseconds=int(text))
+    parsed = datetime.fromisoformat(text)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def number_of(options: Mapping[str, str], name: str, default: int) -> int:
+    """A positive number.
+
+    Raises:
+        BadValue: not one.
+    """
+    text = options.get(name)
+    if text is None:
+        return default
+    if not (text.isdecimal() and text.isascii() and len(text) < 19) or not int(text):
+        raise BadValue(f"option {name}: {text!r} is no positive number")
+    return int(text)

@@ -1,0 +1,241 @@
+"""What a query asks for as pieces that can be read apart, by whoever schedules them."""
+
+import glob
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, takewhile
+from typing import Any
+
+import numpy as np
+
+from rmqtool.analytics.remote.stores import is_remote, local_of, matching, new_listing, open_log
+from rmqtool.analytics.source.filter import Wanted
+from rmqtool.analytics.source.narrow import Way, between, shortest
+from rmqtool.analytics.source.tables import TABLES, Store, parts_of
+from rmqtool.analytics.source.times import proved
+from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.splits import SPLIT_BYTES, Split, plan
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.store.disk.remote import shown, uri_of
+from rmqtool.store.log.commit_log import CommitLog
+
+THROUGH = ("auto", "log")
+TIMES = ("any", "ordered")
+_TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId"})  # decoding these is a task's work
+_LARGE_SPLIT_BYTES = 2 * SPLIT_BYTES  # for what is decoded in no time: a task costs Spark as much whatever it does
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, before any filter of a query.
+
+    Attributes:
+        split_bytes: of log for each task; None for the usual size.
+        through: ``auto`` takes index and queues where they lead to few messages; ``log`` never does.
+        store_times: ``ordered`` where somebody knows that they grow along the log, up to a minute; ``any`` otherwise.
+        counters: directory where each reader leaves its counters; None for none.
+    """
+
+    stores: tuple[Store, ...]
+    table: str = "messages"
+    wanted: Wanted = field(default_factory=Wanted)
+    split_bytes: int | None = None
+    through: str = "auto"
+    counters: str | None = None
+    store_times: str = "any"
+
+    def suiting(self, columns: Collection[str]) -> "Request":
+        """As it is, with splits of the size that suits the columns, where none was asked for."""
+        if self.split_bytes is not None or self.table != "messages" or not _TEXTS.isdisjoint(columns):
+            return self
+        return replace(self, split_bytes=_LARGE_SPLIT_BYTES)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one task reads: a part of one store's table.
+
+    Attributes:
+        splits: of the commit log.
+        ranges: for each split, int64 of shape (n, 2): bytes of the file in which records begin and end; None for all.
+        part: of another table, see :func:`rmqtool.analytics.source.tables.parts_of`.
+    """
+
+    store: Store
+    table: str
+    choice: Choice = field(default_factory=Choice)
+    splits: tuple[Split, ...] = ()
+    ranges: tuple[Any, ...] = ()
+    part: tuple[str, ...] = ()
+
+
+def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[Store, ...]:
+    """The stores that paths and URIs name: commas between them, ``*`` and the like in them.
+
+    Raises:
+        UnreadableStore: a path leads to no directory.
+        BadValue: no path, or a URI that is of no known file system.
+    """
+    listed = [part.strip() for part in paths.split(",")] if isinstance(paths, str) else paths
+    if isinstance(paths, str) and os.path.isdir(paths):
+        listed = [paths]  # a store whose own name has such characters in it is itself
+    uris: dict[str, str | None] = {}  # by what a store has for a path
+    for path in filter(None, listed):
+        if is_remote(path):
+            uris.update((shown(uri), uri) for uri in matching(path))
+        else:
+            uris.update((os.path.abspath(root), None) for root in _here(local_of(path)))
+    if not uris:
+        raise BadValue("no path of a store is given")
+    listing = new_listing()
+    return tuple(
+        Store(root, broker, broker_conf, uri, listing)
+        for (root, uri), broker in zip(uris.items(), _brokers(list(uris)), strict=True)
+    )
+
+
+def _here(path: str) -> list[str]:
+    """The directories of this machine that a path names."""
+    found = [path] if os.path.isdir(path) else sorted(filter(os.path.isdir, glob.glob(path)))
+    if not found:
+        raise UnreadableStore(f"{os.path.abspath(path)}: no such directory")
+    return found
+
+
+def _brokers(roots: list[str]) -> list[str]:
+    """What tells paths apart: that between what all begin and all end with. Of a single one, its name."""
+    parts = [root.strip(os.sep).split(os.sep) for root in roots]
+    if len(parts) == 1:
+        return [parts[0][-1] or os.sep]
+    shortest_path = min(map(len, parts)) - 1  # something must stay of each
+    begin = _common(parts, shortest_path)
+    end = _common([path[::-1] for path in parts], shortest_path - begin)
+    return ["/".join(path[begin : len(path) - end]) for path in parts]
+
+
+def _common(paths: list[list[str]], limit: int) -> int:
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    return min(sum(1 for _names in same), max(limit, 0))
+
+
+def request_of(options: Mapping[str, str]) -> Request:
+    """What the options of a data source ask for.
+
+    Raises:
+        BadValue: an option that is not known, or a value that it cannot have.
+        UnreadableStore: a path leads to no directory.
+    """
+    import json
+
+    from rmqtool.analytics.source.options import OPTIONS, condition_of, number_of
+
+    unknown = [name for name in options if name.lower() not in OPTIONS]
+    if unknown:
+        raise BadValue(f"option {', '.join(unknown)} is not known; there are {', '.join(OPTIONS.values())}")
+    paths: str | list[str] = options.get("path", "")
+    if not paths and "paths" in options:
+        paths = list(json.loads(options["paths"]))
+    table = options.get("table", "messages")
+    if table not in TABLES:
+        raise BadValue(f"table {table!r} is none of {', '.join(TABLES)}")
+    through = options.get("through", "auto")
+    if through not in THROUGH:
+        raise BadValue(f"through {through!r} is none of {', '.join(THROUGH)}")
+    store_times = options.get("storeTimes", "any")
+    if store_times not in TIMES:
+        raise BadValue(f"storeTimes {store_times!r} is none of {', '.join(TIMES)}")
+    conditions = [condition for name, value in options.items() if (condition := condition_of(name, value))]
+    return Request(
+        stores_of(paths, options.get("brokerConf")),
+        table,
+        Wanted().narrowed(conditions),
+        number_of(options, "splitBytes", SPLIT_BYTES) if "splitBytes" in options else None,
+        through,
+        options.get("counters"),
+        store_times,
+    )
+
+
+def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
+    """(pieces that together are what is wanted, bytes read to find out).
+
+    Raises:
+        UnreadableStore: not a store, or a file of it cannot be read.
+    """
+    found: list[Piece] = []
+    bytes_read = 0
+    size = request.split_bytes or SPLIT_BYTES
+    for store in request.stores:
+        if request.table != "messages":
+            parts = parts_of(request.table, store, size)
+            found += [Piece(store, request.table, part=part) for part in parts]
+            continue
+        log = open_log(store.layout())
+        way = shortest(log, wanted) if request.through == "auto" else None
+        if way is not None:
+            bytes_read += way.bytes_read
+            found += _exact(store, wanted.choice, log, way, size)
+            stretches = way.scan
+        else:
+            narrow, looked = _of_a_time(log, wanted.choice, request.store_times)
+            bytes_read += looked
+            found += _exact(store, wanted.choice, log, narrow, size)
+            stretches = narrow.scan
+        found += [
+            Piece(store, "messages", choice, splits=(split,), ranges=(None,))
+            for start, stop in stretches
+            for choice in [_within(wanted.choice, start, stop)]
+            for split in plan(log, choice.start, choice.stop, size)[0]
+        ]
+    return found, bytes_read
+
+
+def _of_a_time(log: CommitLog, choice: Choice, store_times: str) -> tuple[Way, int]:
+    """(where the messages of a choice's time lie, bytes read to find out)."""
+    none = np.empty(0, np.int64)
+    if choice.since is None and choice.until is None:
+        return Way(none, none, [(0, None)]), 0
+    if store_times == "ordered":
+        start, stop, looked = between(log, choice.since, choice.until)
+        return Way(none, none, [(start or 0, stop)]), looked
+    found = proved(log, choice.since, choice.until)
+    if found is None:
+        return Way(none, none, [(0, None)]), 0
+    starts, stops, scan, looked = found
+    inside = (stops > (choice.start or 0)) & (starts < (choice.stop if choice.stop is not None else 1 << 62))
+    return Way(starts[inside], stops[inside], scan), looked
+
+
+def _within(choice: Choice, start: int, stop: int | None) -> Choice:
+    starts = [bound for bound in (start or None, choice.start) if bound is not None]
+    stops = [bound for bound in (stop, choice.stop) if bound is not None]
+    return replace(choice, start=max(starts, default=None), stop=min(stops, default=None))
+
+
+def _exact(store: Store, choice: Choice, log: CommitLog, way: Way, size: int) -> Iterator[Piece]:
+    """Pieces of about the same number of bytes each, over as many files as it takes."""
+    splits: list[Split] = []
+    ranges: list[Any] = []
+    held = 0
+    files = log.segments.files
+    for file in files:
+        low, high = np.searchsorted(way.starts, (file.base, min(file.end, 1 << 62)))
+        for first, last in _runs(way.stops[low:high] - way.starts[low:high], size):
+            some = np.stack((way.starts[low:high][first:last], way.stops[low:high][first:last]), axis=1) - file.base
+            last, uri = file is files[-1], uri_of(file.path)
+            splits.append(Split(0, file.path, file.base, file.size, 0, file.size, last, exact=True, uri=uri))
+            ranges.append(some)
+            held += int((some[:, 1] - some[:, 0]).sum())
+            if held >= size:
+                yield Piece(store, "messages", choice, tuple(splits), tuple(ranges))
+                splits, ranges, held = [], [], 0
+    if splits:
+        yield Piece(store, "messages", choice, tuple(splits), tuple(ranges))
+
+
+def _runs(sizes: Any, limit: int) -> Iterator[tuple[int, int]]:
+    """Indexes of [first, last) that together have about ``limit`` bytes."""
+    group = (np.cumsum(sizes) - sizes) // limit
+    edges = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(sizes)]
+    yield from ((a, b) for a, b in pairwise(edges) if a < b)

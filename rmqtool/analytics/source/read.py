@@ -1,0 +1,138 @@
+"""Read a piece of a plan as Arrow record batches."""
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+import pyarrow as pa
+
+from rmqtool.analytics.remote.stores import METER
+from rmqtool.analytics.source.filter import Wanted
+from rmqtool.analytics.source.plan import Piece, Request, pieces
+from rmqtool.analytics.source.tables import BROKER, SCHEMAS, rows_of
+from rmqtool.analytics.table.arrow import BATCH_BYTES, Choice, Tally, batches
+from rmqtool.analytics.table.range_start import exact
+from rmqtool.analytics.table.splits import Split
+from rmqtool.store.disk.remote import need_all
+from rmqtool.store.disk.segments import Segment
+
+_ROWS = 1 << 16
+
+
+@dataclass(slots=True)
+class Counters:
+    """What reading has cost and shown.
+
+    Attributes:
+        rows: handed on.
+        bytesRead: of the commit log, and of index and queues that led there.
+        bytesFetched: of stores that are elsewhere, whatever for.
+        damaged: ranges of the log that hold no record although they should.
+    """
+
+    rows: int = 0
+    bytesRead: int = 0
+    bytesFetched: int = 0
+    damaged: int = 0
+    damagedBytes: int = 0
+    notDecompressed: int = 0
+
+    def add(self, tally: Tally) -> None:
+        """Count what reading a split has shown."""
+        self.bytesRead += tally.bytes
+        self.damaged += tally.damaged
+        self.damagedBytes += tally.damaged_bytes
+        self.notDecompressed += tally.not_decompressed
+
+    def merge(self, other: "Counters") -> None:
+        """Add what another reader has counted."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    def save(self, folder: str) -> None:
+        """Leave the counters in a directory, for :func:`saved`."""
+        path = os.path.join(folder, uuid.uuid4().hex)
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            json.dump(asdict(self), file)
+        os.rename(path + ".part", path + ".json")
+
+
+def saved(folder: str) -> Counters:
+    """The sum of all counters in a directory. A task that ran twice counts twice."""
+    total = Counters()
+    for name in os.listdir(folder):
+        if name.endswith(".json"):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                total.merge(Counters(**json.load(file)))
+    return total
+
+
+def planned(request: Request, wanted: Wanted) -> tuple[list[Piece], Counters]:
+    """:func:`rmqtool.analytics.source.plan.pieces`, and what it cost to find them."""
+    fetched = METER.bytes
+    found, bytes_read = pieces(request, wanted)
+    return found, Counters(bytesRead=bytes_read, bytesFetched=METER.bytes - fetched)
+
+
+def read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Iterator[pa.RecordBatch]:
+    """Batches with these columns of the piece's table, types as :data:`SCHEMAS` says.
+
+    Raises:
+        UnreadableStore: a file cannot be read.
+    """
+    own = [name for name in columns if name != BROKER.name]
+    schema = pa.schema([SCHEMAS[piece.table].field(name) for name in columns])
+    found = _messages(piece, own or ["queueId"], counters) if piece.table == "messages" else _others(piece, own)
+    fetched = METER.bytes
+    for batch in found:
+        counters.rows += batch.num_rows
+        arrays = [
+            pa.repeat(pa.scalar(piece.store.broker.encode("utf-8", "replace").decode(), BROKER.type), batch.num_rows)
+            if name == BROKER.name
+            else batch.column(name)
+            for name in columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    counters.bytesFetched += METER.bytes - fetched
+
+
+def _others(piece: Piece, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    for batch in rows_of(piece.table, piece.store, piece.part):
+        yield batch.select(columns) if columns else batch
+
+
+def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[pa.RecordBatch]:
+    for split, ranges in zip(piece.splits, piece.ranges, strict=True):
+        tally = Tally()
+        if ranges is None:
+            start, looked = exact(split, piece.store)
+            counters.bytesRead += looked
+            if start.start < start.stop:
+                yield from batches(start, piece.choice, tally, columns=columns)
+        else:
+            file = split.segment()
+            need_all(file.mapped(), ranges.tolist())
+            parts = (replace(split, start=int(first), stop=int(last), last=False) for first, last in ranges)
+            yield from _gathered(parts, file, piece.choice, tally, columns)
+            file.release()
+        counters.add(tally)
+
+
+def _gathered(
+    splits: Iterator[Split], file: Segment, choice: Choice, tally: Tally, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of many small splits in batches of a decent size."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for split in splits:
+        for batch in batches(split, choice, tally, columns=columns, file=file):
+            waiting.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+        if size >= BATCH_BYTES or rows >= _ROWS:
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting)

@@ -1,0 +1,286 @@
+"""``spark.readStream.format("rocketmq")``: the messages of live stores, each once per checkpoint.
+
+An offset is a :class:`~rmqtool.analytics.dump.position.Position` for each store, by its path: a physical offset where a
+record ends, and the proof of what lies before it. What lies between two offsets is the same whenever it is read, so a
+batch that Spark repeats after a failure has the same rows; a store whose log is not the one that was read, because it
+was cut and written anew or is another one, stops the stream.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from rmqtool.analytics.source.options import number_of
+from rmqtool.errors import BadValue, Refused, UnreadableStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqtool.analytics.dump.position import Position
+    from rmqtool.analytics.source.plan import Piece, Request
+    from rmqtool.analytics.source.tables import Store
+    from rmqtool.analytics.source.tables_source import Columns
+    from rmqtool.store.log.commit_log import CommitLog
+
+Offsets = dict[str, Any]  # positions by the path of their store, as JSON has them
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True)
+class TailOptions:
+    """Options of the stream alone.
+
+    Attributes:
+        begin: ``earliest``, ``latest``, or a physical offset for each store by its path.
+        max_bytes, max_records: of log in one batch; None for no limit.
+        skip_expired: go on behind what retention has taken away, instead of failing.
+        accept_unproven: go on from offsets of earlier versions, which do not prove what lies before them.
+    """
+
+    begin: str | dict[str, int] = "earliest"
+    max_bytes: int | None = None
+    max_records: int | None = None
+    skip_expired: bool = False
+    accept_unproven: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "TailOptions":
+        """From the options of a data source.
+
+        Raises:
+            BadValue: a value that an option cannot have.
+        """
+        begin: str | dict[str, int] = options.get("startingPosition", "earliest")
+        if begin not in ("earliest", "latest"):
+            try:
+                begin = {os.path.abspath(path): int(offset) for path, offset in json.loads(str(begin)).items()}
+                if any(offset < 0 for offset in begin.values()):
+                    raise ValueError
+            except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+                raise BadValue(
+                    f'option startingPosition: {begin!r} is neither earliest, latest nor JSON like {{"/store": 1024}}'
+                ) from None
+        expired = options.get("onExpired", "fail")
+        if expired not in ("fail", "skip"):
+            raise BadValue(f"option onExpired: {expired!r} is neither fail nor skip")
+        unproven = options.get("onUnproven", "fail")
+        if unproven not in ("fail", "accept"):
+            raise BadValue(f"option onUnproven: {unproven!r} is neither fail nor accept")
+        return cls(
+            begin,
+            number_of(options, "maxBytesPerTrigger", _NO_LIMIT) if "maxBytesPerTrigger" in options else None,
+            number_of(options, "maxRecordsPerTrigger", _NO_LIMIT) if "maxRecordsPerTrigger" in options else None,
+            expired == "skip",
+            unproven == "accept",
+        )
+
+
+@dataclass
+class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream reader. Only the table ``messages`` grows, so no other can be streamed."""
+
+    request: "Request"
+    options: TailOptions
+    columns: "Columns"
+    target: dict[str, int] | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        if self.request.table != "messages":
+            raise BadValue(f"table {self.request.table} cannot be streamed, only messages")
+        if far := [store.root for store in self.request.stores if store.uri is not None]:
+            raise BadValue(f"{', '.join(far)}: a store at a URI cannot be streamed, only read")
+
+    def initialOffset(self) -> Offsets:
+        return {store.root: self._begin(store).to_dict() for store in self.request.stores}
+
+    def _begin(self, store: "Store") -> "Position":
+        from rmqtool.analytics.dump.position import Inside, Position
+
+        log = _log(store)
+        if not isinstance(self.options.begin, dict):
+            return Position.at(log, _end(store) if self.options.begin == "latest" else _first(store))
+        if store.root not in self.options.begin:
+            raise BadValue(f"option startingPosition names no position in {store.root}")
+        begin = self.options.begin[store.root]
+        files = log.segments.files
+        if begin > (files[-1].end if files else 0):
+            raise BadValue(f"option startingPosition: {store.root}: {begin} lies behind the end of the log")
+        try:
+            position = Position.at(log, begin)
+        except Inside as err:
+            raise BadValue(f"option startingPosition: {store.root}: {err}; begin where a message begins") from err
+        if log.min_offset < begin < _end(store) and not _begins(log, begin):
+            raise BadValue(f"option startingPosition: {store.root}: no message begins or ends at {begin}")
+        return position
+
+    def _from(self, store: "Store", log: "CommitLog", offsets: Offsets) -> "Position":
+        """The position in a store that an offset tells, proved.
+
+        Raises:
+            Refused: it proves that the log is not the one that was read up to there, or proves nothing.
+            BadValue: it is no offset.
+        """
+        from rmqtool.analytics.dump.position import Inside, Position
+
+        told = offsets.get(store.root)
+        if told is None:  # a store that was not among those that were streamed
+            return Position.at(log, max(log.min_offset, 0))
+        if type(told) is int:
+            where = f"{store.root}: the offset {told} of this checkpoint is of an earlier version"
+            if not self.options.accept_unproven and told > max(log.min_offset, 0):
+                raise Refused(
+                    f"{where}, which does not prove that the log is still the one that was read up to there. To go on: "
+                    "option onUnproven=accept if the store was neither cut nor replaced since; else "
+                    f"{_ANEW.format(json.dumps({store.root: 0}))}"
+                )
+            try:
+                found = Position.at(log, told) if told >= log.min_offset else Position(told)
+            except Inside as err:
+                raise Refused(f"{where}, and the log was cut and written anew since: {err}. {_how(store)}") from err
+        else:
+            try:
+                found = Position.from_dict(told)
+            except ValueError as err:
+                raise BadValue(f"{store.root}: the checkpoint holds {told!r}, which is no offset: {err}") from err
+        if (changed := found.differs(log)) is not None:
+            raise Refused(
+                f"{store.root}: was read up to {found.next}, and the log is not the one that was read: {changed}. "
+                f"Nothing is read, so that nothing is lost or comes twice. {_how(store)}"
+            )
+        return found
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self.options.max_bytes is not None:
+            return ReadMaxBytes(self.options.max_bytes)
+        if self.options.max_records is not None:
+            return ReadMaxRows(self.options.max_records)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        from rmqtool.analytics.dump.position import Position
+        from rmqtool.analytics.table.tail import Budget, frontier
+
+        budget = Budget()
+        if not isinstance(limit, ReadAllAvailable):
+            budget = Budget(self.options.max_bytes, self.options.max_records)
+        if isinstance(limit, ReadMaxBytes):
+            budget.bytes = limit.max_bytes
+        elif isinstance(limit, ReadMaxRows):
+            budget.records = limit.max_rows
+        stores = self.request.stores
+        logs = {store.root: _log(store) for store in stores}
+        positions = {store.root: self._from(store, logs[store.root], start) for store in stores}
+        # with a limit not every store may have its turn: another one begins each time
+        turn = sum(position.next for position in positions.values()) % len(stores)
+        found = dict(start)
+        for store in (*stores[turn:], *stores[:turn]):
+            log, position = logs[store.root], positions[store.root]
+            reached = begin = max(position.next, log.min_offset) if self.options.skip_expired else position.next
+            if self.target is None or begin < self.target.get(store.root, 0):
+                reached = frontier(log, begin, budget)
+                reached = reached if self.target is None else min(reached, self.target[store.root])
+            if reached != position.next:
+                found[store.root] = Position.at(log, reached).to_dict()
+            elif start.get(store.root) is None or type(start[store.root]) is int:
+                found[store.root] = position.to_dict()
+        return found
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = {store.root: _end(store) for store in self.request.stores}
+
+    def reportLatestOffset(self) -> Offsets:
+        from rmqtool.analytics.dump.position import Position
+
+        return {store.root: Position.at(_log(store), _end(store)).to_dict() for store in self.request.stores}
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        from rmqtool.analytics.source.plan import Piece
+        from rmqtool.analytics.table.splits import SPLIT_BYTES, plan
+
+        found = []
+        for store in self.request.stores:
+            if store.root not in end:
+                continue
+            log = _log(store)
+            stop = self._from(store, log, end)
+            begin = self._from(store, log, start).next
+            if begin >= stop.next:
+                continue
+            if begin < log.min_offset and not self.options.skip_expired:
+                raise UnreadableStore(f"{store.root}: what lies between {begin} and {log.min_offset} has expired")
+            choice = replace(self.request.wanted.choice, start=begin, stop=stop.next)
+            for split in plan(log, begin, stop.next, self.request.split_bytes or SPLIT_BYTES)[0]:
+                exact = replace(split, exact=split.exact or split.base + split.start == begin)
+                piece = Piece(store, "messages", choice, (exact,), (None,))
+                found.append(InputPartition(_Stretch(piece, stop)))
+        return found
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        from rmqtool.analytics.source.read import Counters, read_piece
+
+        if partition.value is None:
+            return
+        piece, end = partition.value.piece, partition.value.end
+        try:
+            yield from self.columns.fitted(read_piece(piece, self.columns.names, Counters()))
+        except UnreadableStore:
+            (split,) = piece.splits
+            if not self.options.skip_expired or os.path.exists(split.path):
+                raise
+        # what was read is what was planned only if the log was not cut meanwhile; a batch that fails is read again
+        self._from(piece.store, _log(piece.store), {piece.store.root: end.to_dict()})
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """What one task reads of a batch, and the batch's end in that store."""
+
+    piece: "Piece"
+    end: "Position"
+
+
+_ANEW = (
+    "a new checkpointLocation, with startingPosition earliest for all messages again, or {} with the physical offset "
+    "from which on none was read"
+)
+
+
+def _how(store: "Store") -> str:
+    return f"To go on: {_ANEW.format(json.dumps({store.root: 0}))}."
+
+
+def _begins(log: "CommitLog", physical_offset: int) -> bool:
+    """Whether something that the log is made of begins at an offset: a message, a blank, or a file."""
+    from formats.endings import Ending
+    from rmqtool.store.log.commit_log import Damage
+
+    found = log.look(physical_offset, crc=False)
+    return not isinstance(found, Damage) or found.ending is Ending.FILLER or found.at == 0
+
+
+def _log(store: "Store") -> "CommitLog":
+    from rmqtool.store.log.commit_log import CommitLog
+
+    return CommitLog(store.layout())
+
+
+def _first(store: "Store") -> int:
+    return max(_log(store).min_offset, 0)
+
+
+def _end(store: "Store") -> int:
+    from rmqtool.analytics.table.tail import Budget, frontier
+
+    log = _log(store)
+    return frontier(log, log.segments.files[-1].base, Budget()) if log.segments.files else 0

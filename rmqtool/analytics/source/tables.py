@@ -1,0 +1,201 @@
+"""The tables of a store: their columns, and the rows of all but the messages."""
+
+import os
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from formats.index import entries_array, entry_at
+from rmqtool.analytics.remote.stores import attached
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, micros
+from rmqtool.services.lookup.info import store_info
+from rmqtool.services.lookup.offsets import FILES, consumer_offsets
+from rmqtool.store.check import check_store
+from rmqtool.store.disk.remote import exists, need
+from rmqtool.store.index.reader import IndexView, open_index
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.reader import ConsumeQueue
+
+BROKER = pa.field("broker", pa.string())
+_ROWS = 1 << 16  # of a batch
+_TEXT, _INT, _LONG, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+def _schema(**kinds: pa.DataType) -> pa.Schema:
+    return pa.schema([*(pa.field(name, kind) for name, kind in kinds.items()), BROKER])
+
+
+SCHEMAS = {
+    "messages": MESSAGE_SCHEMA.append(BROKER),
+    "queues": _schema(
+        topic=_TEXT, queueId=_INT, queueOffset=_LONG, physicalOffset=_LONG, size=_INT, tagsCode=_LONG
+    ),
+    "index": _schema(
+        indexFile=_TEXT, number=_INT, slot=_INT, keyHash=_INT, physicalOffset=_LONG, timeDiff=_INT,
+        storeTimestamp=_TIME, previous=_INT,
+    ),
+    "offsets": _schema(
+        topic=_TEXT, group=_TEXT, queueId=_INT, consumerOffset=_LONG, minOffset=_LONG, brokerOffset=_LONG, diff=_LONG
+    ),
+    "topics": _schema(topic=_TEXT, queues=_INT, messages=_LONG, configured=_FLAG),
+    "findings": _schema(
+        code=_TEXT, severity=_TEXT, file=_TEXT, offset=_LONG, topic=_TEXT, queueId=_INT, queueOffset=_LONG,
+        count=_LONG, expected=_TEXT, actual=_TEXT, consequence=_TEXT, fix=_TEXT,
+    ),
+}  # fmt: skip
+TABLES = tuple(SCHEMAS)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store among several.
+
+    Attributes:
+        broker: what tells it from the others; the column ``broker``.
+        broker_conf: the broker's properties file.
+        uri: of a store that is elsewhere, with all that it takes to get there.
+        listing: which listing of it a plan is made from, see :class:`rmqtool.analytics.remote.stores.Remote`.
+    """
+
+    root: str
+    broker: str
+    broker_conf: str | None = None
+    uri: str | None = None
+    listing: str = ""
+
+    def layout(self) -> StoreLayout:
+        """The store, opened."""
+        if self.uri is not None:
+            attached(self.uri, self.listing)
+        return StoreLayout(self.root, load(self.broker_conf) if self.broker_conf else None)
+
+
+def rows_of(table: str, store: Store, part: tuple[str, ...] = ()) -> Iterator[pa.RecordBatch]:
+    """Batches of a table other than ``messages``, with the schema of the table but without ``broker``.
+
+    Args:
+        part: of :func:`parts_of`; what of the table is asked for.
+    """
+    layout = store.layout()
+    if table == "queues":
+        yield from _queues(layout, part)
+    elif table == "index":
+        yield from _index(layout, part)
+    else:
+        yield from _from_rows(table, _PLAIN[table](layout))
+
+
+def parts_of(table: str, store: Store, limit: int) -> list[tuple[str, ...]]:
+    """How the rows of a table other than ``messages`` are divided.
+
+    Args:
+        limit: bytes of file that make a part large enough.
+    """
+    layout = store.layout()
+    if table == "index":
+        return [(path,) for path in layout.index_paths()]
+    if table != "queues":
+        return [()]
+    parts: list[list[str]] = [[]]
+    size = 0
+    for topic, queue_id, path in layout.queue_dirs():
+        parts[-1].append(f"{topic}/{queue_id}")
+        size += ConsumeQueue(layout, topic, queue_id, path).segments.bytes
+        if size >= limit:
+            parts.append([])
+            size = 0
+    return [tuple(part) for part in parts if part]
+
+
+def _queues(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Every entry up to the queue's end, also those whose messages have expired."""
+    for name in part:
+        topic, _slash, queue_id = name.rpartition("/")
+        queue = ConsumeQueue(layout, topic, int(queue_id))
+        for first, units in queue.runs():
+            for at in range(0, len(units), _ROWS):
+                some = units[at : at + _ROWS]
+                count = len(some)
+                yield pa.record_batch(
+                    [
+                        pa.repeat(pa.scalar(topic.encode("utf-8", "replace").decode(), _TEXT), count),
+                        pa.repeat(pa.scalar(int(queue_id), _INT), count),
+                        pa.array(np.arange(first + at, first + at + count)),
+                        _native(some["physical_offset"]),
+                        _native(some["size"]),
+                        _native(some["tags_code"]),
+                    ],
+                    schema=_without_broker("queues"),
+                )
+
+
+def _native(column: "np.ndarray[Any, Any]") -> pa.Array:
+    return pa.array(column.astype(column.dtype.newbyteorder("=")))
+
+
+def _index(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Entries of files that can be made sense of; the others are among the findings."""
+    files = [file for file in open_index(layout, part, whole=False) if isinstance(file, IndexView)]
+    yield from _from_rows("index", (row for file in files for row in _entries(file)))
+
+
+def _entries(file: IndexView) -> Iterator[dict[str, Any]]:
+    name = os.path.basename(file.path)
+    table = entries_array(file.view, file.slots)[: max(file.header.index_count, 1)]
+    for base in range(1, len(table), 4096):
+        need(file.view, entry_at(file.slots, base), entry_at(file.slots, min(base + 4096, len(table))))
+        for number, (key_hash, physical, seconds, previous) in enumerate(table[base : base + 4096].tolist(), base):
+            yield {
+                "indexFile": name,
+                "number": number,
+                "slot": key_hash % file.slots,
+                "keyHash": key_hash,
+                "physicalOffset": physical,
+                "timeDiff": seconds,
+                "storeTimestamp": micros(file.header.begin_timestamp + 1000 * seconds),
+                "previous": previous,
+            }
+
+
+def _offsets(layout: StoreLayout) -> Iterable[dict[str, Any]]:
+    if not any(exists(layout.path("config", name)) for name in FILES):
+        return []
+    return (row.to_dict() for row in consumer_offsets(layout))
+
+
+def _topics(layout: StoreLayout) -> Iterable[dict[str, Any]]:
+    return store_info(layout).to_dict()["topics"]  # type: ignore[no-any-return]
+
+
+def _findings(layout: StoreLayout) -> Iterable[dict[str, Any]]:
+    return (finding.to_dict() for finding in check_store(layout))
+
+
+_PLAIN = {"offsets": _offsets, "topics": _topics, "findings": _findings}
+
+
+def _without_broker(table: str) -> pa.Schema:
+    schema = SCHEMAS[table]
+    return schema.remove(schema.get_field_index(BROKER.name))
+
+
+def _from_rows(table: str, rows: Iterable[dict[str, Any]]) -> Generator[pa.RecordBatch, None, None]:
+    schema = _without_broker(table)
+    waiting: list[dict[str, Any]] = []
+    for row in rows:
+        waiting.append({name: _plain(value) for name, value in row.items()})
+        if len(waiting) == _ROWS:
+            yield pa.RecordBatch.from_pylist(waiting, schema)
+            waiting = []
+    if waiting:
+        yield pa.RecordBatch.from_pylist(waiting, schema)
+
+
+def _plain(value: Any) -> Any:
+    """Names of files need not be UTF-8; columns must."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

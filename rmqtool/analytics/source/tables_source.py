@@ -1,0 +1,167 @@
+"""The Spark data source ``rocketmq``: the tables of one or many stores as data frames and streams.
+
+Spark finds it by the module ``pyspark_rocketmq``, or by :func:`register`. Everything but Spark's own base classes is
+imported where it is needed: every Spark of an environment that has rmqtool in it loads this module.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from rmqtool.analytics.source.filter import Condition, Wanted
+    from rmqtool.analytics.source.plan import Request
+    from rmqtool.analytics.source.stream import Tail
+    from rmqtool.analytics.source.write import StoreWriter
+
+NAME = "rocketmq"
+_OPS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    In: "in",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+}
+# Spark refuses a reader that takes filters unless it is set up to hand them on, and does not say whether it is; but
+# where it does, it runs this module
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+def register(spark: "SparkSession") -> None:
+    """Make ``spark.read.format("rocketmq")`` known, where Spark has not found it by itself."""
+    spark.dataSource.register(RocketMQSource)
+
+
+class RocketMQSource(DataSource):
+    """Tables of stores: ``path``, ``table`` and the other options of :mod:`rmqtool.analytics.source.options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> "StructType":
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from rmqtool.analytics.source.tables import SCHEMAS
+
+        return from_arrow_schema(SCHEMAS[self._request().table])
+
+    def reader(self, schema: "StructType") -> DataSourceReader:
+        pushing = _PUSHING in sys.modules or getattr(sys.modules["__main__"].__spec__, "name", None) == _PUSHING
+        kind = FilteringReader if pushing else Reader
+        return kind(self._request(), schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "StoreWriter":
+        from rmqtool.analytics.source.write import StoreWriter
+
+        return StoreWriter(self.options.get("path"), self.options.get("brokerConf"), overwrite=overwrite)
+
+    def streamReader(self, schema: "StructType") -> "Tail":
+        from rmqtool.analytics.source.stream import Tail, TailOptions
+
+        request = self._request()
+        return Tail(request, TailOptions.of(self.options), Columns(request.table, schema))
+
+    def _request(self) -> "Request":
+        from rmqtool.analytics.source.plan import request_of
+
+        return request_of(self.options)
+
+
+class Columns:
+    """The columns that Spark asked for, and batches as it wants them.
+
+    Raises:
+        BadValue: a column that the table does not have, or has with another type.
+    """
+
+    def __init__(self, table: str, schema: "StructType") -> None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from rmqtool.analytics.source.tables import SCHEMAS
+        from rmqtool.errors import BadValue
+
+        known = {field.name: field.dataType for field in from_arrow_schema(SCHEMAS[table])}
+        for field in schema:
+            if field.name not in known:
+                raise BadValue(f"table {table} has no column {field.name}; it has {', '.join(known)}")
+            if field.dataType.simpleString() != known[field.name].simpleString():
+                kinds = known[field.name].simpleString(), field.dataType.simpleString()
+                raise BadValue(f"column {field.name} of table {table} is {kinds[0]}, not {kinds[1]}")
+        self.names, self._schema = schema.fieldNames(), schema
+
+    def fitted(self, found: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        """Batches with the very types that Spark compares with, nullability included."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        for batch in found:
+            arrays = [
+                column if column.type.equals(kind) else column.cast(kind)
+                for column, kind in zip(batch.columns, wanted.types, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+class Reader(DataSourceReader):
+    """Plans on the driver, reads on the executors."""
+
+    def __init__(self, request: "Request", schema: "StructType") -> None:
+        self.request = request
+        self.wanted: Wanted = request.wanted
+        self.columns = Columns(request.table, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from rmqtool.analytics.source.read import planned
+
+        found, counters = planned(self.request.suiting(self.columns.names), self.wanted)
+        if self.request.counters:
+            counters.save(self.request.counters)
+        return [InputPartition(piece) for piece in found]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        from rmqtool.analytics.source.read import Counters, read_piece
+
+        if partition.value is None:  # what Spark makes of a plan without pieces
+            return
+        counters = Counters()
+        yield from self.columns.fitted(read_piece(partition.value, self.columns.names, counters))
+        if self.request.counters:
+            counters.save(self.request.counters)
+
+
+class FilteringReader(Reader):
+    """A reader that Spark hands the query's filters. It hands them back: Spark applies them to each row again."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.wanted = self.wanted.narrowed(map(condition_of, filters))
+        return filters
+
+
+def condition_of(pushed: Filter) -> "Condition":
+    """A filter of Spark's as a condition; one without a meaning here is one that nobody takes up."""
+    from rmqtool.analytics.source.filter import Condition
+
+    op = _OPS.get(type(pushed), "")
+    value: Any = getattr(pushed, "value", None)
+    attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
+    return Condition(".".join(attribute), op, value)

@@ -1,0 +1,106 @@
+"""The writing side of the data source: a data frame of messages becomes a store that a broker boots.
+
+Tasks write what they get to Parquet beside the target; the driver makes the store of it, in the order that
+:mod:`rmqtool.analytics.load.rows` finds. The store appears when it is whole, and only where none was.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from rmqtool.errors import BadValue, Refused
+from rmqtool.services.sending.importer import new_store, refuse_existing
+from rmqtool.store.layout.paths import checked_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqtool.services.sending.importer import Answer
+
+_PARTS = ".parts"
+_ROWS = 4096
+
+
+@dataclass
+class Part(WriterCommitMessage):
+    """What one task wrote."""
+
+    path: str
+    rows: int
+
+
+class StoreWriter(DataSourceArrowWriter):
+    """Writes one data frame.
+
+    Args:
+        path: of the store, which must not exist.
+        broker_conf: the broker's properties file.
+        overwrite: whether Spark may write over what is there; a store is not written over, whatever is said.
+
+    Raises:
+        BadValue: no path.
+        Refused: something is there.
+    """
+
+    def __init__(self, path: str | None, broker_conf: str | None, *, overwrite: bool) -> None:
+        if not path:
+            raise BadValue("give the new store's path: .save(path)")
+        self.path, self._broker_conf = checked_path(path.removeprefix("file://")), broker_conf
+        # Spark itself advises overwrite where no mode is given, and it harms nothing where nothing is
+        if overwrite and os.path.lexists(self.path):
+            raise Refused(f"{self.path}: exists already, and a store is not overwritten: give a new path")
+        refuse_existing(self.path)
+        self._parts = f"{self.path}{_PARTS}-{uuid.uuid4().hex}"
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Part:
+        """Called by each task."""
+        import pyarrow.parquet as pq
+
+        os.makedirs(self._parts, exist_ok=True)
+        path, rows, writer = os.path.join(self._parts, f"{uuid.uuid4().hex}.parquet"), 0, None
+        try:
+            for batch in iterator:
+                writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+        return Part(path=path if writer is not None else "", rows=rows)
+
+    def commit(self, messages: list[Any]) -> None:
+        """Called by the driver when all tasks are done.
+
+        Raises:
+            BadValue: a row is not taken; nothing appears then.
+        """
+        from rmqtool.analytics.load.rows import rows
+
+        try:
+            refuse_existing(self.path)
+            with new_store(self.path, self._broker_conf) as importer:
+                # in the order of Spark's partitions, which is the frame's own
+                read = rows([part.path for part in messages if part is not None and part.path], scratch=self._parts)
+                while taken := list(islice(read, _ROWS)):
+                    for row, answer in zip(taken, importer.take(taken), strict=True):
+                        _check(row, answer)
+        finally:
+            shutil.rmtree(self._parts, ignore_errors=True)
+
+    def abort(self, messages: list[Any]) -> None:
+        """Called by the driver when a task failed."""
+        shutil.rmtree(self._parts, ignore_errors=True)
+
+
+def _check(row: "dict[str, Any] | ValueError", answer: "Answer") -> None:
+    reason = answer if isinstance(answer, str) else answer.reason
+    if reason:
+        if isinstance(row, ValueError):
+            raise BadValue(reason)
+        raise BadValue(f"topic {row.get('topic')!r} queue {row.get('queueId')}: {reason}")

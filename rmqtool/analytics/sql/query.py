@@ -1,0 +1,273 @@
+"""SQL over stores, by Spark on this machine: what the query needs is decoded to Parquet, and Spark reads that.
+
+No Python runs inside Spark: for a query on one machine the start of its workers, and the way of each row through them,
+would cost more than all else.
+"""
+
+import os
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqtool.analytics.local.scratch import scratch_dir
+from rmqtool.analytics.source.plan import Piece, Request
+from rmqtool.analytics.source.read import Counters, planned, read_piece
+from rmqtool.analytics.source.tables import SCHEMAS
+from rmqtool.analytics.spark.jvm import environment
+from rmqtool.analytics.spark.session import failure, lost, spark_context
+from rmqtool.analytics.spark.start import NOT_CONNECT
+from rmqtool.analytics.sql.plan import Need, needs
+from rmqtool.errors import BadValue, RmqError, UnreadableStore
+from rmqtool.store.log.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+_ALONE = 96 << 20  # bytes of log that this process decodes faster than workers are started
+_FEW_VALUES = ["topic", "tags", "bornHost", "storeHost", "bodyEncoding", "sourceFile", "broker"]
+_LARGE = 1 << 30  # bytes of log from which on the JVM's own work is worth more than its start
+_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",  # the plan is read before it runs
+    "spark.sql.sources.useV1SourceList": "parquet",
+    "spark.sql.session.timeZone": "UTC",
+}
+_ERROR = re.compile(r"(\[[A-Z][A-Z_0-9.]+\] .*?)(?: SQLSTATE: .*)?$", re.MULTILINE)
+_PLACE = re.compile(r"line (\d+),? pos (\d+)")
+_BRIEF = {"spark.sql.codegen.wholeStage": "false"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a query, until the session ends.
+
+    Attributes:
+        frame: the query over what was decoded.
+        counters: what decoding has cost and shown.
+    """
+
+    frame: "DataFrame"
+    counters: Counters
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of columns; those that a query gives twice are numbered."""
+        names: list[str] = []
+        for name in self.frame.columns:
+            number = 1 + sum(known == name or known.rpartition("_")[0] == name for known in names)
+            names.append(name if number == 1 else f"{name}_{number}")
+        return names
+
+    def rows(self) -> Generator[tuple[Any, ...], None, None]:
+        """Every row.
+
+        Raises:
+            BadValue: the query fails on a value.
+        """
+        with told():
+            rows = self.frame.toLocalIterator()
+            try:
+                yield from rows
+            finally:
+                del rows  # who stops early does so while there is a Spark to be told
+
+    def write_parquet(self, path: str) -> None:
+        """Write the rows to one Parquet file, which appears when it is whole.
+
+        Raises:
+            Refused: the file cannot be written.
+            BadValue: the query fails on a value.
+        """
+        with scratch_dir("rows", os.path.dirname(os.path.abspath(path)), hidden=True) as above:
+            folder = os.path.join(above, "rows")  # Spark removes what is there, and our lock with it
+            with told():
+                self.frame.coalesce(1).write.mode("overwrite").parquet(folder)
+            (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
+            os.replace(os.path.join(folder, part), path)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Spark's errors about a query as ours, in one line.
+
+    Raises:
+        BadValue: of a query that Spark does not understand or cannot compute.
+        RmqError: a process of Spark's has ended meanwhile.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
+
+    # PySpark's own, which writes the whole stack to stderr; made by its class, for its calls take what no other takes
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    except (PySparkException, Py4JError, EOFError, ConnectionError) as err:
+        if (reason := lost(err)) is not None:
+            raise RmqError(reason) from err
+        raise BadValue(_line(str(err)) or failure(err)) from err
+    finally:
+        log.disabled = before
+
+
+def _line(text: str) -> str | None:
+    """Which of Spark's errors a message is about, and where in the query; None where it names none.
+
+    What follows in such a message is Spark's picture of the query, and its stack.
+    """
+    error = _ERROR.search(text)
+    if error is None:
+        return None
+    place = _PLACE.search(text)
+    said = error[1].rstrip(". ")
+    return said if place is None else f"{said} (line {place[1]}, pos {place[2]})"
+
+
+@contextmanager
+def answer(request: Request, query: str) -> Iterator[Answer]:
+    """Run a query over the tables of stores; the rows are there for the duration of a ``with`` block.
+
+    Args:
+        request: the stores, and conditions that hold for every message; its table does not matter.
+
+    Raises:
+        BadValue: not a query, or one that Spark does not understand.
+        MissingRuntime: Spark cannot be started.
+        RmqError: a file of a store cannot be read.
+    """
+    size = sum(CommitLog(store.layout()).segments.bytes for store in request.stores)
+    Thread(target=_load, daemon=True).start()  # while the JVM starts
+    with spark_context(brief=size < _LARGE), environment(NOT_CONNECT):
+        from pyspark.sql import SparkSession
+
+        before = SparkSession.getActiveSession()
+        session = SparkSession.builder.getOrCreate().newSession()  # views and settings of our own
+        for name, value in (_SETTINGS if size >= _LARGE else _SETTINGS | _BRIEF).items():
+            session.conf.set(name, value)
+        try:
+            with scratch_dir("sql") as folder:
+                yield ask(session, folder, request, query)
+        finally:
+            if before is None:
+                SparkSession._instantiatedSession = None  # its JVM ends with the context
+
+
+def _load() -> None:
+    """Import what the answer will need."""
+    import pyspark.sql
+    import pyspark.sql.pandas.types  # noqa: F401
+
+
+def ask(spark: "SparkSession", folder: str, request: Request, query: str) -> Answer:
+    """As :func:`answer`, in a session that is there; ``folder`` must stay as long as the answer does."""
+    folders = {table: os.path.join(folder, table) for table in SCHEMAS if table in query.lower()}
+    for table, path in folders.items():
+        os.mkdir(path)
+        pq.write_table(_readable(SCHEMAS[table]).empty_table(), os.path.join(path, "empty.parquet"))
+    with told():
+        _only_queries(spark, query)
+        _register(spark, folders)
+        needed = needs(spark.sql(query)._jdf.queryExecution().executedPlan(), folders)
+    counters = Counters()
+    for table, need in needed.items():
+        counters.merge(_decode(spark.sparkContext, replace(request, table=table), need, folders[table]))
+    with told():
+        _register(spark, folders)
+        return Answer(spark.sql(query), counters)
+
+
+def _readable(schema: pa.Schema) -> pa.Schema:
+    """All may be null: what is not decoded is."""
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def _register(spark: "SparkSession", folders: Mapping[str, str]) -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    for table, path in folders.items():
+        spark.read.schema(from_arrow_schema(_readable(SCHEMAS[table]))).parquet(path).createOrReplaceTempView(table)
+
+
+_WRITING = (
+    "Insert",
+    "Create",
+    "Drop",
+    "Alter",
+    "Replace",
+    "Merge",
+    "Update",
+    "Delete",
+    "Truncate",
+    "Load",
+    "Set",
+    "Add",
+)
+
+
+def _only_queries(spark: "SparkSession", query: str) -> None:
+    """Refuse statements that would run while they are planned.
+
+    Raises:
+        BadValue: one of them.
+    """
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        name = node.getClass().getSimpleName()
+        if name.startswith(_WRITING):
+            raise BadValue("only queries can be run: the tables cannot be written")
+        children = node.children().iterator()
+        while children.hasNext():
+            waiting.append(children.next())
+
+
+def _decode(context: "SparkContext", request: Request, need: Need, folder: str) -> Counters:
+    """Write what is needed of a table as Parquet files."""
+    columns = SCHEMAS[request.table].names if need.columns is None else need.columns
+    wanted = request.wanted.narrowed(need.conditions)
+    found, counters = planned(request.suiting(columns), wanted)
+    write = partial(_write, folder, columns or SCHEMAS[request.table].names[1:2])
+    numbered = list(enumerate(found))
+    if sum(map(_size, found)) < _ALONE:
+        done: Sequence[Counters | str] = [write(item) for item in numbered]
+    else:
+        with told():
+            done = context.parallelize(numbered, len(numbered)).map(write).collect()
+    for result in done:
+        if isinstance(result, str):
+            raise RmqError(result)
+        counters.merge(result)
+    return counters
+
+
+def _size(piece: Piece) -> int:
+    return sum(
+        split.stop - split.start for split, ranges in zip(piece.splits, piece.ranges, strict=True) if ranges is None
+    )
+
+
+def _write(folder: str, columns: Sequence[str], numbered: tuple[int, Piece]) -> Counters | str:
+    """Decode one piece to a file; the reason where a file cannot be read, or not written."""
+    number, piece = numbered
+    counters = Counters()
+    schema = _readable(pa.schema([SCHEMAS[piece.table].field(name) for name in columns]))
+    path = os.path.join(folder, f"part-{number:05d}.parquet")
+    few = [name for name in _FEW_VALUES if name in schema.names]
+    try:
+        with pq.ParquetWriter(path, schema, compression="lz4", use_dictionary=few, write_statistics=False) as writer:
+            for batch in read_piece(piece, columns, counters):
+                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+    except UnreadableStore as err:
+        return str(err)
+    except OSError as err:
+        return f"{folder}: {os.strerror(err.errno or 0)}"
+    return counters

@@ -1,0 +1,178 @@
+"""Ready reports: each one query over the tables of :mod:`rmqtool.analytics.source.tables`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import BadValue
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# topics that a broker fills itself, with messages of others that wait, are retried, or are given up
+_OWN = """(topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer', 'RMQ_SYS_TRANS_HALF_TOPIC',
+  'RMQ_SYS_TRANS_OP_HALF_TOPIC', 'TRANS_CHECK_MAX_TIME_TOPIC')
+  OR startswith(topic, '%RETRY%') OR startswith(topic, '%DLQ%'))"""
+_TABLE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A question and its query.
+
+    Attributes:
+        query: Spark SQL, tables in braces.
+        columns: of each table, as far as the query needs them.
+        bar: the column that a table for people also draws; None for none.
+    """
+
+    name: str
+    query: str
+    columns: Mapping[str, tuple[str, ...]]
+    bar: str | None = None
+
+    @property
+    def sql(self) -> str:
+        """The query over views that are named like the tables."""
+        return _TABLE.sub(r"\1", self.query)
+
+
+def _duplicates(by: str, key: str, source: str, columns: tuple[str, ...]) -> Report:
+    """A row for each id, or key, that several messages of a topic have."""
+    return Report(
+        f"duplicates-by-{by}",
+        f"""
+        SELECT broker, topic, {key} AS `{by}`, count(*) AS copies,
+          min(physicalOffset) AS firstPhysicalOffset, max(physicalOffset) AS lastPhysicalOffset,
+          min(storeTimestamp) AS firstStored, max(storeTimestamp) AS lastStored
+        FROM {source} WHERE NOT {_OWN}
+        GROUP BY broker, topic, {key} HAVING count(*) > 1 ORDER BY copies DESC, broker, topic, `{by}`""",
+        {"messages": ("broker", "topic", "physicalOffset", "storeTimestamp", *columns)},
+    )
+
+
+_ALL = (
+    # a row for each topic and hour (UTC) of the store time
+    Report(
+        "traffic",
+        """
+        SELECT broker, topic, date_trunc('HOUR', storeTimestamp) AS hour, count(*) AS messages, sum(storeSize) AS bytes
+        FROM {messages} GROUP BY broker, topic, date_trunc('HOUR', storeTimestamp) ORDER BY broker, hour, topic""",
+        {"messages": ("broker", "topic", "storeTimestamp", "storeSize")},
+        "messages",
+    ),
+    # a row for each topic and size class: stored sizes up to atMost bytes, and above half of that
+    Report(
+        "sizes",
+        """
+        SELECT broker, topic, shiftleft(CAST(1 AS BIGINT), length(bin(storeSize - 1))) AS atMost,
+          count(*) AS messages, sum(storeSize) AS bytes, min(storeSize) AS smallest, max(storeSize) AS largest
+        FROM {messages} GROUP BY broker, topic, shiftleft(CAST(1 AS BIGINT), length(bin(storeSize - 1)))
+        ORDER BY broker, topic, atMost""",
+        {"messages": ("broker", "topic", "storeSize")},
+        "messages",
+    ),
+    _duplicates("id", "properties['UNIQ_KEY']", "{messages}", ("properties",)),
+    _duplicates(
+        "key",
+        "key",
+        "(SELECT broker, topic, physicalOffset, storeTimestamp, explode(array_distinct(keys)) AS key FROM {messages})",
+        ("keys",),
+    ),
+    # a row for each address that messages were born at; the broker's own topics do not count
+    Report(
+        "producers",
+        f"""
+        SELECT broker, host, count(*) AS messages, sum(storeSize) AS bytes, count(DISTINCT topic) AS topics,
+          count(DISTINCT bornHost) AS connections, min(bornTimestamp) AS firstBorn, max(bornTimestamp) AS lastBorn
+        FROM (SELECT *, regexp_replace(bornHost, ':[0-9]+$', '') AS host FROM {{messages}} WHERE NOT {_OWN})
+        GROUP BY broker, host ORDER BY messages DESC, broker, host""",
+        {"messages": ("broker", "topic", "bornHost", "bornTimestamp", "storeSize")},
+        "messages",
+    ),
+    # a row for each group and topic with offsets; lag is the number of messages that are not consumed yet
+    Report(
+        "lag",
+        """
+        SELECT broker, `group`, topic, count(brokerOffset) AS queues, coalesce(sum(brokerOffset), 0) AS stored,
+          coalesce(sum(diff), 0) AS lag, coalesce(max(diff), 0) AS largest
+        FROM {offsets} GROUP BY broker, `group`, topic ORDER BY lag DESC, broker, `group`, topic""",
+        {"offsets": ("broker", "group", "topic", "brokerOffset", "diff")},
+        "lag",
+    ),
+    # a row for each group and message behind the group's offset, and one without a group for each message of a queue
+    # in which no group has an offset; the broker's own topics do not count
+    Report(
+        "unconsumed",
+        f"""
+        WITH sent AS (SELECT * FROM {{messages}} WHERE NOT {_OWN})
+        SELECT s.broker, o.`group`, s.topic, s.queueId, s.queueOffset, s.physicalOffset, s.storeTimestamp, s.msgId,
+          s.keys
+        FROM sent s LEFT JOIN {{offsets}} o ON s.broker = o.broker AND s.topic = o.topic AND s.queueId = o.queueId
+        WHERE o.consumerOffset IS NULL OR s.queueOffset >= o.consumerOffset
+        ORDER BY broker, `group`, topic, queueId, queueOffset""",
+        {
+            "messages": (
+                "broker", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "msgId", "keys",
+            ),
+            "offsets": ("broker", "group", "topic", "queueId", "consumerOffset"),
+        },
+    ),
+    # a row for each message that a group has failed to consume: how often it was delivered again, whether it is a dead
+    # letter now, and its way there
+    Report(
+        "retries",
+        r"""
+        WITH again AS (
+          SELECT broker, physicalOffset, storeTimestamp, reconsumeTimes, topic, keys,
+            properties['ORIGIN_MESSAGE_ID'] AS originMsgId, properties['RETRY_TOPIC'] AS origin,
+            CASE WHEN topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer') THEN properties['REAL_TOPIC']
+              ELSE topic END AS target
+          FROM {messages} WHERE properties['ORIGIN_MESSAGE_ID'] IS NOT NULL),
+        stages AS (
+          SELECT *, regexp_extract(target, '^%(RETRY|DLQ)%(.*)$', 2) AS `group`,
+            CASE WHEN target <> topic THEN 'wait' WHEN startswith(topic, '%DLQ%') THEN 'dead letter'
+              ELSE concat('retry ', reconsumeTimes) END AS stage
+          FROM again WHERE startswith(target, '%RETRY%') OR startswith(target, '%DLQ%'))
+        SELECT broker, `group`, origin AS topic, originMsgId, min_by(keys, physicalOffset) AS keys,
+          count_if(startswith(stage, 'retry')) AS retries, count_if(stage = 'dead letter') > 0 AS dead,
+          array_join(transform(array_sort(collect_list(struct(physicalOffset, stage))), s -> s.stage), ', ') AS chain,
+          min(storeTimestamp) AS firstStored, max(storeTimestamp) AS lastStored
+        FROM stages GROUP BY broker, `group`, origin, originMsgId
+        ORDER BY broker, `group`, firstStored, originMsgId""",
+        {
+            "messages": (
+                "broker", "topic", "physicalOffset", "storeTimestamp", "reconsumeTimes", "keys", "properties",
+            )
+        },
+    ),
+)  # fmt: skip
+REPORTS = {report.name: report for report in _ALL}
+
+
+def report_frame(spark: "SparkSession", name: str, path: str, **options: Any) -> "DataFrame":
+    """A report as a data frame, by the data source ``rocketmq``.
+
+    Args:
+        name: a key of :data:`REPORTS`.
+        path: of a store, or of several.
+        options: of the data source, as ``topic`` or ``since``.
+
+    Raises:
+        BadValue: no such report.
+    """
+    report = REPORTS.get(name)
+    if report is None:
+        raise BadValue(f"no report {name!r}; there are {', '.join(REPORTS)}")
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from rmqtool.analytics.source.tables import SCHEMAS
+
+    frames: dict[str, Any] = {}
+    for table, columns in report.columns.items():
+        schema = from_arrow_schema(SCHEMAS[table])
+        chosen = type(schema)([schema[column] for column in columns])
+        reader = spark.read.format("rocketmq").schema(chosen).options(table=table, **options)
+        frames[table] = reader.load(path)
+    return spark.sql(report.query, **frames)

@@ -1,0 +1,142 @@
+"""Records as Arrow record batches, one record after the other: what :mod:`rmqtool.analytics.table.columns` is held to."""
+
+from collections.abc import Callable, Generator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from formats.errors import FormatError
+from formats.message.bodies import decompress
+from formats.message.ids import offset_id
+from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.primitives import host_text
+from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
+from rmqtool.analytics.table.splits import name_of
+from rmqtool.analytics.table.tally import Tally
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import Damage, Found, walk_file
+
+
+class _Row:
+    """A record, and what is worked out from it once."""
+
+    def __init__(self, found: Found) -> None:
+        self.found, self.record, self.physical_offset = found, found.record, found.physical_offset
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        return parse(self.record.properties)
+
+    @cached_property
+    def message_id(self) -> str:
+        return offset_id(self.record.store_address, self.record.store_port, self.physical_offset)
+
+    @cached_property
+    def body(self) -> tuple[bytes, str | None]:
+        """(body, why it is as stored)."""
+        try:
+            return decompress(self.record.body, self.record.sys_flag), None
+        except FormatError as err:
+            return self.record.body, str(err)
+
+
+_CELLS: dict[str, Callable[[_Row], Any]] = {
+    "topic": lambda row: row.record.topic.decode("utf-8", "replace"),
+    "queueId": lambda row: row.record.queue_id,
+    "queueOffset": lambda row: row.record.queue_offset,
+    "physicalOffset": lambda row: row.physical_offset,
+    "storeSize": lambda row: row.record.total_size,
+    "sysFlag": lambda row: row.record.sys_flag,
+    "flag": lambda row: row.record.flag,
+    "bodyCrc": lambda row: row.record.body_crc,
+    "bornTimestamp": lambda row: micros(row.record.born_timestamp),
+    "storeTimestamp": lambda row: micros(row.record.store_timestamp),
+    "bornHost": lambda row: host_text(row.record.born_address, row.record.born_port),
+    "storeHost": lambda row: host_text(row.record.store_address, row.record.store_port),
+    "reconsumeTimes": lambda row: row.record.reconsume_times,
+    "preparedTransactionOffset": lambda row: row.record.prepared_transaction_offset,
+    "offsetMsgId": lambda row: row.message_id,
+    "msgId": lambda row: row.properties.get(UNIQ_KEY) or row.message_id,
+    "tags": lambda row: row.properties.get(TAGS),
+    "keys": lambda row: split_keys(row.properties.get(KEYS, "")),
+    "properties": lambda row: list(row.properties.items()),
+    "bodyLength": lambda row: len(row.body[0]),
+    "body": lambda row: row.body[0],
+    "bodyEncoding": lambda _row: BODY_ENCODING,
+    "sourceFile": lambda row: name_of(row.found.file.path),
+    "fileOffset": lambda row: row.found.at,
+    "bodyError": lambda row: row.body[1],
+}
+
+
+class Limits(NamedTuple):
+    """How much a batch holds.
+
+    Attributes:
+        bytes: of message after which it is full.
+        rows: at most.
+        huge: bytes of a message that begins a batch: two of them must not meet in a column, whose offsets have 32 bits.
+    """
+
+    bytes: int
+    rows: int = 1 << 16
+    huge: int = 1 << 29
+
+
+class Rows:
+    """Collects rows until a batch is full.
+
+    Args:
+        tally: filled along the way.
+    """
+
+    def __init__(self, schema: pa.Schema, choice: Choice, tally: Tally, limits: Limits) -> None:
+        self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
+        self._cells = [_CELLS[name] for name in schema.names]
+        self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)
+        self._times = [schema.names.index(name) for name in TIME_COLUMNS if name in schema.names]
+        self._rows: list[list[Any]] = []
+        self._size = 0
+
+    def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
+        """Batches of what :func:`rmqtool.store.log.commit_log.walk_file` finds; returns what that does."""
+        walk = walk_file(file, at, stop, last=last)
+        while True:
+            try:
+                item = next(walk)
+            except StopIteration as end:
+                if self._rows:
+                    yield self._finish()
+                following: int = end.value
+                return following
+            if isinstance(item, Damage):
+                if self._choice.in_range(item.physical_offset):
+                    self._tally.add_damage(item)
+                continue
+            record = item.record
+            self._tally.add_records(1, record.total_size, item.at, item.at + record.total_size)
+            if self._choice.has(record, item.physical_offset):
+                if self._rows and record.total_size > self._limits.huge:
+                    yield self._finish()
+                self._add(_Row(item))
+                if self._size >= self._limits.bytes or len(self._rows) >= self._limits.rows:
+                    yield self._finish()
+
+    def _add(self, row: _Row) -> None:
+        cells = [cell(row) for cell in self._cells]
+        self._size += row.record.total_size - len(row.record.body)
+        if self._with_bodies:
+            body, error = row.body
+            self._size += len(body)
+            self._tally.not_decompressed += error is not None
+        self._tally.times_out_of_range += sum(cells[at] is None for at in self._times)
+        self._rows.append(cells)
+
+    def _finish(self) -> pa.RecordBatch:
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
+        self._tally.rows += len(self._rows)
+        self._rows, self._size = [], 0
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -1,0 +1,155 @@
+"""How far a log that is being written can be read: up to the end of the last record that is certainly whole.
+
+A broker writes records one behind the other. One that has something behind it is therefore whole; of the last one the
+body's checksum says so for its body, and what follows the body holds no zero byte unless it is not written yet.
+"""
+
+from dataclasses import dataclass
+
+from formats.endings import Ending
+from formats.message.read import Record
+from rmqtool.analytics.table.arrow import is_large
+from rmqtool.analytics.table.range_start import WINDOW, is_queued
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.mapping import forget
+from rmqtool.store.disk.remote import need, reach, record_at
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog, next_record
+
+_WORD = 8  # bytes that a record or a blank begins with, never all zero
+
+
+class Expired(UnreadableStore):
+    """A position lies before the log: retention has taken away what was to be read next."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """What may still be read at once; None for no limit. The first record is never held back by ``bytes``."""
+
+    bytes: int | None = None
+    records: int | None = None
+    taken: int = 0
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether everything may be read."""
+        return self.bytes is None and self.records is None
+
+    def take(self, size: int) -> bool:
+        """Whether a record of this size may be read; if so it counts."""
+        if self.records is not None and self.records < 1:
+            return False
+        if self.bytes is not None and self.taken and size > self.bytes:
+            return False
+        if self.bytes is not None:
+            self.bytes -= size
+        if self.records is not None:
+            self.records -= 1
+        self.taken += 1
+        return True
+
+
+def frontier(log: CommitLog, start: int, budget: Budget) -> int:
+    """Physical offset up to which records from ``start`` on can be read, within a budget.
+
+    Damage is passed over where the log goes on in another file, or where a queue points at a record behind it. In the
+    file that is being written anything else may be a record that is not whole yet: there it ends.
+
+    Args:
+        start: where a record begins or will begin.
+
+    Raises:
+        Expired: it lies before the log.
+        UnreadableStore: it lies behind the log, which has then been cut, or replaced.
+    """
+    files = log.segments.files
+    if not files:
+        if start <= 0:
+            return 0
+        raise UnreadableStore(f"{log.layout.root}: the log has no files, and was read up to {start}")
+    if start < log.min_offset:
+        raise Expired(
+            f"{log.layout.root}: the log begins at {log.min_offset}, and was read up to {start}: "
+            f"{log.min_offset - start} bytes have expired (onExpired=skip goes on behind them)"
+        )
+    number = max(i for i, file in enumerate(files) if file.base <= start)
+    if number == len(files) - 1 and start > max(files[-1].end, files[-1].base + log.file_size):
+        raise UnreadableStore(f"{log.layout.root}: the log ends at {files[-1].end}, and was read up to {start}")
+    position = start
+    if budget.unlimited:  # nothing in an earlier file ends it
+        number, position = len(files) - 1, max(start, files[-1].base)
+    while number < len(files):
+        following = files[number + 1] if number + 1 < len(files) else None
+        position, more = _in_file(log, files[number], position, following, budget)
+        files[number].release()
+        if not more or following is None:
+            break
+        number, position = number + 1, following.base
+    return position
+
+
+def _in_file(
+    log: CommitLog, file: Segment, position: int, following: Segment | None, budget: Budget
+) -> tuple[int, bool]:
+    """(how far one file can be read, whether to go on in the next)."""
+    view, at = file.mapped(), position - file.base
+    while at < file.size:
+        at, stopped = _over_records(view, at, file.size, budget)
+        if stopped:
+            return file.base + at, False
+        record = record_at(view, at, file.size, crc=False)
+        if isinstance(record, Record):
+            end = at + record.total_size
+            need(view, end, end + _WORD)
+            followed = following is not None or any(view[end : end + _WORD])
+            if not (followed or _is_whole(view, at, file.size)) or not budget.take(record.total_size):
+                return file.base + at, False
+            at = end
+            continue
+        if record.ending is Ending.FILLER:
+            room = int.from_bytes(view[at : at + 4], "big", signed=True)
+            return (file.base + at + room if following is None and room >= _WORD else file.end), True
+        if following is None and record.ending not in (Ending.DAMAGED, Ending.CUT):
+            break  # nothing is written there yet
+        behind = next_record(view, file.base, at + 1, file.size)
+        if following is None and not _is_proven(log, file, behind):
+            break
+        at = behind
+    return file.base + at, following is not None
+
+
+def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple[int, bool]:
+    """(behind whole records with another behind them, whether the budget ended it); compiled, where there are many."""
+    if not is_large(view, at, size):
+        return at, False
+    from formats.kernel import Walker
+    from rmqtool.store.log.scan import ROWS
+
+    walker = Walker(view, ROWS, crc=False)
+    forgotten = at
+    while True:
+        if at - forgotten >= WINDOW:
+            forget(view, forgotten, at)
+            forgotten = at
+        rows, _following = walker.walk(at, reach(view, at, at + WINDOW, size))
+        sizes = rows.total_size.tolist()
+        if len(sizes) < 2:
+            return at, False
+        for record_size in sizes[:-1]:
+            if not budget.take(record_size):
+                return at, True
+            at += record_size
+
+
+def _is_whole(view: memoryview, at: int, size: int) -> bool:
+    """Whether the last record of a log is written to its end."""
+    record = record_at(view, at, size, crc=True)
+    return isinstance(record, Record) and 0 not in record.topic and 0 not in record.properties
+
+
+def _is_proven(log: CommitLog, file: Segment, at: int) -> bool:
+    if at >= file.size:
+        return False
+    record = record_at(file.mapped(), at, file.size, crc=True)
+    return isinstance(record, Record) and is_queued(log.layout, record, file.base + at)

@@ -1,0 +1,78 @@
+"""Bodies that stay where they lie: views into the mapped file, which only writing a Parquet file reads.
+
+Bodies are most of a message log, and a dump would copy each into new memory only to copy it from there into a Parquet
+page. Arrow's kernels know little of views, so what must be done to such batches is done here. They are made by compiled
+code (:mod:`rmqtool.analytics.table.body_views`), which this module does not load: small stores do without.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
+
+_BODY = MESSAGE_SCHEMA.get_field_index("body")
+_OFFSET = 4  # bytes of memory for each row that views do without
+_INLINE = 12  # bytes of a body that lie in the view itself
+VIEW_SCHEMA = MESSAGE_SCHEMA.set(_BODY, MESSAGE_SCHEMA.field(_BODY).with_type(pa.binary_view()))
+
+_Rows = np.ndarray[Any, np.dtype[Any]]
+
+
+def array_of(views: _Rows, buffers: list[pa.Buffer]) -> pa.Array:
+    """A column of views into buffers."""
+    return pa.Array.from_buffers(pa.binary_view(), len(views), [None, pa.py_buffer(views), *buffers])
+
+
+def has_views(schema: pa.Schema) -> bool:
+    """Whether a schema of messages is :data:`VIEW_SCHEMA`."""
+    return bool(schema.field(_BODY).type == pa.binary_view())
+
+
+def take(batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
+    """Some rows of a batch of messages, by their numbers."""
+    picked = pa.array(rows)
+    if not has_views(batch.schema):
+        return batch.take(picked)
+    body = batch.column(_BODY)
+    _valid, views, *buffers = body.buffers()
+    views = np.frombuffer(views, np.int32).reshape(-1, 4)[body.offset :][rows]
+    columns = [column.take(picked) if at != _BODY else array_of(views, buffers) for at, column in enumerate(batch)]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of messages as one; the list is emptied on the way, so that no more than a column is there twice."""
+    schema = batches[0].schema
+    if len(batches) == 1:
+        return batches.pop()
+    columns = [[batch.column(at) for batch in batches] for at in range(len(schema))]
+    batches.clear()
+    made = []
+    for at in range(len(schema)):
+        parts, columns[at] = columns[at], []
+        made.append(_joined_views(parts) if schema.field(at).type == pa.binary_view() else pa.concat_arrays(parts))
+    return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def _joined_views(parts: list[pa.Array]) -> pa.Array:
+    buffers: list[pa.Buffer] = []
+    every = []
+    for part in parts:
+        _valid, own, *others = part.buffers()
+        views = np.frombuffer(own, np.int32).reshape(-1, 4)[part.offset : part.offset + len(part)].copy()
+        views[views[:, 0] > _INLINE, 2] += len(buffers)
+        buffers += others
+        every.append(views)
+    return array_of(np.concatenate(every), buffers)
+
+
+def memory_of(batch: pa.RecordBatch) -> int:
+    """Bytes of Arrow memory that a batch of messages takes, or would if its bodies were copied."""
+    if not has_views(batch.schema):
+        return int(batch.nbytes)
+    others = sum(int(column.nbytes) for at, column in enumerate(batch) if at != _BODY)
+    bodies: int = pc.sum(batch.column("bodyLength"), min_count=0).as_py()
+    return others + bodies + _OFFSET * int(batch.num_rows)
