@@ -6,7 +6,7 @@ Usage: python find_message.py STORE TOPIC KEY
 import sys
 
 from formats.message.properties import UNIQ_KEY, parse
-from rmqtool.cli.times import iso_utc
+from rmqtool.cli.shell.times import iso_utc
 from rmqtool.services.lookup.offsets import consumer_offsets
 from rmqtool.services.lookup.query import Search, query_key
 from rmqtool.store.layout.paths import StoreLayout

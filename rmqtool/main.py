@@ -17,7 +17,7 @@ def main() -> None:
         # topics and bodies are UTF-8 whatever the terminal's locale says, and may be malformed
         getattr(sys, name).reconfigure(encoding="utf-8", errors="backslashreplace")
     if len(sys.argv) > 2:  # a command and something that it looks at
-        from rmqtool.cli.bus_error import arm
+        from rmqtool.cli.shell.bus_error import arm
 
         arm()
     try:
@@ -41,7 +41,7 @@ def _fill_descriptors() -> None:
 
 def _unwritten(err: OSError) -> int:
     """The exit code of an error without a name: mostly of stdout, which takes no more."""
-    from rmqtool.cli.writing import writes
+    from rmqtool.cli.shell.writing import writes
 
     changes = writes(sys.argv[1:])
     if isinstance(err, BrokenPipeError) and not changes:
@@ -67,11 +67,11 @@ def _stop_writing(code: int) -> int:
 
 def _run(argv: list[str]) -> int:
     if argv == ["--help"]:
-        from rmqtool.cli.help import TEXT
+        from rmqtool.cli.shell.help import TEXT
 
         sys.stdout.write(TEXT)
         return 0
-    from rmqtool.cli import quick
+    from rmqtool.cli.look import quick
     from rmqtool.errors import RmqError
 
     call = quick.parse(argv)
@@ -79,7 +79,7 @@ def _run(argv: list[str]) -> int:
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
-        from rmqtool.cli.app import run
+        from rmqtool.cli.shell.app import run
 
         return run(argv)
     except RmqError as err:
@@ -91,7 +91,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _say(error: str, code: int) -> int:
-    from rmqtool.cli.output import note
+    from rmqtool.cli.shell.output import note
 
     try:
         sys.stdout.flush()

@@ -169,7 +169,7 @@ def test_the_first_screen_loads_next_to_nothing() -> None:
     loaded = loaded_by("--help")
     assert not tops(loaded) & SLOW
     assert {module for module in loaded if module.startswith(("rmqtool", "formats"))} == {
-        "rmqtool", "rmqtool.main", "rmqtool.cli", "rmqtool.cli.help",
+        "rmqtool", "rmqtool.main", "rmqtool.cli", "rmqtool.cli.shell.help",
     }  # fmt: skip
     assert len(loaded) < 10
 

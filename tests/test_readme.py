@@ -21,7 +21,7 @@ def test_the_examples_print_what_readme_says(tmp_path: Path) -> None:
 
 
 def test_readme_names_every_command_and_exit_code() -> None:
-    from rmqtool.cli.help import TEXT
+    from rmqtool.cli.shell.help import TEXT
 
     text = readme.README.read_text(encoding="utf-8")
     for command in re.findall(r"^  ([a-z][a-z-]+)  +[A-Z]", TEXT, re.MULTILINE):

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.app import command
-from rmqtool.cli.options import Output, OutputOption
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import Output, OutputOption
 
 
 @command("warm-up", "rmqtool warm-up")
@@ -21,7 +21,7 @@ def warm_up(
     """
     from rmqtool.analytics.spark.archive import remove_archives
     from rmqtool.analytics.spark.archive import warm_up as make
-    from rmqtool.cli.show_dump import write_removed, write_warm_up
+    from rmqtool.cli.tables.show_dump import write_removed, write_warm_up
 
     if remove:
         write_removed(remove_archives())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli import show_dump
-from rmqtool.cli.dump import parse_size
+from rmqtool.cli.tables import show_dump
+from rmqtool.cli.tables.dump import parse_size
 from rmqtool.errors import BadValue
 from tests.analytics.helpers import rows_of
 from tests.cli.running import rmqtool

@@ -9,8 +9,8 @@ import pytest
 import typer.main
 
 from rmqtool import errors
-from rmqtool.cli import app
-from rmqtool.cli.help import TEXT
+from rmqtool.cli.shell import app
+from rmqtool.cli.shell.help import TEXT
 from tests.cli.running import process, rmqtool
 
 

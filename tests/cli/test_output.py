@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.cli.output import Column, TableWriter, dump_json, writer
+from rmqtool.cli.shell.output import Column, TableWriter, dump_json, writer
 from rmqtool.contract import render_body
 from rmqtool.store.append.live import create
 

@@ -8,7 +8,8 @@ import typer.main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqtool.cli import app, quick
+from rmqtool.cli.look import quick
+from rmqtool.cli.shell import app
 from tests import goldens
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked

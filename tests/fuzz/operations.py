@@ -20,11 +20,11 @@ from rmqtool.analytics.table.rows import Limits, Rows
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.splits import plan as split_plan
 from rmqtool.analytics.table.tally import Tally
-from rmqtool.cli import run_files, run_query
-from rmqtool.cli.message_rows import message_writer
-from rmqtool.cli.output import dump_json
-from rmqtool.cli.run_check import run_check
-from rmqtool.cli.run_salvage import write_ndjson
+from rmqtool.cli.look import run_files, run_query
+from rmqtool.cli.look.run_check import run_check
+from rmqtool.cli.repair.run_salvage import write_ndjson
+from rmqtool.cli.shell.message_rows import message_writer
+from rmqtool.cli.shell.output import dump_json
 from rmqtool.errors import RmqError
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.info import store_info
@@ -64,7 +64,7 @@ def _check(rng: Random, store: Path, base: Base) -> None:
 
 
 def _plan(rng: Random, store: Path, base: Base) -> None:
-    from rmqtool.cli.show_recovery import write_report
+    from rmqtool.cli.repair.show_recovery import write_report
 
     report = plan(_layout(rng, store, base), fix_delay_times=rng.random() < 0.3)
     write_report(report, rng.choice(("json", "csv")))

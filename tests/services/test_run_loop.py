@@ -18,7 +18,7 @@ import pytest
 from formats.config.files import DelayOffsets
 from formats.message.read import Record, read
 from rmqtool import Message, Store
-from rmqtool.cli.run_decide import Command
+from rmqtool.cli.write.run_decide import Command
 from rmqtool.services.lookup.configs import known_offsets
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, HALF, OP, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.opened.broker_state import BrokerState

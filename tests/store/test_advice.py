@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from formats import checkpoint
-from rmqtool.cli.show_recovery import question
+from rmqtool.cli.repair.show_recovery import question
 from rmqtool.store.check import CODES, check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan

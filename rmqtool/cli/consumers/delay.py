@@ -1,0 +1,62 @@
+"""delay list|due."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command, group
+from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir
+
+delay = group("delay", "Look at delayed messages (list, due).")
+AtOption = Annotated[
+    str, typer.Option("--at", metavar="TIME", help="What is due at this time (ms, ISO 8601, -48h, now).")
+]
+
+
+@command("list", "rmqtool delay list store --at 2026-11-20T22:00:00Z", delay)
+def delay_list(
+    store: StoreDir,
+    at: AtOption = "now",
+    every: Annotated[bool, typer.Option("--all", help="Also levels that have never had a message.")] = False,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show each delay level: its messages, how many are delivered, wait, and are due.
+
+    The table of levels is the broker's default, or that of --broker-conf (messageDelayLevel).
+    """
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.shell.times import parse_time
+    from rmqtool.services.waiting.delay import DelayLevel, Delays
+
+    warn = Warnings()
+    delays = Delays(need_log(store, broker_conf), parse_time(at), warn)
+    rows = [row for row in delays.levels() if every or row.maxOffset or row.deliveredOffset is not None]
+    write_rows(output.value, DelayLevel, rows)
+    return warn.tell()
+
+
+@command("due", "rmqtool delay due store --level 18 --all", delay)
+def delay_due(
+    store: StoreDir,
+    at: AtOption = "now",
+    level: Annotated[int | None, typer.Option("--level", min=1, help="Only this level.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every message that is not delivered, due or not.")] = False,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List the delayed messages that a broker would deliver at once, or with --all whenever their time comes."""
+    from itertools import islice
+
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.shell.times import parse_time
+    from rmqtool.services.waiting.delay import DelayedMessage, Delays
+
+    warn = Warnings()
+    delays = Delays(need_log(store, broker_conf), parse_time(at), warn)
+    rows = islice(delays.pending(level, due_only=not every), limit)
+    names = ("level", "queueOffset", "deliverTimestamp", "due", "topic", "queueId", "reconsumeTimes", "msgId", "keys")
+    write_rows(output.value, DelayedMessage, rows, names, wide=("keys",))
+    return warn.tell()

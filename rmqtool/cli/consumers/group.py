@@ -1,0 +1,231 @@
+"""group list|lag|offsets|reset|clone|diff."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log, open_store
+from rmqtool.cli.shell.app import command, group
+from rmqtool.cli.shell.options import (
+    BackupOption,
+    BakOption,
+    BrokerConfOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    QueueOption,
+    StoreDir,
+    TopicOption,
+    YesOption,
+)
+
+group_command = group(
+    "group", "Look at consumer groups and set their offsets (list, lag, offsets, reset, clone, diff)."
+)
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
+GroupOption = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these groups; may be repeated.")
+]
+BroadcastOption = Annotated[
+    str | None,
+    typer.Option("--broadcast", metavar="FILE", help="Offsets of a broadcasting client (its offsets.json) instead."),
+]
+BrokerOption = Annotated[
+    str | None, typer.Option("--broker", metavar="NAME", help="Which broker of that file this store is.")
+]
+ClampOption = Annotated[
+    bool, typer.Option("--clamp", help="Take the nearest offset where one is out of its queue's range.")
+]
+
+
+class By(StrEnum):
+    """What a row stands for."""
+
+    queue = "queue"
+    topic = "topic"
+    group = "group"
+
+
+@command("list", "rmqtool group list store --output json", group_command)
+def group_list(
+    store: StoreDir,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.consumers.groups import GroupInfo, Groups
+
+    warn = Warnings()
+    write_rows(output.value, GroupInfo, Groups(need_log(store, broker_conf), warn).infos())
+    return warn.tell()
+
+
+@command("lag", "rmqtool group lag store --group 'lab-*' --by topic", group_command)
+def group_lag(
+    store: StoreDir,
+    consumer_group: GroupOption = None,
+    topic: TopicOption = None,
+    by: Annotated[By, typer.Option("--by", help="One row for each.")] = By.queue,
+    lagging: Annotated[bool, typer.Option("--lagging", help="Only rows whose lag is not 0.")] = False,
+    broadcast: BroadcastOption = None,
+    broker: BrokerOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show how far groups are behind, as the broker counts it, and offsets that cannot be right.
+
+    Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired).
+    """
+    from rmqtool.cli.consumers.run_group import lags
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
+
+    warn = Warnings()
+    rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, broadcast, broker, warn)
+    if by is By.queue:
+        write_rows(output.value, GroupLag, (row for row in rows if row.diff or not lagging))
+    else:
+        names = (
+            "group",
+            *(("topic",) if by is By.topic else ("topics",)),
+            "queues",
+            "diff",
+            "lastTimestamp",
+            "problems",
+        )
+        totals = sums(rows, by_topic=by is By.topic)
+        write_rows(output.value, LagSum, (row for row in totals if row.diff or not lagging), names)
+    return warn.tell() or (1 if problems else 0)
+
+
+@command("offsets", "rmqtool group offsets store --group lab-consumer --output csv", group_command)
+def group_offsets(
+    store: StoreDir,
+    consumer_group: GroupOption = None,
+    topic: TopicOption = None,
+    broadcast: BroadcastOption = None,
+    broker: BrokerOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List offsets as they are kept, without looking at queues; as CSV a file that group reset reads."""
+    from rmqtool.cli.consumers.run_group import OFFSET_FIELDS, offsets
+    from rmqtool.cli.shell.output import Column, write_all, writer
+    from rmqtool.cli.shell.show_rows import Warnings
+
+    warn = Warnings()
+    rows = offsets(open_store(store, broker_conf), consumer_group, topic, broadcast, broker, warn)
+    columns = [Column(name, right=name in ("queueId", "consumerOffset")) for name in OFFSET_FIELDS]
+    write_all(writer(output.value, OFFSET_FIELDS, columns), rows)
+    return warn.tell()
+
+
+@command("reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run", group_command)
+def group_reset(
+    store: StoreDir,
+    consumer_group: GroupArgument,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first message that is there.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last message.")] = False,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
+    ] = None,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this queue offset.")] = None,
+    shift: Annotated[int | None, typer.Option("--shift", help="By so many messages, back where negative.")] = None,
+    from_csv: Annotated[
+        str | None, typer.Option("--from-csv", metavar="FILE", help="As this file says (newOffset, or consumerOffset).")
+    ] = None,
+    clamp: ClampOption = False,
+    broadcast: BroadcastOption = None,
+    broker: BrokerOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    backup: BackupOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Set a stopped broker's offsets of a group; the plan is shown first.
+
+    Without --topic in every topic that the group has offsets in, its retry topic aside. --output csv of a --dry-run is
+    a file that --from-csv takes, edited or not; rows whose consumerOffset is not the present one any more are refused.
+    The file before becomes consumerOffset.json.bak, as a broker does it, and undo puts both back. Exit code 0: nothing
+    to change, or done; 1: a dry run found something to change, or there is no such offset.
+    """
+    from rmqtool.cli.consumers.run_group import opener_of, reset_planner, run_offsets
+
+    planner = reset_planner(
+        consumer_group, topic, queue, earliest=to_earliest, latest=to_latest, time=to_time, offset=to_offset,
+        shift=shift, csv=from_csv,
+    )  # fmt: skip
+    return run_offsets(
+        need_log(store, broker_conf).layout, opener_of(broadcast, broker), planner, command="group-reset", clamp=clamp,
+        dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=consumer_group,
+    )  # fmt: skip
+
+
+@command("clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run", group_command)
+def group_clone(
+    store: StoreDir,
+    source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
+    target: Annotated[str, typer.Argument(metavar="NEWGROUP", help="Group that gets them, there already or not.")],
+    topic: TopicOption = None,
+    clamp: ClampOption = False,
+    broadcast: BroadcastOption = None,
+    to_broadcast: Annotated[
+        str | None,
+        typer.Option("--to-broadcast", metavar="FILE", help="Write them for a broadcasting client (its offsets.json)."),
+    ] = None,
+    broker: BrokerOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    backup: BackupOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Give a group the offsets of another, its retry topic aside; the plan is shown first.
+
+    With --broadcast or --to-broadcast also between a group and a client that broadcasts, when a group changes its
+    message model: its name is that of the file's directory, and may be the same on both sides. A file that is not there
+    is made. Exit codes as for group reset.
+    """
+    from rmqtool.cli.consumers.run_group import clone_planner, opener_of, run_offsets
+
+    layout = need_log(store, broker_conf).layout
+    planner = clone_planner(
+        layout, source, target, topic, broadcast=broadcast, to_broadcast=to_broadcast, broker=broker
+    )
+    return run_offsets(
+        layout, opener_of(to_broadcast, broker, may_be_new=True), planner, command="group-clone", clamp=clamp,
+        dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=source,
+    )  # fmt: skip
+
+
+@command("diff", "rmqtool group diff store /backup/store --group lab-consumer", group_command)
+def group_diff(
+    store: StoreDir,
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[OTHER]", help="Another store, its consumerOffset.json, or a CSV file of offsets."),
+    ] = None,
+    consumer_group: GroupOption = None,
+    topic: TopicOption = None,
+    bak: BakOption = False,
+    every: Annotated[bool, typer.Option("--all", help="Also offsets that do not differ.")] = False,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Compare the offsets of two stores or snapshots, or with --bak those of a store with the generation before.
+
+    change is what OTHER has more. Exit code 1: they differ.
+    """
+    from rmqtool.cli.consumers.run_group import differences
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.consumers.groups import OffsetChange
+
+    warn = Warnings()
+    rows = differences(open_store(store, broker_conf), other, consumer_group, topic, bak=bak, equal=every, warn=warn)
+    write_rows(output.value, OffsetChange, rows)
+    return warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)

@@ -1,0 +1,70 @@
+"""rebalance plan."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command, group
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+
+rebalance = group("rebalance", "Tell which consumer gets which queue (plan).")
+
+
+class StrategyName(StrEnum):
+    """Allocation strategies, by the names that the Java client gives them."""
+
+    avg = "AVG"
+    circle = "AVG_BY_CIRCLE"
+    consistent_hash = "CONSISTENT_HASH"
+    machine_room = "MACHINE_ROOM"
+    nearby = "MACHINE_ROOM_NEARBY"
+
+
+@command("plan", "rmqtool rebalance plan store Orders --consumer c1 --consumer c2 --was c1", rebalance)
+def rebalance_plan(
+    store: StoreDir,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic whose read queues are divided.")],
+    consumer: Annotated[
+        list[str] | None, typer.Option("--consumer", "-c", metavar="CLIENTID", help="A consumer; repeat for each.")
+    ] = None,
+    was: Annotated[
+        list[str] | None, typer.Option("--was", metavar="CLIENTID", help="A consumer of now, to see what moves.")
+    ] = None,
+    strategy: Annotated[StrategyName, typer.Option("--strategy", help="How queues are divided.")] = StrategyName.avg,
+    broker: Annotated[
+        list[str] | None,
+        typer.Option("--broker", metavar="NAME[=QUEUES]", help="A broker of the topic; without it this store's alone."),
+    ] = None,
+    room: Annotated[
+        list[str] | None,
+        typer.Option("--room", metavar="NAME[=GLOB]", help="A machine room; GLOB says which brokers and consumers."),
+    ] = None,
+    inner: Annotated[
+        StrategyName, typer.Option("--inner", help="How MACHINE_ROOM_NEARBY divides within a room.")
+    ] = StrategyName.avg,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Tell which consumer of a group gets which queue of a topic, as the Java clients work it out.
+
+    Exit code 1: a queue has no consumer, or several, or the topic has no queues.
+    """
+    from rmqtool.cli.consumers.run_rebalance import run_plan
+    from rmqtool.cli.shell.output import note
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.consumers.rebalance import Assignment
+
+    warn = Warnings()
+    rows = run_plan(
+        need_log(store, broker_conf).layout, topic, consumer or [], was or [],
+        strategy=strategy.value, inner=inner.value, brokers=broker or [], rooms=room or [], warn=warn,
+    )  # fmt: skip
+    names = ("topic", "brokerName", "queueId", "consumer", *(("before", "moves") if was else ()))
+    write_rows(output.value, Assignment, rows, names)
+    if not rows:
+        note(f"topic {topic} has no queues here")
+    queues = [(row.brokerName, row.queueId) for row in rows]
+    doubtful = not rows or len(set(queues)) < len(queues) or any(row.consumer is None for row in rows)
+    return warn.tell() or (1 if doubtful else 0)

@@ -1,0 +1,164 @@
+"""retry list, dlq list|export|requeue."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command, group
+from rmqtool.cli.shell.options import (
+    Body,
+    BodyOption,
+    BrokerConfOption,
+    DryRunOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    YesOption,
+)
+
+retry = group("retry", "Look at messages that consumers gave back (list).")
+dlq = group("dlq", "Look at dead letters and give them back (list, export, requeue).")
+GroupsOption = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this group; may be repeated.")
+]
+
+
+class State(StrEnum):
+    """What has become of a retry."""
+
+    scheduled = "scheduled"
+    waiting = "waiting"
+    retried = "retried"
+    dead = "dead"
+    done = "done"
+
+
+@command("list", "rmqtool retry list store --group lab-consumer --state waiting", retry)
+def retry_list(
+    store: StoreDir,
+    consumer_group: GroupsOption = None,
+    state: Annotated[list[State] | None, typer.Option("--state", help="Only these; may be repeated.")] = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List what consumer groups gave back: scheduled, waiting, retried (failed again), dead, or done."""
+    import time
+    from itertools import islice
+
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.waiting.retry import Retries, RetryInfo
+
+    warn = Warnings()
+    retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    rows = (row for row in retries.retries(consumer_group) if not state or row.state in state)
+    names = (
+        *("group", "state", "reconsumeTimes", "originTopic", "storeTimestamp", "deliverTimestamp", "queueOffset"),
+        *("originMsgId", "msgId", "keys"),
+    )
+    write_rows(output.value, RetryInfo, islice(rows, limit), names, wide=("keys",))
+    return warn.tell()
+
+
+@command("list", "rmqtool dlq list store --group lab-consumer --output csv", dlq)
+def dlq_list(
+    store: StoreDir,
+    consumer_group: GroupsOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List dead letters with the topic and id that they had at first, and when each retry was.
+
+    Where state says scheduled it is not one yet: it waits in the schedule topic for its time.
+    """
+    import time
+    from itertools import islice
+
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.waiting.retry import DeadLetter, Retries
+
+    warn = Warnings()
+    retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    rows = (letter for letter, _found in retries.dead_letters(consumer_group))
+    names = (
+        *("group", "state", "queueOffset", "reconsumeTimes", "originTopic", "bornTimestamp", "storeTimestamp"),
+        *("originMsgId", "msgId", "keys"),
+    )
+    write_rows(output.value, DeadLetter, islice(rows, limit), names, wide=("keys",))
+    return warn.tell()
+
+
+@command("export", "rmqtool dlq export store --group lab-consumer --body base64", dlq)
+def dlq_export(
+    store: StoreDir,
+    consumer_group: GroupsOption = None,
+    limit: LimitOption = None,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.ndjson,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Write dead letters as whole messages, bodies and properties too, each with its group and first topic and id."""
+    import time
+    from itertools import islice
+
+    from rmqtool.cli.shell.message_rows import MESSAGE_COLUMNS
+    from rmqtool.cli.shell.output import Column, write_all, writer
+    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.contract import MESSAGE_FIELDS, message_row
+    from rmqtool.services.waiting.retry import Retries
+
+    warn = Warnings()
+    retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
+    dead = ((letter, found) for letter, found in retries.dead_letters(consumer_group) if letter.state == "dead")
+    rows = (
+        {
+            **{name: getattr(letter, name) for name in extra},
+            **message_row(found.record, found.physical_offset, body.value),
+        }
+        for letter, found in islice(dead, limit)
+    )
+    columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
+    write_all(writer(output.value, (*extra, *MESSAGE_FIELDS), columns), rows)
+    return warn.tell()
+
+
+@command(
+    "requeue",
+    "rmqtool dlq requeue store lab-consumer --id FD0000000000000000000000000000020FB630946E09664343CD0000",
+    dlq,
+)
+def dlq_requeue(
+    store: StoreDir,
+    consumer_group: Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")],
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id", help="Only these: msgId, originMsgId or the dead letter's own offset id; may be repeated."
+        ),
+    ] = None,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="retry|origin", help="The group's retry topic, or the topic they came from."),
+    ] = "retry",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Give dead letters back to their group (its retry topic), or to the topic that they came from, for all its groups.
+
+    Each becomes a new message with no retries behind it; the dead letter itself stays. The property REQUEUED_FROM names
+    it, so that none is given back twice, nor to both, however often the command runs or is killed. A topic that is
+    gone, or that nobody sends to, gets none. The plan is shown first.
+    Exit code 0: done, or all were given back before; 1: a dry run found some, one was refused, or there is none.
+    """
+    from rmqtool.cli.write.run_services import run_requeue
+
+    return run_requeue(
+        store, consumer_group, ids, broker_conf, target=to, dry_run=dry_run, yes=yes, output=output.value
+    )

@@ -1,0 +1,89 @@
+"""transaction list|show."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command, group
+from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir
+
+transaction = group("transaction", "Look at transactions: half messages and what ended them (list, show).")
+
+
+class State(StrEnum):
+    """What has become of a transaction."""
+
+    pending = "pending"
+    committed = "committed"
+    rolled_back = "rolled-back"
+    given_up = "given-up"
+    passed = "passed"
+
+
+@command("list", "rmqtool transaction list store --state pending --state given-up", transaction)
+def transaction_list(
+    store: StoreDir,
+    state: Annotated[list[State] | None, typer.Option("--state", help="Only these; may be repeated.")] = None,
+    producer_group: Annotated[
+        list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these producer groups.")
+    ] = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List transactions with their state: pending, committed, rolled-back, given-up after too many checks.
+
+    passed is one that the check has gone by although nothing says how it ended; it will not be checked again.
+    """
+    from fnmatch import fnmatchcase
+    from itertools import islice
+
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
+
+    warn = Warnings()
+    rows = (
+        row
+        for row in Transactions(need_log(store, broker_conf), warn).all()
+        if (not state or row.state in state)
+        and (not producer_group or any(fnmatchcase(row.producerGroup or "", glob) for glob in producer_group))
+    )
+    names = (
+        *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
+        *("lastCheckTimestamp", "endTimestamp", "msgId", "keys", "note"),
+    )
+    write_rows(output.value, TransactionInfo, islice(rows, limit), names, wide=("keys", "note"))
+    return warn.tell()
+
+
+@command("show", "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED", transaction)
+def transaction_show(
+    store: StoreDir,
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Unique id of the message, or its offset in the half queue.")
+    ],
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show one transaction: its half message, every check, and how it ended.
+
+    Exit code 1: there is no such transaction.
+    """
+    from rmqtool.cli.look.show_trace import write_transaction
+    from rmqtool.cli.shell.output import note
+    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.services.waiting.half_messages import Transactions
+
+    warn = Warnings()
+    found = [
+        info
+        for info in Transactions(need_log(store, broker_conf), warn).all()
+        if info.msgId == message_id or message_id in (str(copy.queueOffset) for copy in info.copies)
+    ]
+    for info in found:
+        write_transaction(info, output.value)
+    if not found:
+        note(f"no transaction {message_id} in the half queue")
+    return warn.tell() or (0 if found else 1)

@@ -1,0 +1,53 @@
+"""check, explain."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import open_store
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+
+
+class Severity(StrEnum):
+    """How bad a finding is, worst first."""
+
+    error = "error"
+    warning = "warning"
+    info = "info"
+
+
+@command("check", "rmqtool check store --output json")
+def check(
+    store: StoreDir,
+    severity: Annotated[
+        Severity, typer.Option("--severity", help="Only findings of this severity or worse; the others do not count.")
+    ] = Severity.info,
+    limit_per_code: Annotated[
+        int | None,
+        typer.Option("--limit-per-code", min=1, metavar="N", help="Show at most N findings of a code; count the rest."),
+    ] = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Check a whole store: every file by itself, then files against each other.
+
+    Nothing is written, and a store that no broker would load is checked all the same. Of findings of one code, file
+    and queue the first 20 are shown one by one, and the rest is counted. Exit code 0: clean, which infos are too;
+    1: errors or warnings.
+    """
+    from rmqtool.cli.look.run_check import run_check
+
+    return run_check(open_store(store, broker_conf), store, severity.value, limit_per_code, output.value, broker_conf)
+
+
+@command("explain", "rmqtool explain cq-missing")
+def explain(
+    code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="A code of check; without it, all.")] = None,
+    output: OutputOption = Output.table,
+) -> int:
+    """Explain a code of check: what it means, how it comes about, what a broker does, what to do."""
+    from rmqtool.cli.look.run_check import run_explain
+
+    return run_explain(code, output.value)

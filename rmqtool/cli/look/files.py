@@ -1,0 +1,108 @@
+"""commitlog dump|hexdump, consumequeue dump, index dump."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command, group
+from rmqtool.cli.shell.options import (
+    Body,
+    BodyOption,
+    BrokerConfOption,
+    KeyOption,
+    LimitOption,
+    OffsetOption,
+    Output,
+    OutputOption,
+    QueueOffsetOption,
+    QueueOption,
+    SinceOption,
+    StoreDir,
+    TagOption,
+    TopicOption,
+    UntilOption,
+)
+
+commitlog = group("commitlog", "Look into the commit log (dump, hexdump).")
+consumequeue = group("consumequeue", "Look into consume queues (dump).")
+index = group("index", "Look into index files (dump).")
+
+
+@command("dump", "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson", commitlog)
+def commitlog_dump(
+    store: StoreDir,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    tag: TagOption = None,
+    key: KeyOption = None,
+    offset: OffsetOption = None,
+    queue_offset: QueueOffsetOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List the messages of the commit log in log order; damage is named on stderr and passed over."""
+    from rmqtool.cli.look.run_files import run_commitlog_dump, selection
+
+    chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
+    return run_commitlog_dump(need_log(store, broker_conf), chosen, limit, body.value, output.value)
+
+
+@command("hexdump", "rmqtool commitlog hexdump store --offset 2867", commitlog)
+def commitlog_hexdump(
+    store: StoreDir,
+    offset: Annotated[
+        str | None, typer.Option("--offset", metavar="A[:B]", help="Physical offsets; A alone is the record there.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Lines at most.")] = 2000,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show bytes of the commit log with every field named."""
+    from rmqtool.cli.look.run_files import run_hexdump
+
+    return run_hexdump(need_log(store, broker_conf), offset, limit)
+
+
+@command("dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv", consumequeue)
+def consumequeue_dump(
+    store: StoreDir,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    tag: TagOption = None,
+    offset: OffsetOption = None,
+    queue_offset: QueueOffsetOption = None,
+    limit: LimitOption = None,
+    expired: Annotated[
+        bool, typer.Option("--all", help="Also entries below the queue's lowest offset, whose messages are gone.")
+    ] = False,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List the entries of consume queues, as a broker would read them."""
+    from rmqtool.cli.look.run_files import run_consumequeue_dump, selection
+
+    chosen = selection(topic, queue, tag, None, offset, queue_offset, None, None)
+    return run_consumequeue_dump(need_log(store, broker_conf), chosen, limit, output.value, expired=expired)
+
+
+@command("dump", "rmqtool index dump store --limit 10", index)
+def index_dump(
+    store: StoreDir,
+    headers: Annotated[bool, typer.Option("--headers", help="One row a file: its header and geometry.")] = False,
+    offset: OffsetOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List index files or their entries, oldest first."""
+    from rmqtool.cli.look.run_files import run_index_dump, run_index_headers, selection
+
+    layout = need_log(store, broker_conf).layout
+    if headers:
+        return run_index_headers(layout, output.value)
+    chosen = selection(None, None, None, None, offset, None, None, None)
+    return run_index_dump(layout, chosen, limit, output.value)

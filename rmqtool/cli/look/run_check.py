@@ -1,0 +1,149 @@
+"""``check`` and ``explain`` behind their options."""
+
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from rmqtool.cli.shell.output import Column, dump_json, note, write_all, write_object, writer
+from rmqtool.errors import BadValue
+from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
+from rmqtool.store.check.advice.steps import Step, sentences
+from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES
+from rmqtool.store.layout.paths import StoreLayout
+
+_COLUMNS = (
+    Column("severity"),
+    Column("code"),
+    Column("file", wide=True),
+    Column("offset", right=True),
+    Column("topic", wide=True),
+    Column("queue", lambda row: row["queueId"], right=True),
+    Column("queueOffset", right=True),
+    Column("count", right=True),
+    Column("actual", wide=True),
+    Column("consequence", wide=True),
+)
+_CODE_COLUMNS = (Column("code"), Column("severity"), Column("title", wide=True))
+_TEXTS = (
+    ("meaning", "What it means"),
+    ("cause", "How it comes"),
+    ("broker", "What a broker does"),
+    ("fix", "What to do"),
+)
+_STORE = re.compile(r"\bSTORE\b")
+_WIDTH = 100
+
+
+def run_check(
+    layout: StoreLayout,
+    store: str,
+    severity: str,
+    limit_per_code: int | None,
+    output: str,
+    broker_conf: str | None = None,
+) -> int:
+    """``check``: 0 when there is no error and no warning, else 1."""
+    worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    totals: Counter[str] = Counter()
+    rows_of: Counter[str] = Counter()
+    hidden: Counter[str] = Counter()
+    problems = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal problems
+        for finding in check_store(layout):
+            if finding.severity not in worst:
+                continue
+            totals[finding.severity] += finding.count
+            problems += is_problem(finding)
+            rows_of[finding.code] += 1
+            if limit_per_code is not None and rows_of[finding.code] > limit_per_code:
+                hidden[finding.code] += finding.count
+                continue
+            row = finding.to_dict()
+            steps = [_of_store(step, store, broker_conf) for step in finding.steps]
+            row["fix"] = _in_words(steps, store)
+            told = [step.to_dict() for step in steps]
+            row["steps"] = dump_json(told) if output == "csv" else told
+            yield row
+
+    if output == "table":
+        _table(rows())
+    else:
+        write_all(writer(output, FINDING_FIELDS, _COLUMNS), rows())
+    for code, count in sorted(hidden.items()):
+        note(f"{code}: {count} more not shown (--limit-per-code)")
+    said = [f"{n} {name}{'s' if n != 1 else ''}" for name in SEVERITIES if (n := totals[name])]
+    note(", ".join(said) if said else "clean: nothing found")
+    return 1 if problems else 0
+
+
+def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
+    """A step for the store that was checked, as it was checked: another configuration may name another log."""
+    words = [store if word == "STORE" else word for word in step.command]
+    if words and broker_conf is not None:
+        words += ["--broker-conf", broker_conf]
+    return replace(step, command=tuple(words))
+
+
+def _in_words(steps: list[Step], store: str) -> str:
+    """Steps as somebody types them."""
+    typed = [replace(step, command=tuple(map(shlex.quote, step.command))) for step in steps]
+    return _STORE.sub(lambda _match: shlex.quote(store), sentences(typed))
+
+
+def _table(rows: Iterator[dict[str, Any]]) -> None:
+    """A table with something in it, and what to do about each code below it."""
+    first = next(rows, None)
+    if first is None:
+        return
+    fixes: dict[str, list[str]] = {}
+
+    def seen() -> Iterator[dict[str, Any]]:
+        for row in (first, *rows):
+            codes = fixes.setdefault(row["fix"], [])
+            if row["code"] not in codes:
+                codes.append(row["code"])
+            yield row
+
+    write_all(writer("table", FINDING_FIELDS, _COLUMNS), seen())
+    for fix, codes in fixes.items():
+        note(f"{', '.join(codes)}: {fix}")
+    note("what a code means: rmqtool explain CODE")
+
+
+def run_explain(code: str | None, output: str) -> int:
+    """``explain``: always 0.
+
+    Raises:
+        BadValue: no such code.
+    """
+    if code is None:
+        write_all(writer(output, CODE_FIELDS, _CODE_COLUMNS), (kind.to_dict() for kind in CODES.values()))
+        return 0
+    kind = CODES.get(code)
+    if kind is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(code, CODES, 3)
+        raise BadValue(f"{code!r} is no code of check" + (f"; perhaps {' or '.join(near)}" if near else ""))
+    if output in ("json", "ndjson"):
+        write_object(output, kind.to_dict())
+    elif output == "csv":
+        write_all(writer("csv", CODE_FIELDS, ()), [kind.to_dict()])
+    else:
+        _explain(kind.to_dict())
+    return 0
+
+
+def _explain(kind: dict[str, Any]) -> None:
+    from textwrap import fill
+
+    sys.stdout.write(f"{kind['code']} ({kind['severity']}): {kind['title']}\n")
+    for name, title in _TEXTS:
+        text = fill(kind[name], _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        sys.stdout.write(f"\n{title}:\n{text}\n")

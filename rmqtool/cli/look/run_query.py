@@ -1,0 +1,194 @@
+"""The query commands behind their options: open, ask, write, exit code.
+
+Free of Typer and everything else that is slow to import, so that :mod:`rmqtool.cli.look.quick` can call them at once.
+"""
+
+from rmqtool.cli.shell.message_rows import write_messages
+from rmqtool.cli.shell.output import Column, note, write_all, writer
+from rmqtool.cli.shell.times import iso_utc, parse_time
+from rmqtool.contract import MESSAGE_FIELDS, message_row
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.services.lookup.query import Search, query_id, query_key
+from rmqtool.store.disk.remote import is_dir
+from rmqtool.store.index.reader import MAX_TIME
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+
+FOUND, NOTHING = 0, 1
+
+
+def open_store(store: str, broker_conf: str | None) -> StoreLayout:
+    """The layout of a store directory, by the broker's properties file where one is given."""
+    return StoreLayout(store, load(broker_conf) if broker_conf else None)
+
+
+def need_log(store: str, broker_conf: str | None) -> CommitLog:
+    """The commit log of a store that has one, or at least queues that say that there was one.
+
+    Raises:
+        UnreadableStore: neither, for example in a directory of config files alone.
+    """
+    layout = open_store(store, broker_conf)
+    log = CommitLog(layout)
+    if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
+        raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
+    return log
+
+
+def search_of(scan: bool, limit: int | None, since: str | None, until: str | None) -> Search:
+    """Search options as the command line gives them."""
+    begin = parse_time(since) if since else 0
+    end = parse_time(until) - 1 if until else MAX_TIME
+    return Search(scan, limit, begin, end)
+
+
+def run_query_key(
+    store: str,
+    topic: str,
+    key: str,
+    *,
+    scan: bool = False,
+    limit: int | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    body: str = "auto",
+    output: str = "table",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-key``: 0 when a message was found, else 1."""
+    found = query_key(need_log(store, broker_conf).layout, topic, key, search_of(scan, limit, since, until), note)
+    write_messages(output, found, body)
+    if not found:
+        where = "in the log" if scan else "through the index; --scan goes through the whole log"
+        note(f"no message of topic {topic} with key {key} found {where}")
+    return FOUND if found else NOTHING
+
+
+def run_query_id(
+    store: str,
+    message_id: str,
+    *,
+    topic: str | None = None,
+    scan: bool = False,
+    limit: int | None = None,
+    body: str = "auto",
+    output: str = "table",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-id``: 0 when a message was found, else 1."""
+    found = query_id(need_log(store, broker_conf).layout, message_id, search_of(scan, limit, None, None), note, topic)
+    write_messages(output, found, body)
+    if not found:
+        note(f"no message with id {message_id} found" + ("" if scan else "; --scan goes through the whole log"))
+    return FOUND if found else NOTHING
+
+
+PULL_FIELDS = (
+    "topic",
+    "queueId",
+    "offset",
+    "maxMsgNums",
+    "status",
+    "nextBeginOffset",
+    "minOffset",
+    "maxOffset",
+    "count",
+)
+TIME_FIELDS = ("topic", "queueId", "timestamp", "offset", *MESSAGE_FIELDS[2:])
+
+TIME_COLUMNS = (
+    Column("topic"),
+    Column("queueId", right=True),
+    Column("timestamp", right=True),
+    Column("offset", right=True),
+    Column("storeTime", lambda row: iso_utc(row["storeTimestamp"]) if "storeTimestamp" in row else None),
+    Column("msgId"),
+)
+
+
+def run_query_offset(
+    store: str,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    *,
+    max_msgs: int = 1,
+    status: bool = False,
+    engine: str = "4.9",
+    body: str = "auto",
+    output: str = "table",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-offset``: 0 when a message was found, else 1."""
+    from rmqtool.services.lookup.get_message import get_message
+    from rmqtool.store.queues.reader import open_queue
+
+    log = need_log(store, broker_conf)
+    queue = open_queue(log.layout, topic, queue_id)
+    result = get_message(log, queue, offset, max_msgs, engine=engine_of(engine))
+    if status:
+        row = dict(
+            zip(
+                PULL_FIELDS,
+                (topic, queue_id, offset, max_msgs, *result[:-1], len(result.messages)),
+                strict=True,
+            )
+        )
+        write_all(writer(output, PULL_FIELDS, [Column(name) for name in PULL_FIELDS]), [row])
+    else:
+        write_messages(output, result.messages, body)
+    if not result.messages:
+        known = "" if queue is not None else f" (the store has no queue {queue_id} of topic {topic})"
+        note(
+            f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
+            f"next offset {result.next_begin_offset}{known}"
+        )
+    return FOUND if result.messages else NOTHING
+
+
+def run_query_time(
+    store: str,
+    topic: str,
+    queue_id: int,
+    time: str,
+    *,
+    upper: bool = False,
+    engine: str = "4.9",
+    body: str = "auto",
+    output: str = "table",
+    broker_conf: str | None = None,
+) -> int:
+    """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
+    from rmqtool.services.lookup.query_time import offset_by_time_v4, offset_by_time_v5
+    from rmqtool.store.queues.reader import open_queue
+
+    timestamp = parse_time(time)
+    rules = engine_of(engine)
+    if upper and rules == "4.9":
+        raise BadValue("--upper needs --engine 5.3: 4.9 knows the nearest message only")
+    log = need_log(store, broker_conf)
+    queue = open_queue(log.layout, topic, queue_id)
+    to = writer(output, TIME_FIELDS, TIME_COLUMNS)
+    if queue is None:
+        to.close()
+        note(f"the store has no queue {queue_id} of topic {topic}")
+        return NOTHING
+    if rules == "4.9":
+        offset = offset_by_time_v4(log, queue, timestamp)
+    else:
+        offset = offset_by_time_v5(log, queue, timestamp, upper=upper)
+    entry = queue.entry(offset) if offset < queue.max_offset else None
+    found = log.read(entry.physical_offset, crc=False) if entry else None
+    message = message_row(found.record, found.physical_offset, body) if found else {"queueOffset": offset}
+    write_all(to, [{**message, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}])
+    return FOUND
+
+
+def engine_of(text: str) -> str:
+    """The rule set of a version that the user names."""
+    if text in ("4.9", "4", "4.9.8"):
+        return "4.9"
+    if text in ("5.3", "5", "5.3.3"):
+        return "5.3"
+    raise BadValue(f"--engine {text}: give 4.9 or 5.3")

@@ -1,0 +1,102 @@
+"""The answer of ``info`` for people."""
+
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rmqtool.cli.shell.output import Column, plain, use_color
+from rmqtool.cli.shell.times import iso_utc
+from rmqtool.services.lookup.info import StoreInfo
+
+_NO_WIDTH = 1 << 20
+INFO_FIELDS = ("topic", "queues", "messages", "configured")
+INFO_COLUMNS = tuple(Column(name) for name in INFO_FIELDS)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # from where it is caught; the entry point answers it, for every form of output alike
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Stdout or stderr; a file or pipe gets whole lines instead of 80 columns."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _NO_WIDTH
+    color = "auto" if use_color(stream) else None
+    return _Console(stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=color)  # type: ignore[arg-type]
+
+
+def text(value: object, style: str = "") -> Text:
+    """A cell or line without markup and without control characters."""
+    return Text(plain(str(value)), style=style)
+
+
+def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
+    """A plain table in the one style of this program."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        made.add_column(title, justify="right" if title in right else "left", no_wrap=True)
+    return made
+
+
+def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values; a value that a terminal's line does not hold goes on in the next."""
+    made = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(text(name, "bold"), text(value))
+    return made
+
+
+def size_text(size: int) -> str:
+    """Bytes with a unit."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def show(info: StoreInfo) -> None:
+    """Print it."""
+    out = console()
+    state = "not stopped cleanly, or running (abort is there)" if info.abort else "stopped cleanly (no abort)"
+    if info.abortPid is not None:
+        state += f", process {info.abortPid}"
+    lock = {"absent": "never started here", "free": "free", "held": "HELD"}[info.lock]
+    if info.lockPid:
+        lock += f" by process {info.lockPid}"
+    times = [iso_utc(t) if t is not None else "-" for t in (info.firstStoreTimestamp, info.lastStoreTimestamp)]
+    rows = [
+        ("store", info.store),
+        ("version", f"{info.version}: {info.versionReason}"),
+        ("state", state),
+        ("lock", lock),
+        ("physical offsets", f"{info.minPhyOffset} to {info.maxPhyOffset}"),
+        ("store time", f"{times[0]} to {times[1]}"),
+    ]
+    for field, number in (info.checkpoint or {}).items():
+        if number:
+            rows.append((f"checkpoint {field}", iso_utc(number) if field.endswith("Timestamp") else str(number)))
+    if info.checkpoint is None:
+        rows.append(("checkpoint", "none"))
+    out.print(facts_table(rows))
+    files = table("files", "count", "size", "file size", "note", right=("count", "size", "file size"))
+    for group in info.files:
+        one = size_text(group.fileSize) if group.fileSize else ""
+        files.add_row(text(group.kind), str(group.files), size_text(group.bytes), one, text(group.note or ""))
+    out.print()
+    out.print(files)
+    topics = table("topic", "queues", "messages", right=("queues", "messages"))
+    for topic in info.topics:
+        topics.add_row(text(topic.topic), str(topic.queues), str(topic.messages))
+    out.print()
+    out.print(topics)
+    if info.groups:
+        out.print()
+        out.print(text("groups  ", "bold") + text(" ".join(info.groups)))

@@ -1,0 +1,89 @@
+"""topic list|show|unused."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command, group
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir, TopicOption
+
+topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, unused).")
+
+
+@command("list", "rmqtool topic list store --topic 'Order*'", topic_command)
+def topic_list(
+    store: StoreDir,
+    topic: TopicOption = None,
+    system: Annotated[bool, typer.Option("--system", help="Also topics that the broker has for itself.")] = False,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List topics: settings, queues on disk, messages, how many groups consume them, when the last message came."""
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.lookup.selection import Selection
+    from rmqtool.services.lookup.topics import StoreTopics, TopicSummary
+
+    warn = Warnings()
+    chosen = Selection(topics=tuple(topic or ()))
+    found = (row for row in StoreTopics(need_log(store, broker_conf), warn).summaries() if chosen.has_topic(row.topic))
+    write_rows(output.value, TopicSummary, (row for row in found if system or topic or row.kind != "system"))
+    return warn.tell()
+
+
+@command("show", "rmqtool topic show store Orders --output json", topic_command)
+def topic_show(
+    store: StoreDir,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show one topic: its settings, each queue's range and times, and the lag of each group in it.
+
+    Exit code 1: the store has no such topic.
+    """
+    from rmqtool.cli.look.show_info import console, facts_table
+    from rmqtool.cli.shell.output import note, write_object
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
+
+    warn = Warnings()
+    found = StoreTopics(need_log(store, broker_conf), warn).details(topic)
+    if found is None:
+        note(f"the store has no topic {topic}")
+        return warn.tell() or 1
+    if output in (Output.json, Output.ndjson):
+        write_object(output.value, found.to_dict())
+        return warn.tell()
+    if output is Output.table:
+        one = found.summary
+        settings = f"read queues {one.readQueueNums}, write queues {one.writeQueueNums}, {one.perm}"
+        facts = [
+            ("topic", f"{one.topic} ({one.kind})"),
+            ("settings", settings + (", ordered" if one.order else "") if one.configured else "not in topics.json"),
+            ("messages", str(one.messages)),
+        ]
+        out = console()
+        out.print(facts_table(facts))
+        out.print()
+        out.file.flush()
+    write_rows(output.value, QueueInfo, found.queues)
+    return warn.tell()
+
+
+@command("unused", "rmqtool topic unused store", topic_command)
+def topic_unused(
+    store: StoreDir,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List topics without messages, without a consumer, or that no config file knows any more, and why.
+
+    Exit code 1: there are some.
+    """
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.lookup.topics import StoreTopics, UnusedTopic
+
+    warn = Warnings()
+    count = write_rows(output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).unused())
+    return warn.tell() or (1 if count else 0)

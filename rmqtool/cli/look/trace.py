@@ -1,0 +1,43 @@
+"""trace."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+
+
+@command("trace", "rmqtool trace store FD0000000000000000000000000000020FB630946E09664343CD0000")
+def trace(
+    store: StoreDir,
+    message_id: Annotated[
+        str, typer.Argument(metavar="MSGID", help="Unique id (msgId), or offset id of any copy (offsetMsgId).")
+    ],
+    scan: Annotated[
+        bool, typer.Option("--scan", help="Read the whole log, also where the index has an answer.")
+    ] = False,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Tell the whole life of one message: every copy of it, and which groups have passed it.
+
+    It may have been stored, delayed and delivered, committed or rolled back, retried, and become a dead letter. Copies
+    are found through the index; where that has none or is damaged the whole log is read. A group has passed a message
+    when its offset is behind it: it has consumed it, or its subscription left it out. Exit code 1: not found.
+    """
+    import time
+
+    from rmqtool.cli.look.show_trace import write_trace
+    from rmqtool.cli.shell.output import note
+    from rmqtool.cli.shell.show_rows import Warnings
+    from rmqtool.services.waiting import trace as engine
+
+    warn = Warnings()
+    found = engine.trace(need_log(store, broker_conf), message_id, int(time.time() * 1000), warn, scan=scan)
+    if found.events or output in (Output.json, Output.ndjson):
+        write_trace(found, output.value)
+    if not found.events:
+        note(f"no message with id {message_id} found in the log")
+    return warn.tell() or (0 if found.events else 1)

@@ -1,0 +1,84 @@
+"""clean."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import (
+    BackupOption,
+    BrokerConfOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    YesOption,
+)
+
+
+@command("clean", "rmqtool clean store --dry-run")
+def clean(
+    store: StoreDir,
+    hours: Annotated[
+        float | None,
+        typer.Option("--hours", min=0, help="Age at which a commit-log file expires; else fileReservedTime, or 72."),
+    ] = None,
+    files: Annotated[
+        int | None, typer.Option("--files", min=1, help="Remove no more commit-log files than this, oldest first.")
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete for good, which gains space; else undo brings all back.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    backup: BackupOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Remove expired commit-log files, and what in queues and index points into them.
+
+    The age of a file is its modification time, as for a broker; the last file always stays. The plan is shown first.
+    With --delete nothing is written, so that it works on a full disk. Exit code 0: done, or nothing has expired; 1: a
+    dry run found expired files.
+    """
+    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.errors import Refused
+    from rmqtool.store.repair.expiry import CleanReport
+    from rmqtool.store.repair.expiry import clean as run
+
+    layout = need_log(store, broker_conf).layout
+
+    def show(report: CleanReport, form: str, *, to_stderr: bool = False) -> None:
+        fields = ("file", "bytes", "diskBytes", "modified")
+        if form in ("json", "ndjson"):
+            write_object(form, report.to_dict())
+        else:
+            columns = [Column(name, right=name != "file") for name in fields]
+            out = sys.stderr if to_stderr else sys.stdout
+            write_all(writer(form, fields, columns, out), report.to_dict()["files"])
+        verb = "deleted" if report.deleted else "removed" if report.applied else "would be removed"
+        for warning in report.warnings:
+            note(f"warning: {warning}")
+        note(
+            f"{len(report.files)} files, {report.diskBytes} bytes on disk {verb}; log from {report.newMinPhyOffset} on"
+        )
+
+    asking = not yes and not dry_run
+    if asking and not sys.stdin.isatty():
+        raise Refused("clean writes: give --yes to do it, or --dry-run to look only")
+    plan = None
+    if dry_run or asking:
+        plan = run(layout, reserved_hours=hours, most_files=files, dry_run=True, backup=backup)
+        if dry_run or not plan.files:
+            show(plan, output.value)
+            return 1 if plan.files else 0
+        show(plan, "table", to_stderr=True)
+        if not confirm("Do this?"):
+            raise Refused("not confirmed: nothing was changed")
+    report = run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=plan)
+    show(report, output.value)
+    if report.backup:
+        note(f"kept in {report.backup}: delete it to gain the space")
+    return 0

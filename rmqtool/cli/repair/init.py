@@ -1,0 +1,33 @@
+"""init."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption
+
+
+@command("init", "rmqtool init newstore")
+def init(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Directory to make; must not exist, or be empty.")],
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Make an empty store, to append to or to start a broker on.
+
+    Its first commit-log file tells how long all will be. Sizes of queue and index files are told by the first of them:
+    until messages are there, give the same --broker-conf to append.
+    """
+    from rmqtool.cli.shell.output import Column, note, write_all, write_object, writer
+    from rmqtool.store.append.live import create
+    from rmqtool.store.layout.broker_conf import load
+
+    layout = create(store, load(broker_conf) if broker_conf else None)
+    row = {"store": layout.root, "commitLogFileSize": layout.commit_log_size(layout.commit_log())}
+    if output in (Output.json, Output.ndjson):
+        write_object(output.value, row)
+    else:
+        write_all(writer(output.value, tuple(row), [Column(name) for name in row]), [row])
+    note("an empty store")
+    return 0

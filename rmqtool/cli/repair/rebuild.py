@@ -1,0 +1,80 @@
+"""rebuild."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log, open_store
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import (
+    BackupOption,
+    BrokerConfOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    YesOption,
+)
+
+
+class Part(StrEnum):
+    """What can be built from the log, or mended."""
+
+    queues = "consumequeue"
+    keys = "index"
+    checkpoint = "checkpoint"
+    config = "config"
+
+
+@command("rebuild", "rmqtool rebuild store index --dry-run")
+def rebuild(
+    store: StoreDir,
+    part: Annotated[
+        list[Part], typer.Argument(metavar="PART...", help="consumequeue, index or checkpoint; or config alone.")
+    ],
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    backup: BackupOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Build consume queues, index or checkpoint anew from the commit log, or mend config files.
+
+    They are built aside and swapped in; what they replace is kept in STORE.rmqtool, and undo puts it back. The store
+    must have been stopped cleanly (recover does that), and its log must be whole.
+
+    config mends damaged JSON files: a torn one comes from its .bak, or from what can be saved of both; topics that
+    have messages get an entry again, and offsets go back into their queues. It works on a store in any state, and does
+    not write a file that is in order.
+    """
+    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.errors import Refused
+    from rmqtool.store.repair.rebuild import CONFIG
+    from rmqtool.store.repair.rebuild import rebuild as run
+
+    parts = tuple(dict.fromkeys(one.value for one in part))
+    layout = open_store(store, broker_conf) if parts == (CONFIG,) else need_log(store, broker_conf).layout
+    if not yes and not dry_run:
+        if not sys.stdin.isatty():
+            raise Refused("rebuild writes: give --yes to do it, or --dry-run to look only")
+        plan = run(layout, parts, dry_run=True)
+        for action in plan.actions:
+            note(f"  {action}")
+        if plan.actions and not confirm("Do this?"):
+            raise Refused("not confirmed: nothing was changed")
+    report = run(layout, parts, dry_run=dry_run, backup=backup)
+    if output in (Output.json, Output.ndjson):
+        write_object(output.value, report.to_dict())
+    else:
+        write_all(writer(output.value, ("action",), [Column("action")]), ({"action": a} for a in report.actions))
+    for warning in report.warnings:
+        note(f"warning: {warning}")
+    if parts == (CONFIG,):
+        count = sum(outcome.written for outcome in report.configs)
+        note(f"{count} of {len(report.configs)} config files {'written' if report.applied else 'would be written'}")
+        return 0
+    done = "rebuilt from" if report.applied else "would be rebuilt from"
+    note(f"{' and '.join(report.parts)} {done} {report.messages} messages")
+    return 0

@@ -1,0 +1,110 @@
+"""recover."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import (
+    BackupOption,
+    BrokerConfOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    YesOption,
+)
+
+
+class Engine(StrEnum):
+    """Whose rules recovery follows."""
+
+    auto = "auto"
+    v4 = "4.9"
+    v5 = "5.3"
+
+
+@command("recover", "rmqtool recover store --dry-run")
+def recover(
+    store: StoreDir,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    backup: BackupOption = None,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="Whose rules: auto is the release that seems to have written the store.")
+    ] = Engine.auto,
+    exactly: Annotated[
+        bool,
+        typer.Option(
+            "--exactly",
+            help="Do also what a 5.3 broker does wrong: after a clean stop it leaves out the first message that no "
+            "queue has, and moves those behind it; it does not load a queue whose last file is empty. Without this "
+            "the message is kept, and the file is removed.",
+        ),
+    ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="With --yes: also where intact messages are cut off, or all queues because the log is not there.",
+        ),
+    ] = False,
+    fix_delay_times: Annotated[
+        bool,
+        typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages, where 4.9 would lose it."),
+    ] = False,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Bring a store in order as a broker would at its next start, keeping what is cut.
+
+    The plan is shown first. Every byte and file that goes is kept in STORE.rmqtool beside the store. A killed run is
+    finished by the next one. Where intact messages lie behind damage a broker cuts them off; salvage keeps them. The
+    plan says how many, and --yes alone refuses then, as it does where the log is missing. Exit code 0: nothing to do,
+    or done; 1: a dry run found work, or the broker would refuse to load the store; 4: refused.
+    """
+    import shlex
+
+    from rmqtool.cli.repair.show_recovery import question, write_report
+    from rmqtool.cli.shell.output import confirm, note
+    from rmqtool.errors import Refused
+    from rmqtool.store.disk.lock import holder
+    from rmqtool.store.recovery import command as recovery
+    from rmqtool.store.recovery.report import RecoveryReport
+
+    layout = need_log(store, broker_conf).layout
+    pid = holder(layout.root)
+    if pid is not None:
+        who = f"process {pid or '(unknown)'} holds the lock"
+        if not dry_run:
+            raise Refused(f"{layout.root}: {who}: stop the broker first")
+        note(f"warning: {who}: the store changes while it is read, so this plan may be wrong")
+    consented: list[str] = []
+    asking = not yes and not dry_run
+    if asking and not sys.stdin.isatty():
+        raise Refused("recover writes: give --yes to do it, or --dry-run to look only")
+    if dry_run or asking:
+        plan = recovery.plan(
+            layout, engine=engine.value, exactly=exactly, fix_delay_times=fix_delay_times, backup=backup
+        )
+        if dry_run or plan.clean or not plan.loadOk:
+            write_report(plan, output.value)
+            return 0 if plan.clean else 1
+        write_report(plan, "table", to_stderr=True)
+        if not confirm(question(plan)):
+            raise Refused("not confirmed: nothing was changed")
+        consented = plan.destroys
+
+    def guard(report: RecoveryReport) -> None:
+        if report.destroys and not accept_loss and report.destroys != consented:
+            words = "; ".join(report.destroys).replace(" STORE ", f" {shlex.quote(store)} ")
+            raise Refused(f"{layout.root}: {words}. Nothing was changed; --accept-loss does it all the same")
+
+    report = recovery.recover(
+        layout, engine=engine.value, exactly=exactly, fix_delay_times=fix_delay_times, backup=backup, guard=guard
+    )
+    write_report(report, output.value)
+    return 0 if report.loadOk else 1

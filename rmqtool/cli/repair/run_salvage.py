@@ -1,0 +1,106 @@
+"""``salvage`` behind its options."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rmqtool.cli.look.run_files import say_damage
+from rmqtool.cli.shell.output import Column, NdjsonWriter, dump_json, note, write_all, write_object, writer
+from rmqtool.contract import message_row
+from rmqtool.errors import BadValue, OutputLost
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.salvage.export import WriteAll, export, salvaged_log
+
+_FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
+
+
+def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
+    """``salvage`` into a store: 0, or 1 when something was lost."""
+    report = Salvage(layout, new_store).run()
+    _say(report.to_dict(), output)
+    for queue in report.renumbered:
+        note(f"{queue.topic} queue {queue.queueId}: {queue.lost} queue offsets lost; later messages moved down")
+    note(f"{report.messages} messages, {report.bytes} bytes in {report.store}; {report.lostBytes} bytes not readable")
+    return 1 if report.lostRangeCount else 0
+
+
+def run_export(layout: StoreLayout, form: str, out: str, output: str) -> int:
+    """``salvage --to``: 0, or 1 when something was lost.
+
+    Raises:
+        BadValue: stdout for Parquet, which readers must be able to seek in.
+    """
+    if out == "-":
+        if form != "ndjson":
+            raise BadValue(f"--to {form} needs a file, not -")
+        return _to_stdout(layout)
+    report = export(layout, out, form, _writer_of(form))
+    _say(report.to_dict(), output)
+    kept = f", kept in {os.path.relpath(report.lostFound)}" if report.lostFound else ""
+    note(f"{report.messages} messages in {report.out}; {report.lostBytes} bytes not readable{kept}")
+    return 1 if report.lostRangeCount else 0
+
+
+def _writer_of(form: str) -> WriteAll:
+    if form == "ndjson":
+        return write_ndjson
+    from rmqtool.analytics.dump.salvaged import write_parquet
+
+    return write_parquet
+
+
+def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> int:
+    """Every intact message as a line of ``commitlog dump``; returns their number."""
+    messages = 0
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+        for item in log.walk():
+            if isinstance(item, Damage):
+                tell(item)
+            else:
+                file.write(dump_json(message_row(item.record, item.physical_offset)) + "\n")
+                messages += 1
+    return messages
+
+
+def _to_stdout(layout: StoreLayout) -> int:
+    log, warnings, disk = salvaged_log(layout)
+    for warning in warnings:
+        note(f"warning: {warning}")
+    to, messages, lost = NdjsonWriter(sys.stdout), 0, 0
+    for item in log.walk():
+        if isinstance(item, Damage):
+            say_damage(item._replace(path=disk.name(item.path)))
+            lost += item.length
+            continue
+        row = message_row(item.record, item.physical_offset)
+        try:
+            to.row(row)
+        except OSError as err:
+            raise _cut_off(err) from err
+        messages += 1
+    try:
+        to.close()
+    except OSError as err:
+        raise _cut_off(err) from err
+    note(f"{messages} messages; {lost} bytes not readable")
+    return 1 if lost else 0
+
+
+def _cut_off(err: OSError) -> OutputLost:
+    return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: not all messages are written")
+
+
+def _say(report: dict[str, Any], output: str) -> None:
+    """The lost ranges, or as an object all of the report; warnings."""
+    if output in ("json", "ndjson"):
+        write_object(output, report)
+    else:
+        columns = [Column(name, right=name in ("at", "physicalOffset", "length")) for name in _FIELDS]
+        write_all(writer(output, _FIELDS, columns), report["lostRanges"])
+    if (more := report["lostRangeCount"] - len(report["lostRanges"])) > 0:
+        note(f"{more} more ranges in the manifest")
+    for warning in report["warnings"]:
+        note(f"warning: {warning}")

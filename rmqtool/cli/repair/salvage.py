@@ -1,0 +1,46 @@
+"""salvage."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import open_store
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+
+
+class Form(StrEnum):
+    """What messages are written as, instead of a store."""
+
+    ndjson = "ndjson"
+    parquet = "parquet"
+
+
+@command("salvage", "rmqtool salvage store newstore")
+def salvage(
+    store: StoreDir,
+    new_store: Annotated[
+        str,
+        typer.Argument(metavar="NEWSTORE", help="Directory to make, or with --to the file; must not exist."),
+    ],
+    to: Annotated[
+        Form | None, typer.Option("--to", help="Write the messages to a file instead; ndjson also to - (stdout).")
+    ] = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Carve every intact message, also behind damage, into a fresh store that a broker boots.
+
+    The source is not written. Queues, index and checkpoint of the new store are built; readable config files come
+    along. What could not be read is kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.
+
+    With --to the messages go to one file: as commitlog dump prints them (ndjson), or with the columns of
+    dump-to-parquet. What could not be read is then kept beside it, in NEWSTORE.lost+found.
+    """
+    from rmqtool.cli.repair.run_salvage import run_export, run_salvage
+
+    layout = open_store(store, broker_conf)
+    if to is not None:
+        return run_export(layout, to.value, new_store, output.value)
+    return run_salvage(layout, new_store, output.value)

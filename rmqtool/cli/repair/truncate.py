@@ -1,0 +1,80 @@
+"""truncate and dispatch."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import (
+    BackupOption,
+    BrokerConfOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    YesOption,
+)
+
+
+@command("truncate", "rmqtool truncate store 159407 --dry-run")
+def truncate(
+    store: StoreDir,
+    physical_offset: Annotated[
+        int, typer.Argument(metavar="OFFSET", min=0, help="Physical offset of the first message that goes.")
+    ],
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    backup: BackupOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Cut the log at a message: it and all behind it go, from queues and index too.
+
+    The plan is shown first, with the messages that would be lost. What goes is kept in STORE.rmqtool, and undo brings
+    it back. The store must have been stopped cleanly. Consumer offsets stay as they are; those that then point beyond
+    their queue are named by check, and clamped by rebuild config.
+    """
+    from rmqtool.cli.repair.show_recovery import write_report
+    from rmqtool.cli.shell.output import confirm
+    from rmqtool.errors import Refused
+    from rmqtool.store.recovery.command import truncate as run
+
+    layout = need_log(store, broker_conf).layout
+    asking = not yes and not dry_run
+    if asking and not sys.stdin.isatty():
+        raise Refused("truncate writes: give --yes to do it, or --dry-run to look only")
+    if dry_run or asking:
+        plan = run(layout, physical_offset, dry_run=True, backup=backup)
+        if dry_run or plan.clean or not plan.loadOk:
+            write_report(plan, output.value)
+            return 0 if plan.clean else 1
+        write_report(plan, "table", to_stderr=True)
+        if not confirm("Do this?"):
+            raise Refused("not confirmed: nothing was changed")
+    report = run(layout, physical_offset, backup=backup)
+    write_report(report, output.value)
+    return 0 if report.loadOk else 1
+
+
+@command("dispatch", "rmqtool dispatch store --dry-run")
+def dispatch(
+    store: StoreDir,
+    dry_run: DryRunOption = False,
+    backup: BackupOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Put messages that no queue has yet into consume queues and index; nothing is cut.
+
+    It is what a broker's start does behind its recovery, from the last message on that any queue has: a queue that lags
+    behind others is built anew by rebuild consumequeue. A store in which a broker would cut anything is refused. Exit
+    code 0: nothing to do, or done; 1: a dry run found work.
+    """
+    from rmqtool.cli.repair.show_recovery import write_report
+    from rmqtool.store.recovery.command import dispatch as run
+
+    report = run(need_log(store, broker_conf).layout, dry_run=dry_run, backup=backup)
+    write_report(report, output.value)
+    return 1 if dry_run and not report.clean else 0

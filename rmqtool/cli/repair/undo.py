@@ -1,0 +1,112 @@
+"""undo."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import open_store
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import (
+    BackupOption,
+    BrokerConfOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    YesOption,
+)
+
+if TYPE_CHECKING:
+    from rmqtool.store.changes.places import Places
+
+
+@command("undo", "rmqtool undo store --dry-run")
+def undo(
+    store: StoreDir,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where files have changed since, for example by a broker.")
+    ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="Give up a run that was interrupted and cannot be finished: the store stays as it is, the backup too.",
+        ),
+    ] = False,
+    broadcast: Annotated[
+        str | None,
+        typer.Option(
+            "--broadcast",
+            metavar="FILE",
+            help="The offsets.json of a broadcasting client, where the command wrote that.",
+        ),
+    ] = None,
+    backup: BackupOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Put back what the last writing command replaced.
+
+    Also where that was interrupted, and only while the store is as it left it. Exit code 0: done; 1: there is nothing
+    to undo, or a dry run found that files have changed since.
+    """
+    from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.errors import BadValue, Refused
+    from rmqtool.store.changes import undo as engine
+    from rmqtool.store.changes.places import Places, named_outside
+
+    layout = open_store(store, broker_conf)
+    root = Places.of(layout, named_outside([broadcast]))
+    if forget:
+        if force or dry_run:
+            raise BadValue("--forget goes without --force and --dry-run")
+        return _forget(root, backup, yes=yes)
+    asking = not yes and not dry_run
+    if asking and not sys.stdin.isatty():
+        raise Refused("undo writes: give --yes to do it, or --dry-run to look only")
+    report = engine.plan_undo(root, backup)
+    if report.backup is not None and not dry_run:
+        if asking:
+            for action in report.actions:
+                note(f"  {action}")
+            if not confirm("Do this?"):
+                raise Refused("not confirmed: nothing was changed")
+        report = engine.undo(root, backup, force=force)
+    if output in (Output.json, Output.ndjson):
+        write_object(output.value, report.to_dict())
+    else:
+        rows = ({"action": action} for action in report.actions)
+        write_all(writer(output.value, ("action",), [Column("action")]), rows)
+    for reason in report.reasons:
+        note(f"has changed since: {reason}")
+    if report.backup is None:
+        note("nothing to undo")
+        return 1
+    note(f"{'undone' if report.applied else 'would undo'}: {report.backup}")
+    return 1 if report.reasons and not report.applied else 0
+
+
+def _forget(root: "Places", backup: str | None, *, yes: bool) -> int:
+    from rmqtool.cli.shell.output import confirm, note
+    from rmqtool.errors import Refused
+    from rmqtool.store.changes.pending import pending_runs
+    from rmqtool.store.changes.undo import give_up
+
+    for run in pending_runs(root, backup):
+        note(f"interrupted: {run.folder or root.root}")
+        for warning in run.warnings(root.root):
+            note(f"  {warning}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Refused("undo writes: give --yes to do it, or --dry-run to look only")
+        if not confirm("Give it up, and leave the store as it is?"):
+            raise Refused("not confirmed: nothing was changed")
+    given_up = give_up(root, backup)
+    if given_up is None:
+        note("no interrupted run")
+        return 1
+    note(f"given up: {given_up}; the store is as it was left, see rmqtool recover {root.root} --dry-run")
+    return 0

@@ -1,0 +1,155 @@
+"""The Typer application: groups, exit codes, help."""
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from rmqtool.cli.shell.help import TEXT, VERSION_TEXT
+
+_NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
+
+
+# word of the command line: module that registers it, so that a run loads one of them
+MODULES = {
+    "append": "append",
+    "check": "check",
+    "checkpoint": "inspect",
+    "clean": "clean",
+    "commitlog": "files",
+    "config": "inspect",
+    "consumequeue": "files",
+    "delay": "delay",
+    "dlq": "retry",
+    "dispatch": "truncate",
+    "dump-to-parquet": "dump",
+    "warm-up": "warm_up",
+    "explain": "check",
+    "group": "group",
+    "import": "import_",
+    "index": "files",
+    "info": "inspect",
+    "init": "init",
+    "offsets": "inspect",
+    "query-id": "query",
+    "query-key": "query",
+    "query-offset": "query",
+    "query-time": "query",
+    "rebalance": "rebalance",
+    "rebuild": "rebuild",
+    "recover": "recover",
+    "report": "report",
+    "retry": "retry",
+    "run": "run",
+    "salvage": "salvage",
+    "sql": "sql",
+    "topic": "topic",
+    "trace": "trace",
+    "transaction": "transaction",
+    "truncate": "truncate",
+    "undo": "undo",
+}
+
+
+class RootGroup(TyperGroup):
+    """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
+
+    def get_help(self, ctx: Any) -> str:
+        return TEXT.rstrip("\n")
+
+
+class _Escaped(Exception):
+    """An OSError on its way past Click."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Command(TyperCommand):
+    """A command whose last argument may be a negative number or a time like ``-48h``; Click takes them for options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        takes_value = {name for p in self.params if not getattr(p, "is_flag", False) for name in p.opts}
+        last, is_value = -1, False
+        for at, word in enumerate(args):
+            if is_value:
+                is_value = False
+            elif word == "--":
+                return super().parse_args(ctx, args)
+            elif not word.startswith("-") or _NEGATIVE.fullmatch(word):
+                last = at
+            else:
+                is_value = word in takes_value
+        if last >= 0 and args[last].startswith("-"):
+            args = [*args[:last], *args[last + 1 :], "--", args[last]]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    name="rmqtool", cls=RootGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(VERSION_TEXT + "\n")
+        raise typer.Exit
+
+
+@app.callback(context_settings=SETTINGS)
+def root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Look into, query, recover and export Apache RocketMQ store directories, without a broker."""
+
+
+def group(name: str, text: str) -> Callable[..., Any]:
+    """A sub-application, whose commands are registered with the returned decorator factory."""
+    sub = typer.Typer(no_args_is_help=True, help=text, rich_markup_mode=None)
+    app.add_typer(sub, name=name)
+    return sub.command
+
+
+def command(name: str, example: str, decorate: Callable[..., Any] = app.command) -> Callable[..., Any]:
+    """Register a command. Every one has an example at the end of its help, and returns its exit code."""
+
+    def register(function: Callable[..., int]) -> Callable[..., None]:
+        from functools import wraps
+
+        @wraps(function)
+        def run_command(*args: Any, **kwargs: Any) -> None:
+            try:
+                code = function(*args, **kwargs)
+            except OSError as err:
+                raise _Escaped(err) from err  # Click has its own idea of a broken pipe
+            raise typer.Exit(code)
+
+        decorate(name, cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
+        return run_command
+
+    return register
+
+
+def load(word: str | None = None) -> None:
+    """Register the command of a word; all of them where that is none."""
+    from importlib import import_module
+
+    for module in [MODULES[word]] if word in MODULES else dict.fromkeys(MODULES.values()):
+        import_module(f"rmqtool.cli.{module}")
+
+
+def run(argv: list[str]) -> int:
+    """Run a command line; the exit code."""
+    load(argv[0] if argv else None)
+    try:
+        app(argv, prog_name="rmqtool")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 1
+    except _Escaped as escaped:
+        raise escaped.error from None
+    return 0

@@ -1,0 +1,133 @@
+"""dump-to-parquet."""
+
+import re
+import signal
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import (
+    BrokerConfOption,
+    OffsetOption,
+    Output,
+    OutputOption,
+    SinceOption,
+    TopicOption,
+    UntilOption,
+)
+from rmqtool.errors import BadValue
+
+
+class Engine(StrEnum):
+    """What does the work."""
+
+    spark = "spark"
+    local = "local"
+
+
+class Codec(StrEnum):
+    """Compression of Parquet pages."""
+
+    zstd = "zstd"
+    snappy = "snappy"
+    gzip = "gzip"
+    none = "none"
+
+
+_SIZE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """Bytes: a number, with K, M or G for units of 1024.
+
+    Raises:
+        BadValue: not of this form.
+    """
+    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:i?B)?", text, re.IGNORECASE)
+    if match is None:
+        raise BadValue(f"{text!r} is no size: give bytes, or 512K, 128M, 1G")
+    return int(match[1]) * _SIZE[match[2].upper()]
+
+
+@command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day")
+def dump_to_parquet(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Store directory, or URI as s3://bucket/store.")],
+    out: Annotated[
+        str,
+        typer.Argument(metavar="OUT", help="Directory to write, or URI as s3://...; must be absent or empty."),
+    ],
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option("--partition-by", metavar="topic,day,hour", help="Directories by these (UTC); may be repeated."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an older output, once the new is whole.")
+    ] = False,
+    since_last: Annotated[
+        bool, typer.Option("--since-last", help="Add to OUT what it does not have yet; for repeated runs.")
+    ] = False,
+    topic: TopicOption = None,
+    offset: OffsetOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this Spark SQL condition is true.")
+    ] = None,
+    codec: Annotated[Codec, typer.Option("--codec", help="Compression.")] = Codec.zstd,
+    row_group_size: Annotated[
+        str, typer.Option("--row-group-size", metavar="SIZE", help="Memory of a row group; each task takes as much.")
+    ] = "128M",
+    file_size: Annotated[
+        str | None, typer.Option("--file-size", metavar="SIZE", help="Begin another file after about this size.")
+    ] = None,
+    split_mb: Annotated[int, typer.Option("--split-mb", min=1, help="MiB of log for each task.")] = 128,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="spark, or local: this process alone, without Java.")
+    ] = Engine.spark,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Spark master; all cores of this machine by default.")
+    ] = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Write all messages to Parquet through Spark.
+
+    A damaged record is counted and reported, and the messages behind it are written. A run that was killed or
+    interrupted is gone on with by the same command. With --since-last OUT keeps how far it is, and each message is
+    written once, however often the command runs. Exit code 0: all is written; 1: all that can be read is written, and
+    there was damage, or log that expired before it was written.
+    """
+    from rmqtool.analytics.dump.dump import dump_to_parquet as dump
+    from rmqtool.analytics.dump.report import DumpOptions
+    from rmqtool.analytics.remote.stores import opened
+    from rmqtool.cli.shell.times import parse_range, parse_time
+    from rmqtool.cli.tables.show_dump import ProgressLine, write_report
+
+    first, after = parse_range(offset) if offset else (None, None)
+    options = DumpOptions(
+        partition_by=tuple(part.strip() for text in partition_by or () for part in text.split(",")),
+        topics=tuple(topic or ()),
+        since=parse_time(since) if since else None,
+        until=parse_time(until) if until else None,
+        start_offset=first,
+        stop_offset=after,
+        where=where,
+        codec=codec.value,
+        row_group_bytes=parse_size(row_group_size),
+        file_bytes=parse_size(file_size) if file_size else None,
+        split_bytes=split_mb << 20,
+        overwrite=overwrite,
+        since_last=since_last,
+        engine=engine.value,
+        master=master,
+    )
+    # a service manager's stop must not leave a half-written directory or a Java process behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with ProgressLine() as line:
+        report = dump(need_log(opened(store), broker_conf).layout, out, options, line.show)
+    write_report(report, output.value)
+    return 1 if report.damaged or report.expired_bytes else 0

@@ -1,0 +1,152 @@
+"""report traffic, sizes, duplicates, producers, lag, unconsumed, retries."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from rmqtool.cli.shell.app import command, group
+from rmqtool.cli.shell.options import (
+    BrokerConfOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    SinceOption,
+    TopicOption,
+    UntilOption,
+)
+from rmqtool.cli.tables.sql import StoresDir
+
+_in_group = group(
+    "report", "Ready reports through Spark (traffic, sizes, duplicates, producers, lag, unconsumed, retries)."
+)
+GroupOption = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these groups; may be repeated.")
+]
+
+
+class By(StrEnum):
+    """What makes two messages the same."""
+
+    id = "id"
+    key = "key"
+
+
+def _run(name: str, store: str, output: Output, **options: Any) -> int:
+    from rmqtool.cli.tables.run_report import run_report
+
+    return run_report(name, store, output=output.value, **options)
+
+
+@command("traffic", "rmqtool report traffic store --since 2026-11-20", _in_group)
+def traffic(
+    store: StoresDir,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Count messages and bytes by topic and hour (UTC)."""
+    return _run("traffic", store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
+
+
+@command("sizes", "rmqtool report sizes store --topic Orders", _in_group)
+def sizes(
+    store: StoresDir,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Count messages by topic and stored size.
+
+    A size class ends at atMost bytes and begins above half of that.
+    """
+    return _run("sizes", store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
+
+
+@command("duplicates", "rmqtool report duplicates store --by key", _in_group)
+def duplicates(
+    store: StoresDir,
+    by: Annotated[By, typer.Option("--by", help="The client's unique id, or the application's key.")] = By.id,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List what a topic has more than once.
+
+    Retries, delayed and half messages are copies by design and do not count. Exit code 1: there are duplicates.
+    """
+    name = f"duplicates-by-{by.value}"
+    return _run(name, store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
+
+
+@command("producers", "rmqtool report producers store", _in_group)
+def producers(
+    store: StoresDir,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Count messages by the host that sent them."""
+    return _run(
+        "producers", store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf
+    )
+
+
+@command("lag", "rmqtool report lag store --group billing", _in_group)
+def lag(
+    store: StoresDir,
+    topic: TopicOption = None,
+    groups: GroupOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show how far consumer groups are behind, by topic."""
+    return _run("lag", store, output, topics=topic, groups=groups, limit=limit, broker_conf=broker_conf)
+
+
+@command("unconsumed", "rmqtool report unconsumed store --group billing --limit 20", _in_group)
+def unconsumed(
+    store: StoresDir,
+    topic: TopicOption = None,
+    groups: GroupOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List messages that were sent and not consumed.
+
+    Each message behind a group's offset, for each such group; without a group where none has an offset in the queue.
+    """
+    return _run(
+        "unconsumed", store, output, topics=topic, groups=groups, since=since, until=until, limit=limit,
+        broker_conf=broker_conf,
+    )  # fmt: skip
+
+
+@command("retries", "rmqtool report retries store --group billing", _in_group)
+def retries(
+    store: StoresDir,
+    groups: GroupOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Follow messages that a group failed to consume, through retries to the dead letters."""
+    return _run("retries", store, output, groups=groups, since=since, until=until, limit=limit, broker_conf=broker_conf)

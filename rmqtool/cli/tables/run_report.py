@@ -1,0 +1,63 @@
+"""``report`` behind its options."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Any
+
+from rmqtool.analytics.sql.query import answer
+from rmqtool.analytics.sql.reports import REPORTS
+from rmqtool.cli.shell.output import Column, write_all, writer
+from rmqtool.cli.shell.times import parse_time
+from rmqtool.cli.tables.run_sql import columns_of, request, rows_of, say, spark_process
+
+_WIDTH = 20  # cells of the longest bar
+_WIDE = ("topic", "group", "keys", "chain")
+
+
+def run_report(
+    name: str,
+    store: str,
+    *,
+    output: str,
+    topics: list[str] | None = None,
+    groups: list[str] | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    limit: int | None = None,
+    broker_conf: str | None = None,
+) -> int:
+    """A report's rows: 0, or 1 when damage was met or duplicates were found."""
+    report = REPORTS[name]
+    asked = request(
+        store,
+        broker_conf,
+        topic=",".join(topics) if topics else None,
+        since=str(parse_time(since)) if since else None,
+        until=str(parse_time(until)) if until else None,
+    )
+    with spark_process(), answer(asked, report.sql) as found, closing(rows_of(found)) as every:
+        rows: Iterable[dict[str, Any]] = (
+            row for row in every if _has(row.get("topic"), topics) and _has(row.get("group"), groups)
+        )
+        rows = islice(rows, limit)
+        columns = columns_of(found, _WIDE)
+        if output == "table" and report.bar is not None:
+            rows = _drawn(list(rows), report.bar)
+            columns.append(Column("bar"))
+        count = write_all(writer(output, found.columns, columns), rows)
+        code = say(found)
+    return 1 if count and name.startswith("duplicates") else code
+
+
+def _has(value: str | None, globs: list[str] | None) -> bool:
+    return not globs or (value is not None and any(value == glob or fnmatchcase(value, glob) for glob in globs))
+
+
+def _drawn(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+    """Rows with a bar for a column, against the largest of them; what is more than nothing shows."""
+    most = max((row[name] for row in rows), default=0)
+    for row in rows:
+        cells = round(_WIDTH * row[name] / most) if most else 0
+        yield {**row, "bar": "█" * max(cells, row[name] > 0)}

@@ -1,0 +1,38 @@
+"""append."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+
+
+@command("append", "rmqtool append newstore messages.ndjson --keep-times")
+def append(
+    store: StoreDir,
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, a message a line; - is stdin.")] = "-",
+    keep_times: Annotated[
+        bool, typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of the time of now.")
+    ] = False,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Make messages durable before they are acknowledged (SYNC_FLUSH).")
+    ] = False,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="4.9|5.3", help="Whose rules to follow; else the store's.")
+    ] = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Append messages to a store, given as NDJSON in the shape that this tool prints.
+
+    Only topic must be there; queueId, body, bodyEncoding, properties, tags, keys and the others are taken where they
+    are. A message with a DELAY property waits in its level, unless physicalOffset says that it was stored before. Every
+    line is answered in the order of the input: --output ndjson tells where each message lies, as soon as it is stored;
+    the table counts by topic and queue. What is acknowledged survives a killed process, with --sync a power cut too.
+    Lines that are not taken are named on stderr, and the exit code is 1. What a killed append left is put in order
+    first, as recover would do it, where no message is lost by that.
+    """
+    from rmqtool.cli.write.run_append import run
+
+    return run(store, file, broker_conf, engine=engine, keep_times=keep_times, sync=sync, output=output.value)

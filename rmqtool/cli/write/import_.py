@@ -1,0 +1,34 @@
+"""import."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption
+
+
+@command("import", "rmqtool import newstore messages/")
+def import_(
+    store: Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to make; must not exist.")],
+    source: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Parquet files or directories of them, or NDJSON files.")
+    ],
+    new_times: Annotated[
+        bool, typer.Option("--new-times", help="Store the messages as of now, and not with their storeTimestamp.")
+    ] = False,
+    engine: Annotated[str, typer.Option("--engine", metavar="4.9|5.3", help="Whose rules to follow.")] = "4.9",
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Make a store that a broker boots from messages in Parquet or NDJSON.
+
+    It takes what dump-to-parquet and --output ndjson write, filtered or edited as you like; columns may be missing, but
+    not topic. Messages come in the order of their physical offsets, without these of their queue offsets, and are
+    numbered anew in each queue, from 0. Bodies that were inflated are stored so. The store appears when it is whole,
+    without config files: a broker delivers its SCHEDULE_TOPIC_XXXX once more, so leave that out where it was delivered.
+    Exit code 1: some rows were not taken.
+    """
+    from rmqtool.cli.write.run_import import run
+
+    return run(store, source, broker_conf, engine=engine, keep_times=not new_times, output=output.value)

@@ -1,0 +1,44 @@
+"""run."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+
+
+@command("run", "rmqtool run store --until delivered --transactions 'exec ./decide.sh'")
+def run(
+    store: StoreDir,
+    once: Annotated[bool, typer.Option("--once", help="Do what is to be done now, and end.")] = False,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME|delivered", help="End at this time, or when no delayed message waits."),
+    ] = None,
+    transactions: Annotated[
+        str | None,
+        typer.Option(
+            "--transactions",
+            metavar="unknown|commit|rollback|exec COMMAND",
+            help="Check open transactions, and answer so; without it they are left alone.",
+        ),
+    ] = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Serve a store without a broker: deliver delayed messages and retries, check transactions.
+
+    It holds the store as a broker does, and leaves it as one that stopped cleanly: on SIGINT or SIGTERM, with --once,
+    or at --until. delay due tells beforehand what would be delivered, transaction list what would be checked.
+
+    exec runs COMMAND for every half message whose time has come, with the message as JSON on its stdin (topic, queueId,
+    body, properties, msgId, producerGroup, checkTimes ...); the word that it prints is the answer: commit, rollback or
+    unknown. As in a broker, each check moves the half message to the end of its queue, and after transactionCheckMax
+    checks without an answer it is given up. A command that is not there or cannot be started is an error and no answer;
+    one that is silent for a minute is ended. Exit code 1: something could not be delivered; stderr says what. --until
+    delivered does not wait for messages behind such a one: it ends with that code when nothing more can be delivered.
+    """
+    from rmqtool.cli.write.run_services import run_loop
+
+    return run_loop(store, broker_conf, once=once, until=until, transactions=transactions, output=output.value)

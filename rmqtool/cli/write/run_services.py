@@ -1,0 +1,156 @@
+"""The commands run and dlq requeue behind their options."""
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqtool.cli.shell.output import confirm, note
+from rmqtool.cli.shell.show_rows import Warnings, write_rows
+from rmqtool.cli.shell.times import parse_time
+from rmqtool.cli.write.run_decide import Command, decider
+from rmqtool.errors import BadValue, Refused
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.serving.run_loop import RunLoop, RunReport
+from rmqtool.services.waiting.requeue import TARGETS, Requeue, Requeued, requeue
+
+
+class Ending:
+    """Whether SIGINT or SIGTERM has come; a pause ends when one does."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """The signals are ours as long as this lasts."""
+        before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(self._read)
+            os.close(self._write)
+
+    @property
+    def asked(self) -> bool:
+        """Whether one has come."""
+        return self.signal != 0
+
+    @property
+    def readable(self) -> int:
+        """A descriptor that can be read as soon as one comes."""
+        return self._read
+
+    def _take(self, number: int, _frame: object) -> None:
+        self.signal = number
+
+    def wait(self, millis: int) -> None:
+        """Pause."""
+        if not self.asked:
+            select.select([self._read], [], [], millis / 1000)
+
+
+class _Spoken(Warnings):
+    """Warnings of a command that may go on for days: each is said at once, and once."""
+
+    def __call__(self, text: str) -> None:
+        if text not in self._seen:
+            note(f"warning: {text}")
+        super().__call__(text)
+
+    def tell(self) -> int:
+        return 1 if self._seen else 0
+
+
+def _open(path: str, broker_conf: str | None) -> Store:
+    store = Store(path, write=True, broker_conf=broker_conf, mend=True)
+    if store.live.mended is not None and store.live.mended.actions:
+        note(f"{store.layout.root}: was not closed; put in order first, nothing is lost")
+    return store
+
+
+def run_loop(
+    path: str, broker_conf: str | None, *, once: bool, until: str | None, transactions: str | None, output: str
+) -> int:
+    """Serve a store until it is time to end; 1 where something could not be delivered."""
+    if once and until is not None:
+        raise BadValue("give --once or --until, not both")
+    warn, ending = _Spoken(), Ending()
+    decide = decider(transactions, ending.readable, lambda: ending.asked)
+    end = parse_time(until) if until not in (None, "delivered") and until is not None else None
+    with ending.watched(), _open(path, broker_conf) as store:
+        loop = RunLoop(store, warn, decide)
+        try:
+            report = loop.run(
+                ending.wait, once=once, until=end, until_delivered=until == "delivered", stop=lambda: ending.asked
+            )
+        finally:
+            if isinstance(decide, Command):
+                decide.close()
+    if report.stuck and until == "delivered":
+        levels = ", ".join(map(str, report.stuck))
+        note(f"ended with messages that wait: nothing more can be delivered of level {levels}")
+    names = (
+        *("delivered", "discarded", "skipped", "checked", "committed", "rolledBack", "unknown", "givenUp"),
+        "nextTimestamp",
+    )
+    write_rows(output, RunReport, [report], names)
+    return warn.tell()
+
+
+def run_requeue(
+    path: str,
+    group: str,
+    ids: list[str] | None,
+    broker_conf: str | None,
+    *,
+    target: str,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> int:
+    """Give dead letters back; 1 where a dry run found some, or where one was refused or none was found."""
+    if target not in TARGETS:
+        raise BadValue(f"--to {target}: give {' or '.join(TARGETS)}")
+    if not dry_run and not yes and not sys.stdin.isatty():
+        raise Refused("dlq requeue writes: give --yes to do it, or --dry-run to look only")
+    names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
+    warn = Warnings()
+    if dry_run or not yes:
+        from rmqtool.cli.look.run_query import need_log
+
+        plan = [row for row, _message in Requeue(need_log(path, broker_conf), group, ids, target, warn).plan()]
+        count = sum(row.state == "to-do" for row in plan)
+        if dry_run or not count:
+            write_rows(output, Requeued, plan, names, wide=("keys", "reason"))
+            return _told(plan, group) or warn.tell() or (1 if count else 0)
+        note(f"{count} dead letters of {group} go to {', '.join(sorted({str(r.targetTopic) for r in plan}))}")
+        if not confirm("Do this?"):
+            raise Refused("not confirmed: nothing was changed")
+    ending = Ending()
+    with ending.watched(), _open(path, broker_conf) as store:
+        done = list(requeue(store, group, ids, target, warn, lambda: ending.asked))
+    write_rows(output, Requeued, done, names, wide=("keys", "reason"))
+    if ending.asked:
+        note("told to end before all was done: the next run goes on here")
+        return 128 + ending.signal
+    return _told(done, group) or warn.tell() or (1 if any(row.state == "refused" for row in done) else 0)
+
+
+def _told(rows: list[Requeued], group: str) -> int:
+    """Say how many there are of each kind; 1 where there are none."""
+    if not rows:
+        note(f"no such dead letter of {group}")
+        return 1
+    words = {"to-do": "would be given back", "done": "given back", "before": "given back before", "refused": "refused"}
+    counts = {state: sum(row.state == state for row in rows) for state in words}
+    note(", ".join(f"{count} {words[state]}" for state, count in counts.items() if count))
+    return 0
