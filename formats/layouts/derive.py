@@ -1,7 +1,7 @@
 """Derive from the construct declarations what must not cost an import of construct.
 
-``python -m formats.layouts.derive`` writes the module ``formats/layouts/derived.py`` to stdout; a test holds that the committed one
-equals it.
+``python -m formats.layouts.derive`` writes the module ``formats/layouts/derived.py`` to stdout; a test holds that the
+committed one equals it.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """A fixed-size layout in the form that scans: one precompiled struct, and its NumPy dtype on demand.
 
-Instances are written by ``formats.layouts.derive`` from the construct declarations; this module must stay free of construct
-and NumPy at import, because commands that look up one message start without either.
+Instances are written by ``formats.layouts.derive`` from the construct declarations; this module must stay free of
+construct and NumPy at import, because commands that look up one message start without either.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Messages of a split as Arrow record batches of :data:`rmqtool.analytics.table.schema.MESSAGE_SCHEMA`, in bounded memory.
+"""Messages of a split as Arrow record batches of the message schema, in bounded memory.
 
 Large splits are read by compiled code (:mod:`rmqtool.analytics.table.columns`), small ones record by record
 (:mod:`rmqtool.analytics.table.rows`); both give the same.
@@ -43,8 +43,8 @@ def batches(
         columns: of MESSAGE_SCHEMA, in the order wanted; all when None. Nothing else is decoded, but every body's
             checksum is compared: which rows there are does not depend on the columns.
         file: the split's, where many splits of it are read; it stays mapped then.
-        views: whether all columns may come in :data:`rmqtool.analytics.table.views.VIEW_SCHEMA`, which keeps the file mapped
-            as long as a batch is there. So it is where that is worth it.
+        views: whether all columns may come in :data:`rmqtool.analytics.table.views.VIEW_SCHEMA`, which keeps the file
+            mapped as long as a batch is there. So it is where that is worth it.
 
     Raises:
         UnreadableStore: the file cannot be read.

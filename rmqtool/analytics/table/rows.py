@@ -1,4 +1,4 @@
-"""Records as Arrow record batches, one record after the other: what :mod:`rmqtool.analytics.table.columns` is held to."""
+"""Records as Arrow record batches, one after the other: what :mod:`rmqtool.analytics.table.columns` is held to."""
 
 from collections.abc import Callable, Generator
 from functools import cached_property

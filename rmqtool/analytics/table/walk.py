@@ -14,7 +14,8 @@ _WINDOW = 8 << 20  # bytes walked before their pages are given back
 
 
 def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
-    """As ``walk_file``; rows are arrays that the next step overwrites, of at most :data:`rmqtool.store.log.scan.ROWS`."""
+    """As ``walk_file``; rows are arrays that the next step overwrites, at most
+    :data:`rmqtool.store.log.scan.ROWS` long."""
     view, size, forgotten, disagreed = file.mapped(), file.size, at, -1
     if at >= stop:
         return at

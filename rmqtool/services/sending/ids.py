@@ -1,7 +1,7 @@
 """Unique ids as a producer makes them, and what they say.
 
-Source: common.message.MessageClientIDSetter (4.9.8); message-services 3. :func:`formats.message.ids.parse_unique_id` reads the
-parts of an id.
+Source: common.message.MessageClientIDSetter (4.9.8); message-services 3. :func:`formats.message.ids.parse_unique_id`
+reads the parts of an id.
 """
 
 import struct

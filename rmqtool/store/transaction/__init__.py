@@ -1,1 +1,0 @@
-"""Changes of a store as a whole: prepared aside, kept, applied, finished after a kill, undone."""
