@@ -1,7 +1,8 @@
 """What dispatch needs to know of records, compiled: tag hash, deliver time, index keys, topics, queue entries.
 
 Equal to what :mod:`formats.message.properties`, :func:`formats.primitives.java_hash` and
-:func:`formats.index.key_hash` give. Text that is no well-formed UTF-8 and light queues are left to them: both are rare, and their rules long.
+:func:`formats.index.key_hash` give. Text that is no well-formed UTF-8 and light queues are left to
+them: both are rare, and their rules long.
 """
 
 from collections import deque

@@ -1,0 +1,1 @@
+"""Every byte of a file by name."""

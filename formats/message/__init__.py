@@ -1,0 +1,1 @@
+"""Commit-log records: read, written, their properties, bodies and ids."""

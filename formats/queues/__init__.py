@@ -1,0 +1,1 @@
+"""Consume queues: plain entries, their extension, and the batch queues of 5.x."""

@@ -1,0 +1,1 @@
+"""``dump-to-parquet``: splits, tasks, files, publication."""

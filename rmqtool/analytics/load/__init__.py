@@ -1,0 +1,1 @@
+"""Parquet files back into messages."""

@@ -1,0 +1,1 @@
+"""What lies on this machine meanwhile: caches, temporary directories, shared work."""

@@ -1,0 +1,1 @@
+"""The Spark that spreads the work, and the Java below it."""

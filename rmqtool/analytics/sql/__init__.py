@@ -1,0 +1,1 @@
+"""SQL and ready reports over stores."""

@@ -1,0 +1,1 @@
+"""Commands about consumer groups and the messages that wait for them."""

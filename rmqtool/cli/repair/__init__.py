@@ -1,0 +1,1 @@
+"""Commands that mend a store, or begin one."""

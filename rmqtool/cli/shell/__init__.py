@@ -1,0 +1,1 @@
+"""What all commands share: the application, options, output, signals."""

@@ -1,0 +1,1 @@
+"""Messages, queues, topics and config files, looked up."""

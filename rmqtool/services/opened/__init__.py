@@ -1,0 +1,1 @@
+"""A store that is held open, and what its broker remembers."""

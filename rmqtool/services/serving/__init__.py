@@ -1,0 +1,1 @@
+"""The services that a broker runs all the time."""

@@ -1,0 +1,1 @@
+"""Messages that wait: delayed, half, to be retried, dead."""

@@ -1,0 +1,1 @@
+"""Messages into a store: checked, placed, written, dispatched, acknowledged."""

@@ -1,7 +1,8 @@
 """A store that is written: opened like a broker's, appended to, dispatched, flushed and closed (DefaultMessageStore).
 
 Only a healthy store is opened: what a broker would repair at its start is left to
-:mod:`rmqtool.store.recovery.command`, which shows it first. While a store is open the broker's lock is held and its ``abort`` file lies there, so that a broker that
+:mod:`rmqtool.store.recovery.command`, which shows it first. While a store is open
+the broker's lock is held and its ``abort`` file lies there, so that a broker that
 finds what a killed process left goes the same way as after its own death.
 """
 

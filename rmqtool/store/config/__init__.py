@@ -1,0 +1,1 @@
+"""The JSON files below ``config/``, as a broker takes them."""

@@ -1,0 +1,1 @@
+"""Index files: read, and built or cut by recovery."""

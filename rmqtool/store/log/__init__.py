@@ -1,0 +1,1 @@
+"""The commit log: read record by record, scanned in bulk, written."""

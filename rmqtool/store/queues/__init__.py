@@ -1,0 +1,1 @@
+"""Consume queues: read, and built or cut by recovery."""

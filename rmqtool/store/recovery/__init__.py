@@ -1,0 +1,1 @@
+"""A broker's recovery: planned on paper, shown, and carried out."""

@@ -1,0 +1,1 @@
+"""Repairs that no broker does: rebuild, expiry, damaged config files."""

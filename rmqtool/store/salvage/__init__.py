@@ -1,0 +1,1 @@
+"""What can be saved of a store that is beyond recovery."""

@@ -1,0 +1,1 @@
+"""What to do about findings, safe in this very store."""

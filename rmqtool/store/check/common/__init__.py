@@ -1,0 +1,1 @@
+"""What all checks share: the store, and the findings."""

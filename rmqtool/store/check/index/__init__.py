@@ -1,0 +1,1 @@
+"""Index files by themselves and against the commit log."""

@@ -1,0 +1,1 @@
+"""Consume queues against the commit log."""
