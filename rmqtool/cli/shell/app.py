@@ -26,7 +26,7 @@ MODULES = {
     "dlq": "consumers.retry",
     "dispatch": "repair.truncate",
     "dump-to-parquet": "tables.dump",
-    "warm-up": "shell.warm_up",
+    "warm-up": "tables.warm_up",
     "explain": "look.check",
     "group": "consumers.group",
     "import": "write.import_",

@@ -2,7 +2,8 @@
 
 Nothing here knows how files are fetched: :mod:`rmqtool.analytics.remote.stores` does, and says so by :func:`attach`.
 Files are mapped at full length, and the bytes that somebody needs are fetched into them: whoever reads a mapped
-file that may be such a one says by :func:`need` which bytes it looks at next. On a file of this machine that does nothing.
+file that may be such a one says by :func:`need` which bytes it looks at next. On a file of this machine that does
+nothing.
 """
 
 import mmap
