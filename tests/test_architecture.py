@@ -54,7 +54,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             assert node.module is not None
             for alias in node.names:
-                # "from rmqtool.cli import dump" names a module, "from rmqtool.errors import Refused" does not
+                # "from rmqtool.cli.tables import dump" names a module, "from rmqtool.errors import Refused" does not
                 inner = ROOT.joinpath(*node.module.split("."), alias.name)
                 is_module = inner.with_suffix(".py").exists() or inner.is_dir()
                 yield node.lineno, f"{node.module}.{alias.name}" if is_module else node.module

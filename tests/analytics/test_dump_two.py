@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = """
     import sys
     from pyarrow import fs
-    from rmqtool.analytics import files
+    from rmqtool.analytics.remote import files
     opened = fs.SubTreeFileSystem({place!r}, fs.LocalFileSystem())
     files.open_uri = lambda uri: (opened, uri.removeprefix("elsewhere://").partition("?")[0])
 """

@@ -284,7 +284,7 @@ WAIT = """
 import threading, time
 from functools import partial
 from py4j.clientserver import ClientServerConnection
-from rmqtool.analytics import tasks
+from rmqtool.analytics.dump import tasks
 shutdown = ClientServerConnection.shutdown_socket
 def closed_already(self, *ports):
     self.close = lambda: 1 / 0
