@@ -16,13 +16,13 @@ from formats.kernel_arrow import ID_SPACE, Texts, gather, offset_ids
 from formats.message.build import build_blank, pack
 from formats.message.read import Record
 from formats.primitives import COMPRESSED
+from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.table import arrow
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.columns import Columns
 from rmqtool.analytics.table.rows import Limits, Rows
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, schema_of
-from rmqtool.analytics.table.splits import plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import VIEW_SCHEMA, has_views, memory_of
 from rmqtool.errors import BadValue

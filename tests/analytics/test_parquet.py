@@ -10,11 +10,11 @@ import pytest
 
 from rmqtool.analytics.dump.parquet import CODECS, PartWriter
 from rmqtool.analytics.dump.partitions import by_partition, segment
+from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.splits import plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import memory_of
 from rmqtool.store.log.commit_log import CommitLog

@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from rmqtool.analytics.ranges.range_start import exact
+from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.source.plan import Piece, request_of, stores_of
 from rmqtool.analytics.source.read import Counters, read_piece, saved
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES, Store
 from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
 from rmqtool.analytics.table import range_start as source_start
-from rmqtool.analytics.table.range_start import exact
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.splits import SPLIT_BYTES, Split
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.lookup.offsets import consumer_offsets

@@ -177,7 +177,7 @@ def test_a_failed_task_is_one_line_and_leaves_nothing(spark: "SparkSession", tmp
     log = CommitLog(layout)
     log.segments.files[1].path = str(tmp_path / "gone")
     from rmqtool.analytics.dump.tasks import Job, run_splits
-    from rmqtool.analytics.table.splits import plan
+    from rmqtool.analytics.ranges.splits import plan
 
     (tmp_path / "out").mkdir()
     job = Job(str(tmp_path / "out"), "run", Choice())

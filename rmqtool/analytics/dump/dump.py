@@ -22,13 +22,13 @@ from rmqtool.analytics.dump.parquet import Part
 from rmqtool.analytics.dump.position import Position, has_changed, is_as_read
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, is_local, run_splits
+from rmqtool.analytics.ranges.splits import Split, plan, repairs
+from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import clean
 from rmqtool.analytics.remote.stores import keep_apart, open_log
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.splits import Split, plan, repairs
-from rmqtool.analytics.table.tail import Budget, frontier
 from rmqtool.analytics.table.tally import MAX_DETAILS, Tally
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.dispatch.batch import BULK_BYTES

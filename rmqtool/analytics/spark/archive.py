@@ -118,10 +118,10 @@ def _run_and_keep(path: str) -> str:
 
 
 def _use(spark: "SparkSession", folder: str) -> None:
+    from rmqtool.analytics.ranges.splits import Split
     from rmqtool.analytics.remote.files import Folder
     from rmqtool.analytics.spark.where import Where
     from rmqtool.analytics.table.choice import Choice
-    from rmqtool.analytics.table.splits import Split
 
     spark.sparkContext.parallelize([0], 1).count()
     everything = Where(spark, "length(topic) > 0 and storeTimestamp > '2020-01-01' and properties['a'] is null")

@@ -22,11 +22,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StructType
 
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, schema_of
-from rmqtool.analytics.table.splits import Split
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.errors import BadValue, RmqError
 

@@ -9,10 +9,10 @@ from collections.abc import Generator, Sequence
 
 import pyarrow as pa
 
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.rows import Limits, Rows
 from rmqtool.analytics.table.schema import schema_of
-from rmqtool.analytics.table.splits import Split
 from rmqtool.analytics.table.tally import Tally, crc_of
 from rmqtool.analytics.table.views import VIEW_SCHEMA
 from rmqtool.store.disk.remote import Partial, need

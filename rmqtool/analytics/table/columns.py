@@ -31,13 +31,13 @@ from formats.layouts.derived import HEAD_V4_V4
 from formats.message.bodies import decompress
 from formats.message.properties import parse
 from formats.primitives import COMPRESSED, host_text
+from rmqtool.analytics.ranges.record_rows import walk_rows
+from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.body_views import BodyViews
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.rows import Limits
 from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, MAX_TIME, MIN_TIME
-from rmqtool.analytics.table.splits import name_of
 from rmqtool.analytics.table.tally import Tally
-from rmqtool.analytics.table.walk import walk_rows
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 

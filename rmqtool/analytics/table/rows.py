@@ -11,9 +11,9 @@ from formats.message.bodies import decompress
 from formats.message.ids import offset_id
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.primitives import host_text
+from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
-from rmqtool.analytics.table.splits import name_of
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage, Found, walk_file

@@ -9,9 +9,9 @@ position, if it is longer than any message is; else the file is gone through fro
 from dataclasses import replace
 
 from formats.message.read import Record
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.source.tables import Store
 from rmqtool.analytics.table.arrow import is_large
-from rmqtool.analytics.table.splits import Split
 from rmqtool.store.disk.remote import reach, record_at
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
