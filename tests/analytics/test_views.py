@@ -18,7 +18,7 @@ from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.columns import load
+from rmqtool.analytics.table.column_reader import load
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import has_views, memory_of, take
 from rmqtool.store.layout.paths import StoreLayout

@@ -11,7 +11,7 @@ MODULE = "rmqtool.analytics.dump.daemon"
 
 if __name__ == "__main__":
     from rmqtool.analytics.dump import tasks
-    from rmqtool.analytics.table.columns import load
+    from rmqtool.analytics.table.column_reader import load
 
     assert tasks
     load()

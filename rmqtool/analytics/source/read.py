@@ -107,7 +107,7 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
     for split, ranges in zip(piece.splits, piece.ranges, strict=True):
         tally = Tally()
         if ranges is None:
-            start, looked = exact(split, piece.store)
+            start, looked = exact(split, piece.store.layout)
             counters.bytesRead += looked
             if start.start < start.stop:
                 yield from batches(start, piece.choice, tally, columns=columns)

@@ -1,4 +1,4 @@
-"""Records as Arrow record batches, one after the other: what :mod:`rmqtool.analytics.table.columns` is held to."""
+"""Records as Arrow record batches, one by one: what :mod:`rmqtool.analytics.table.column_reader` is held to."""
 
 from collections.abc import Callable, Generator
 from functools import cached_property
@@ -85,7 +85,7 @@ class Limits(NamedTuple):
     huge: int = 1 << 29
 
 
-class Rows:
+class RowReader:
     """Collects rows until a batch is full.
 
     Args:
