@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from rmqtool.analytics.ranges import range_start
 from rmqtool.analytics.ranges.range_start import exact
 from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split
 from rmqtool.analytics.source.filter import Condition
@@ -17,7 +18,6 @@ from rmqtool.analytics.source.plan import Piece, request_of, stores_of
 from rmqtool.analytics.source.read import Counters, read_piece, saved
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES, Store
 from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
-from rmqtool.analytics.ranges import range_start
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore

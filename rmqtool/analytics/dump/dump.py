@@ -215,11 +215,12 @@ def _spark(options: DumpOptions, splits: list[Split], beside: ExitStack) -> Iter
     if options.engine == "local" or not splits:
         yield None
         return
+    from rmqtool.analytics.dump import daemon
     from rmqtool.analytics.spark.session import spark_context
 
     with ExitStack() as running:
         bulk = sum(split.stop - split.start for split in splits) >= BULK_BYTES
-        context = running.enter_context(spark_context(options.master, preload=bulk))
+        context = running.enter_context(spark_context(options.master, worker_daemon=daemon.__name__ if bulk else None))
         yield context
         if is_local(context):  # a cluster may still run a task that it has given up; here none is left
             ending = Thread(target=running.pop_all().close)

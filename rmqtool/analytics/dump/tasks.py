@@ -277,7 +277,7 @@ def _collected(tasks: "RDD[Any]") -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqtool.analytics.spark.session import failure
+    from rmqtool.analytics.spark.failure import failure
 
     try:
         return tasks.collect()

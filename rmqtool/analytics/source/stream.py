@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.dump.position import Position
     from rmqtool.analytics.source.plan import Piece, Request
+    from rmqtool.analytics.source.spark_columns import SparkColumns
     from rmqtool.analytics.source.tables import Store
-    from rmqtool.analytics.source.tables_source import Columns
     from rmqtool.store.log.commit_log import CommitLog
 
 Offsets = dict[str, Any]  # positions by the path of their store, as JSON has them
@@ -92,7 +92,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     request: "Request"
     options: TailOptions
-    columns: "Columns"
+    columns: "SparkColumns"
     target: dict[str, int] | None = field(default=None)
 
     def __post_init__(self) -> None:
