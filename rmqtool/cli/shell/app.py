@@ -33,6 +33,7 @@ MODULES = {
     "index": "look.files",
     "info": "look.inspect",
     "init": "repair.init",
+    "manual": "shell.manual",
     "offsets": "look.inspect",
     "query-id": "look.query",
     "query-key": "look.query",

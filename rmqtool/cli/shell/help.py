@@ -58,6 +58,7 @@ Commands:
   checkpoint         Show the checkpoint.
   offsets            Show consumer offsets beside the queues they point into.
   config             Show the broker's config files, read as a broker reads them.
+  manual             Read the manual: what to do in an emergency, every command, and the format of every file.
 
 Options:
   --version             Print the version.
