@@ -24,6 +24,7 @@ BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 WIDTH = 118
 _GOES_ON = "↵\n  "
+_COLUMN = re.compile(r" {2}(?=\S)")
 
 _PLACES = "stores?|crashed|torn|garbled|messages|rescued|again|payments|feed|orders|waiting|newstore"
 # What differs from run to run: clock, process ids, figures of time, directories.
@@ -68,14 +69,20 @@ def loose(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Text whose long lines go on in the next one, preferably between two columns, else after a blank."""
-    lines = []
+    """Text whose long lines go on in the next one: between two columns, where the line before did, or after a blank."""
+    lines, last = [], 0
     for line in text.splitlines():
+        first = True
         while len(line) > WIDTH:
-            gap, blank = (line.rfind(space, WIDTH // 2, WIDTH - 1) for space in ("  ", " "))
-            at = gap + 2 if gap > 0 else blank + 1 or WIDTH - 1
+            gap = max((match.end() for match in _COLUMN.finditer(line, WIDTH // 2, WIDTH)), default=0)
+            if first and last and line[last - 2 : last] == "  ":
+                at = last  # rows of a table go on at the same column
+            elif first and gap:
+                at = last = gap
+            else:
+                at = line.rfind(" ", WIDTH // 2, WIDTH - 1) + 1 or WIDTH - 1
             lines.append(line[:at] + _GOES_ON)
-            line = line[at:]
+            line, first = line[at:], False
         lines.append(line + "\n")
     return "".join(lines)
 
