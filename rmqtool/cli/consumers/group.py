@@ -1,4 +1,4 @@
-"""group list|lag|offsets|reset|clone|diff."""
+"""The ``group`` commands: lag of consumer groups, and how their offsets are set, copied and compared."""
 
 from enum import StrEnum
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""rebalance plan."""
+"""The command ``rebalance plan``: which consumer gets which queue."""
 
 from enum import StrEnum
 from typing import Annotated

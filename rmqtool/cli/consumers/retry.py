@@ -1,4 +1,4 @@
-"""retry list, dlq list|export|requeue."""
+"""The commands ``retry list`` and ``dlq list|export|requeue``: what consumers gave back."""
 
 from enum import StrEnum
 from typing import Annotated

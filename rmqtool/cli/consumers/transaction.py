@@ -1,4 +1,4 @@
-"""transaction list|show."""
+"""The commands ``transaction list`` and ``transaction show``: half messages and what ended them."""
 
 from enum import StrEnum
 from typing import Annotated

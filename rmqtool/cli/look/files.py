@@ -1,4 +1,4 @@
-"""commitlog dump|hexdump, consumequeue dump, index dump."""
+"""The commands ``commitlog dump|hexdump``, ``consumequeue dump`` and ``index dump``: a look into each file."""
 
 from typing import Annotated
 

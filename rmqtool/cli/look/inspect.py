@@ -1,4 +1,4 @@
-"""info, checkpoint, offsets, config."""
+"""The commands ``info``, ``checkpoint``, ``offsets`` and ``config``: what a store's small files say."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""query-key, query-id, query-offset, query-time."""
+"""The commands ``query-key``, ``query-id``, ``query-offset`` and ``query-time``: find messages."""
 
 from typing import Annotated
 

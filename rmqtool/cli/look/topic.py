@@ -1,4 +1,4 @@
-"""topic list|show|unused."""
+"""The ``topic`` commands: settings, queues and consumers of topics."""
 
 from typing import Annotated
 

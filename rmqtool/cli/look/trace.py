@@ -1,4 +1,4 @@
-"""trace."""
+"""The command ``trace``: the whole life of one message."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""clean."""
+"""The command ``clean``: remove expired files."""
 
 import sys
 from typing import Annotated

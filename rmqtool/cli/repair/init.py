@@ -1,4 +1,4 @@
-"""init."""
+"""The command ``init``: make an empty store."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""rebuild."""
+"""The command ``rebuild``: queues, index and checkpoint from the log, or config files from what is left."""
 
 import sys
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""recover."""
+"""The command ``recover``: what a broker does at its next start."""
 
 import sys
 from enum import StrEnum

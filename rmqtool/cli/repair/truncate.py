@@ -1,4 +1,4 @@
-"""truncate and dispatch."""
+"""The commands ``truncate`` and ``dispatch``: cut the log, or bring queues and index up to it."""
 
 import sys
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""undo."""
+"""The command ``undo``: put back what a writing command replaced."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated

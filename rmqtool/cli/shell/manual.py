@@ -1,4 +1,4 @@
-"""manual: the pages below ``rmqtool/manual``, in the terminal."""
+"""The command ``manual``: the pages below ``rmqtool/manual``, in the terminal."""
 
 import sys
 from enum import StrEnum

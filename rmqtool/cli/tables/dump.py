@@ -1,4 +1,4 @@
-"""dump-to-parquet."""
+"""The command ``dump-to-parquet``: all messages to Parquet."""
 
 import re
 import signal

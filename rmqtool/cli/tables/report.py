@@ -1,4 +1,4 @@
-"""report traffic, sizes, duplicates, producers, lag, unconsumed, retries."""
+"""The ``report`` commands: ready questions to a store, answered through Spark."""
 
 from enum import StrEnum
 from typing import Annotated, Any

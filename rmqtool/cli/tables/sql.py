@@ -1,4 +1,4 @@
-"""sql."""
+"""The command ``sql``: Spark SQL over stores."""
 
 from typing import Annotated
 

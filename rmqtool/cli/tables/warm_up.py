@@ -1,4 +1,4 @@
-"""warm-up."""
+"""The command ``warm-up``: a faster start of Spark."""
 
 from typing import Annotated
 

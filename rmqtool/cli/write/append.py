@@ -1,4 +1,4 @@
-"""append."""
+"""The command ``append``: messages into a store that is there."""
 
 from typing import Annotated
 

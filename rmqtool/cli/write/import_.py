@@ -1,4 +1,4 @@
-"""import."""
+"""The command ``import``: messages into a fresh store."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""run."""
+"""The command ``run``: serve a store without a broker."""
 
 from typing import Annotated
 
