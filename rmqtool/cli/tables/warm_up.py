@@ -10,14 +10,14 @@ from rmqtool.cli.shell.options import Output, OutputOption
 
 @command("warm-up", "rmqtool warm-up")
 def warm_up(
-    remove: Annotated[bool, typer.Option("--remove", help="Remove what an earlier warm-up has made.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove what an earlier warm-up has stored.")] = False,
     output: OutputOption = Output.table,
 ) -> int:
     """Make Spark start faster from now on.
 
     Keeps Spark's Java classes, loaded and checked, in a file in your cache directory; every later start of the same
-    Java and PySpark maps it. To be run once, and again after an upgrade of either. It takes a minute, and the file
-    about 150 MiB.
+    Java and PySpark maps it. Run it once, and again after an upgrade of either. It takes a minute, and the file about
+    150 MiB.
     """
     from dataclasses import asdict
 
