@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from formats.errors import FormatError
 from formats.jit import address_of
-from formats.kernel import Column, Rows, Walker
 from formats.kernel_arrow import (
     ID_SPACE,
     ItemParser,
@@ -38,6 +37,7 @@ from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, MAX_TIME
 from rmqtool.analytics.table.splits import name_of
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.walk import walk_rows
+from rmqtool.kernels.scan import Column, Rows, Walker
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 

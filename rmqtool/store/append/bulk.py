@@ -8,7 +8,6 @@ import numpy as np
 
 from formats.errors import FormatError
 from formats.jit import Held
-from formats.kernel import spaced
 from formats.kernel_append import (
     BORN_TIMESTAMP,
     PROPERTIES_AT,
@@ -28,6 +27,7 @@ from formats.message.ids import offset_id
 from formats.message.properties import DELAY, KEYS, TAGS
 from formats.message.read import SCHEDULE_TOPIC
 from formats.primitives import BORN_V6, STORE_V6
+from rmqtool.kernels.scan import spaced
 from rmqtool.store.append.acceptance import INNER, objection
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
 

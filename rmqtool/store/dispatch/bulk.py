@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from formats.kernel import Walker, spaced
 from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns, Room
 from formats.message.read import End, Record, read
+from rmqtool.kernels.scan import Walker, spaced
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk
 from rmqtool.store.log.scan import Scanned
