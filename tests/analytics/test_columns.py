@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.kernel_arrow import ID_SPACE, Texts, gather, offset_ids
 from formats.message.build import build_blank, pack
 from formats.message.read import Record
 from formats.primitives import COMPRESSED
@@ -26,6 +25,8 @@ from rmqtool.analytics.table.splits import plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import VIEW_SCHEMA, has_views, memory_of
 from rmqtool.errors import BadValue
+from rmqtool.kernels.arrow import gather, offset_ids
+from rmqtool.kernels.tables import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
