@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from formats import primitives
 from formats.layouts import codes, derived
 from formats.message import properties, read
-from rmqtool.kernels import scan
+from rmqtool.kernels import dispatch, index, scan
 
 LAYOUTS = ("HEAD_V4_V4", "HEAD_V6_V4", "HEAD_V4_V6", "HEAD_V6_V6", "CQ_ENTRY", "INDEX_SLOT", "INDEX_ENTRY")
 NUMBERS = {
@@ -18,6 +18,9 @@ NUMBERS = {
     "BORN_V6": codes.BORN_V6,
     "STORE_V6": codes.STORE_V6,
     "MIN_SIZE": read.MIN_SIZE,
+    "DONE": dispatch.DONE,
+    "FULL": dispatch.FULL,
+    "ODD": dispatch.ODD,
     "ITEM_END": 2,  # between items of properties
     "TRANSACTION_MASK": primitives.TRANSACTION_MASK,
     "TRANSACTION_NONE": primitives.TRANSACTION_NONE,
@@ -34,7 +37,12 @@ TEXTS = {
     "ITEM_MULTI_DISPATCH": properties.MULTI_DISPATCH.encode() + b"\x01",
 }
 # columns of tables that both sides use, by the prefix of their names in C
-TABLES: dict[str, tuple[str, ...]] = {"ROW": scan.Rows._fields}
+TABLES: dict[str, tuple[str, ...]] = {
+    "ROW": scan.Rows._fields,
+    "FIELD": dispatch.FIELDS,
+    "TOPIC": dispatch.TOPIC_FIELDS,
+    "HEADER": index.HEADER_FIELDS,
+}
 
 
 def source() -> str:
