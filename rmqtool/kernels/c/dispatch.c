@@ -34,7 +34,7 @@ static inline uint64_t mixed_in(uint64_t mixed, uint64_t word) {
 }
 
 /* Number of a topic in this batch, given at its first appearance. */
-static inline int64_t topic_number(collector *into, const uint8_t *base, int64_t at, int64_t length) {
+INLINE int64_t topic_number(collector *into, const uint8_t *base, int64_t at, int64_t length) {
     const uint8_t *start = base + at, *stop = start + length;
     uint64_t mixed = (uint64_t)length;
     for (; stop - start >= 8; start += 8) {
@@ -88,7 +88,7 @@ static inline void sort_item(items *found, const uint8_t *at, const uint8_t *end
 }
 
 /* 64 bytes are looked at at once for the ends of items; those that were found wait in `marks`. */
-static inline void find_items(items *found, const uint8_t *at, const uint8_t *stop) {
+INLINE void find_items(items *found, const uint8_t *at, const uint8_t *stop) {
     const uint8_t *window = at - MARKED;
     uint64_t marks = 0;
     while (at < stop) {
@@ -107,7 +107,7 @@ static inline void find_items(items *found, const uint8_t *at, const uint8_t *st
 }
 
 /* The hash of the tags, or when a delayed message is due. Returns whether the tags are well-formed. */
-static inline bool find_tags_code(const collector *into, const items *found, bool schedule, int64_t store_timestamp,
+INLINE bool find_tags_code(const collector *into, const items *found, bool schedule, int64_t store_timestamp,
                                   int64_t *tags_code) {
     uint32_t hash;
     bool good = hash_on(0, found->tags.at, found->tags.end, &hash);
@@ -124,7 +124,7 @@ static inline bool find_tags_code(const collector *into, const items *found, boo
 }
 
 /* Put a key's hash behind those that are there, but do not count it yet. Returns whether it is well-formed. */
-static inline bool put_key(collector *into, int64_t key, int64_t record, uint32_t before, text name) {
+INLINE bool put_key(collector *into, int64_t key, int64_t record, uint32_t before, text name) {
     uint32_t hash;
     bool good = hash_on(before, name.at, name.end, &hash);
     into->keys[key] = record;
@@ -133,7 +133,7 @@ static inline bool put_key(collector *into, int64_t key, int64_t record, uint32_
 }
 
 /* The unique key, then the application's keys, which are separated by spaces. Returns whether all are well-formed. */
-static inline bool put_keys(collector *into, const items *found, int64_t record, int64_t topic, int64_t *count) {
+INLINE bool put_keys(collector *into, const items *found, int64_t record, int64_t topic, int64_t *count) {
     uint32_t before = (uint32_t)TOPIC(into, topic, HASH);
     bool good = TOPIC(into, topic, GOOD) != 0;
     int64_t key = into->key_count;
@@ -152,7 +152,7 @@ static inline bool put_keys(collector *into, const items *found, int64_t record,
 }
 
 /* Take one record. Returns whether all of it could be taken; what could not is left to the caller. */
-static inline bool take_record(collector *into, const uint8_t *base, table rows, int64_t row) {
+INLINE bool take_record(collector *into, const uint8_t *base, table rows, int64_t row) {
     int64_t topic_at = CELL(rows, row, ROW_TOPIC_AT), topic_length = CELL(rows, row, ROW_TOPIC_LENGTH);
     int64_t store_timestamp = CELL(rows, row, ROW_STORE_TIMESTAMP);
     int64_t transaction = CELL(rows, row, ROW_SYS_FLAG) & TRANSACTION_MASK;
@@ -191,25 +191,30 @@ static inline void expect_topic(const uint8_t *base, table rows, int64_t row) {
 }
 
 /* Take rows [first, count). Stores why it stopped; returns at which row. */
-static inline int64_t take_rows(collector *into, const uint8_t *base, table rows, int64_t first, int64_t count,
+static inline int64_t take_rows(collector *whole, const uint8_t *base, table rows, int64_t first, int64_t count,
                                 int64_t *why) {
-    for (int64_t row = first; row < count; row++) {
+    collector mine = *whole, *into = &mine;
+    *why = DONE;
+    int64_t row;
+    for (row = first; row < count; row++) {
         /* a key has at least one byte, so no record has more keys than bytes of properties */
         if (into->record_count >= into->capacity ||
             into->key_capacity - into->key_count < CELL(rows, row, ROW_PROPERTIES_LENGTH)) {
             *why = FULL;
-            return row;
+            break;
         }
         if (row + SOON < count) {
             expect_topic(base, rows, row + SOON);
         }
         if (!take_record(into, base, rows, row)) {
             *why = ODD;
-            return row;
+            break;
         }
     }
-    *why = DONE;
-    return count;
+    whole->record_count = mine.record_count;
+    whole->key_count = mine.key_count;
+    whole->topic_count = mine.topic_count;
+    return row;
 }
 
 /* The rows' columns lie `capacity` cells apart. */
