@@ -64,7 +64,7 @@ class _Compiled:
         return Batch(_read_batch(body.address, body.length, more_length, *places), *found)
 
 
-def entries(code: Code | None) -> Append:
+def chosen(code: Code | None) -> Append:
     """The entry points by compiled or by plain code."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -88,7 +88,7 @@ def read_batch(
         BadLength: the batch does not read as messages.
     """
     memory = Memory(body)
-    batch = entries(code).read_batch(memory, more_length, table)
+    batch = chosen(code).read_batch(memory, more_length, table)
     if batch.rows < 0:
         raise BadLength(batch.at, "no message of a batch")
     rows = batch.rows if batch.at == memory.length else -1
@@ -126,7 +126,7 @@ class Encoder:
         self, table: Table, topics: Table, hosts: Table, following: Column, *, code: Code | None = None
     ) -> None:
         self._messages = Messages(table, topics, hosts, following)
-        self._code = entries(code)
+        self._code = chosen(code)
         self.answer = self._messages.answer
 
     def encode(

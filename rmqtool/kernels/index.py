@@ -1,87 +1,78 @@
 """Put many keys into an index file at once, as ``IndexFile.putKey`` puts each (store.index; store-formats 5)."""
 
-from typing import Any
+import ctypes
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from formats.index import Header
-from formats.jit import address_of, expect_write, i32_at, kernel, part, store_i32, store_i64
-from formats.kernel import Column
 from formats.layouts.derived import INDEX_ENTRY, INDEX_SLOT
+from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.memory import Memory, array_address
+from rmqtool.kernels.scan import Column
 
-_SLOT_SIZE, _ENTRY_SIZE = INDEX_SLOT.size, INDEX_ENTRY.size
-_BEGIN_TIME, _END_TIME, _BEGIN_OFFSET, _END_OFFSET, _SLOT_COUNT, _COUNT = range(len(Header._fields))
-_AT_OFFSET = INDEX_ENTRY.offsets["physical_offset"]
-_AT_SECONDS = INDEX_ENTRY.offsets["seconds"]
-_AT_PREVIOUS = INDEX_ENTRY.offsets["previous_entry"]
-_INT_MAX = 2**31 - 1
-_AHEAD = 32  # slots lie all over the file: they are fetched before their turn
+HEADER_FIELDS = Header._fields
 
 
-@part
-def _slot_of(value: Any, slots: Any) -> Any:
-    """Neither has more than 31 bits, and to divide more of them takes longer."""
-    return np.int64(np.uint32(value) % np.uint32(slots))
+class Keys(NamedTuple):
+    """Index keys in columns of int64, C-contiguous; the same as ``key_columns`` in c/index.c."""
+
+    row: Column  # of each key, its record: position in the last two; ascending
+    hash: Column  # of each key; none is negative
+    physical_offset: Column  # of each record
+    store_timestamp: Column
 
 
-@kernel
-def _put(
-    first_slot: Any,
-    slots: Any,
-    entry_0: Any,
-    entries: Any,
-    header: Any,
-    rows: Any,
-    hashes: Any,
-    offsets: Any,
-    times: Any,
-    first: Any,
-) -> Any:
-    # whatever is stored anywhere might be the header's: it stays in registers
-    begin_time, end_time = header[_BEGIN_TIME], header[_END_TIME]
-    begin_offset, end_offset = header[_BEGIN_OFFSET], header[_END_OFFSET]
-    slot_count, number = header[_SLOT_COUNT], header[_COUNT]
-    skip = False
-    at = first
-    while at < len(rows):
-        row = rows[at]
-        full = number >= entries
-        if at == 0 or rows[at - 1] != row:
-            if full:
-                break
-            skip = offsets[row] < end_offset
-        if skip:
-            at += 1
-            continue
-        if full:
-            break
-        if at + _AHEAD < len(rows):
-            expect_write(first_slot + _SLOT_SIZE * _slot_of(hashes[at + _AHEAD], slots))
-        slot_at = first_slot + _SLOT_SIZE * _slot_of(hashes[at], slots)
-        offset, time = offsets[row], times[row]
-        previous = i32_at(slot_at)
-        if previous <= 0 or previous > number:
-            previous = 0
-            slot_count += 1
-        seconds = 0
-        if begin_time > 0 and time > begin_time:
-            seconds = min((time - begin_time) // 1000, _INT_MAX)
-        entry_at = entry_0 + _ENTRY_SIZE * number
-        store_i32(entry_at, hashes[at])
-        store_i64(entry_at + _AT_OFFSET, offset)
-        store_i32(entry_at + _AT_SECONDS, seconds)
-        store_i32(entry_at + _AT_PREVIOUS, previous)
-        store_i32(slot_at, number)
-        if number <= 1:
-            begin_offset, begin_time = offset, time
-        end_offset, end_time = offset, time
-        number += 1
-        at += 1
-    added = number - header[_COUNT]
-    header[_BEGIN_TIME], header[_END_TIME] = begin_time, end_time
-    header[_BEGIN_OFFSET], header[_END_OFFSET] = begin_offset, end_offset
-    header[_SLOT_COUNT], header[_COUNT] = slot_count, number
-    return at, added
+class Index(Protocol):
+    """Entry points. Whoever calls them has checked that there is a slot, and that keys' records are there."""
+
+    def put_keys(
+        self, slots: Memory, entries: Memory, header: Header, keys: Keys, first: int
+    ) -> tuple[int, int, Header]:
+        """As :func:`put_keys`."""
+
+
+class _CKeys(ctypes.Structure):
+    _fields_ = (
+        ("row", POINTER),
+        ("hash", POINTER),
+        ("count", INT64),
+        ("physical_offset", POINTER),
+        ("store_timestamp", POINTER),
+    )
+
+
+_put_keys = Function("rmq_put_keys", INT64, POINTER, INT64, POINTER, INT64, POINTER, POINTER, INT64, POINTER)
+
+
+class _Compiled:
+    def put_keys(
+        self, slots: Memory, entries: Memory, header: Header, keys: Keys, first: int
+    ) -> tuple[int, int, Header]:
+        row, hashes, offsets, timestamps = map(array_address, keys)
+        given = _CKeys(row, hashes, len(keys.row), offsets, timestamps)
+        state = (ctypes.c_int64 * len(header))(*header)
+        added = ctypes.c_int64()
+        following = _put_keys(
+            slots.address,
+            slots.length // INDEX_SLOT.size,
+            entries.address,
+            entries.length // INDEX_ENTRY.size,
+            state,
+            ctypes.byref(given),
+            first,
+            ctypes.byref(added),
+        )
+        return following, added.value, Header._make(state)
+
+
+def chosen(code: Code | None) -> Index:
+    """The entry points by compiled or by plain code."""
+    if is_compiled(code):
+        return _Compiled()
+    from rmqtool.kernels.plain import index
+
+    return index
 
 
 def put_keys(
@@ -93,6 +84,8 @@ def put_keys(
     offsets: Column,
     times: Column,
     first: int,
+    *,
+    code: Code | None = None,
 ) -> tuple[int, int, Header]:
     """Put keys from number ``first`` on; returns (next key, entries added, header afterwards).
 
@@ -106,18 +99,16 @@ def put_keys(
         header: with the number that the next entry will have, at least 1.
         rows: of each key, its record: position in ``offsets`` and ``times``; ascending. All arrays are of int64.
         hashes: of each key, its hash; none is negative.
+        code: which code puts them.
 
     Raises:
-        ValueError: there is no slot, or the header is no file's.
+        ValueError: there is no slot, the header is no file's, or a key's record is not there.
     """
-    address, keep = address_of(slots, writable=True)
-    entries_address, keep_entries = address_of(entries, writable=True)
-    slot_count, room = memoryview(slots).nbytes // _SLOT_SIZE, memoryview(entries).nbytes // _ENTRY_SIZE
+    slot_memory, entry_memory = Memory(slots, writable=True), Memory(entries, writable=True)
+    slot_count = slot_memory.length // INDEX_SLOT.size
     if slot_count < 1 or header.index_count < 1:
         raise ValueError(f"no index file: {slot_count} slots, next entry {header.index_count}")
-    state = np.array(header, np.int64)
-    entry_0, stop = entries_address - _ENTRY_SIZE * header.index_count, header.index_count + room
-    rows, hashes, offsets, times = map(np.ascontiguousarray, (rows, hashes, offsets, times))
-    following, added = _put(address, slot_count, entry_0, stop, state, rows, hashes, offsets, times, first)
-    del keep, keep_entries
-    return int(following), int(added), Header._make(state.tolist())
+    keys = Keys(*(np.ascontiguousarray(column, np.int64) for column in (rows, hashes, offsets, times)))
+    if len(keys.row) and not 0 <= keys.row[0] <= keys.row[-1] < min(len(keys.physical_offset), len(times)):
+        raise ValueError(f"keys of records {keys.row[0]} to {keys.row[-1]}, of which there are {len(offsets)}")
+    return chosen(code).put_keys(slot_memory, entry_memory, header, keys, first)

@@ -86,7 +86,7 @@ class _Compiled:
         return _seek(memory.address, at, stop, physical_offset)
 
 
-def entries(code: Code | None) -> Scan:
+def chosen(code: Code | None) -> Scan:
     """The entry points by compiled or by plain code."""
     if is_compiled(code):
         return _Compiled()
@@ -126,7 +126,7 @@ class Walker:
         self.memory = Memory(buffer)
         self.table: Table = np.empty((len(Rows._fields), capacity), np.int64)
         self.crc, self.tables = crc, tables
-        self._code = entries(code)
+        self._code = chosen(code)
 
     def walk(self, at: int, limit: int, stop: int | None = None) -> tuple[Rows, int]:
         """(records from ``at`` on, where the next one would begin); the records are views of :attr:`table`.

@@ -34,7 +34,7 @@ class _Compiled:
         return _odd_properties(data.address, *places, cells_address(out))
 
 
-def entries(code: Code | None) -> Search:
+def chosen(code: Code | None) -> Search:
     """The entry points by compiled or by plain code."""
     return _Compiled() if is_compiled(code) else plain
 
@@ -52,7 +52,7 @@ def find(buffer: Any, text: bytes, start: int, stop: int, *, code: Code | None =
     if start < 0 or stop > data.length or len(text) < _SHORTEST:
         raise ValueError(f"{len(text)} bytes in bytes {start} to {stop} of a buffer of {data.length}")
     stop = min(stop, data.length - len(text) + 1)
-    return entries(code).find(data, start, stop, text) if start < stop else -1
+    return chosen(code).find(data, start, stop, text) if start < stop else -1
 
 
 def odd_properties(buffer: Any, at: Column, length: Column, *, code: Code | None = None) -> Column:
@@ -69,5 +69,5 @@ def odd_properties(buffer: Any, at: Column, length: Column, *, code: Code | None
     if len(at) and (int(at.min()) < 0 or int(length.min()) < 0 or int((at + length).max()) > data.length):
         raise ValueError("properties outside the buffer")
     out = np.empty(len(at), np.int64)
-    count = entries(code).odd_properties(data, np.ascontiguousarray(at), np.ascontiguousarray(length), out)
+    count = chosen(code).odd_properties(data, np.ascontiguousarray(at), np.ascontiguousarray(length), out)
     return out[:count]

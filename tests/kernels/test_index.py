@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats import index
-from formats.kernel_index import put_keys
 from formats.layouts.derived import INDEX_HEADER
+from rmqtool.kernels.index import put_keys
 from rmqtool.store.index.builder import IndexFile
 from tests.formats.strategies import many_examples
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from formats import primitives
 from formats.layouts import codes, derived
 from formats.message import build, properties, read
-from rmqtool.kernels import scan, tables
+from rmqtool.kernels import dispatch, index, scan, tables
 
 LAYOUTS = (
     "HEAD_V4_V4", "HEAD_V6_V4", "HEAD_V4_V6", "HEAD_V6_V6", "BLANK", "BATCH_ITEM_HEAD", "CQ_ENTRY", "INDEX_SLOT",
@@ -28,6 +28,9 @@ NUMBERS = {
     "PROPERTIES_LENGTH_SIZE": build.PROPERTIES_LENGTH_SIZE,
     "NAME_END": properties.NAME_END,
     "ITEM_END": properties.ITEM_END,
+    "DONE": dispatch.DONE,
+    "FULL": dispatch.FULL,
+    "ODD": dispatch.ODD,
     "TRANSACTION_MASK": primitives.TRANSACTION_MASK,
     "TRANSACTION_NONE": primitives.TRANSACTION_NONE,
     "TRANSACTION_COMMIT": primitives.TRANSACTION_COMMIT,
@@ -56,6 +59,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     "PROPERTY": tables.PROPERTY,
     "NAMED": tables.NAMED,
     "VIEW": tables.VIEW,
+    "FIELD": dispatch.FIELDS,
+    "TOPIC": dispatch.TOPIC_FIELDS,
+    "HEADER": index.HEADER_FIELDS,
 }
 
 

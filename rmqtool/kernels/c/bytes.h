@@ -11,6 +11,7 @@
 #endif
 
 #define EXPORT __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define EXPECT_READ(address) __builtin_prefetch((const void *)(address), 0)

@@ -26,7 +26,7 @@ from formats.message.read import SCHEDULE_TOPIC, End, Record, read
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 
 if TYPE_CHECKING:
-    from formats.kernel_dispatch import Room
+    from rmqtool.kernels.dispatch import Room
     from rmqtool.store.dispatch.bulk import LogReader
 
 Column = np.ndarray[Any, np.dtype[Any]]

@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns, Room
 from formats.message.read import End, Record, read
+from rmqtool.kernels.dispatch import DONE, FIELDS, FULL, Columns, Room
 from rmqtool.kernels.scan import Walker, spaced
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk

@@ -109,7 +109,7 @@ class IndexFile:
 
     def put_bulk(self, batch: Batch, first: int) -> tuple[int, int]:
         """As :meth:`put` for the keys of a batch from one on, as far as they fit: (next key, number of entries)."""
-        from formats.kernel_index import put_keys
+        from rmqtool.kernels.index import put_keys
 
         assert self.map is not None
         header = Header(
