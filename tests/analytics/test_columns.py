@@ -260,7 +260,7 @@ def test_times_out_of_range_count_where_they_show(file_of: File) -> None:
 def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(["A", "B"]))))
     told = []
-    for modules in ({}, {"formats.kernel": None}):
+    for modules in ({}, {"rmqtool.kernels.scan": None}):
         monkeypatch.setattr(arrow.sys, "modules", modules)
         monkeypatch.setattr(Rows, "read", lambda self, *args, **options: told.append("plain") or iter(()))
         tally = Tally()
