@@ -14,7 +14,7 @@ from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.plain import append as plain
-from rmqtool.kernels.tables import Batch, Column, Messages, Table, cells_address
+from rmqtool.kernels.tables import Batch, Cells, Column, Messages, Table
 
 _MESSAGES = POINTER, INT64, POINTER, POINTER, POINTER, POINTER  # table, its columns, topics, hosts, following, answer
 _OUT = POINTER, INT64, INT64, INT64  # where records go, its size, the file's room, the first one's physical offset
@@ -31,7 +31,7 @@ class Append(Protocol):
     ) -> tuple[int, int]:
         """(next message, bytes written), as :meth:`Encoder.encode`."""
 
-    def read_batch(self, body: Memory, more_length: int, table: Table) -> Batch:
+    def read_batch(self, body: Memory, more_length: int, table: Cells) -> Batch:
         """Fill flag, body and properties of as many messages as the table has columns."""
 
 
@@ -39,12 +39,9 @@ class _Compiled:
     def encode(
         self, messages: Messages, first: int, stop: int, more: Memory, out: Memory, room: int, physical_offset: int
     ) -> tuple[int, int]:
-        table, *others = messages.addresses
         written = ctypes.c_int64()
         row = _encode(
-            table,
-            messages.table.shape[1],
-            *others,
+            *messages.places,
             first,
             stop,
             more.address,
@@ -54,14 +51,14 @@ class _Compiled:
             room,
             physical_offset,
             fast_function(),
-            ctypes.addressof(written),
+            ctypes.byref(written),
         )
         return row, written.value
 
-    def read_batch(self, body: Memory, more_length: int, table: Table) -> Batch:
+    def read_batch(self, body: Memory, more_length: int, table: Cells) -> Batch:
         found = _Found()
-        places = cells_address(table), table.shape[1], ctypes.addressof(found)
-        return Batch(_read_batch(body.address, body.length, more_length, *places), *found)
+        rows = _read_batch(body.address, body.length, more_length, table.address, table.columns, found)
+        return Batch(rows, *found)
 
 
 def chosen(code: Code | None) -> Append:
@@ -69,30 +66,36 @@ def chosen(code: Code | None) -> Append:
     return _Compiled() if is_compiled(code) else plain
 
 
-def read_batch(
-    body: bytes, more_length: int, table: Table, *, code: Code | None = None
-) -> tuple[int, int, int, int, Memory]:
-    """Find the messages of a batch in the form in which clients send it (:func:`formats.message.bodies.build_batch`).
+class BatchReader:
+    """Finds the messages of batches as clients send them (:func:`formats.message.bodies.build_batch`).
 
     Args:
-        more_length: of the properties that are put behind those of every message.
-        table: columns as :class:`Columns` has them, of which flag, body and properties are filled.
+        table: as :class:`rmqtool.kernels.tables.Columns` has it; flag, body and properties are filled. Addresses in it are
+            valid as long as the batch is there.
         code: which code reads.
 
-    Returns:
-        The number of messages, -1 when the table is too short for them; bytes of all bodies and properties as they will
-        be stored; bytes of the longest properties as they are; how many properties have names that begin as those do
-        which brokers take for numbers (``INNER_``); and what keeps the addresses valid.
-
     Raises:
-        BadLength: the batch does not read as messages.
+        ValueError: a table of anything but int64 one behind the other.
     """
-    memory = Memory(body)
-    batch = chosen(code).read_batch(memory, more_length, table)
-    if batch.rows < 0:
-        raise BadLength(batch.at, "no message of a batch")
-    rows = batch.rows if batch.at == memory.length else -1
-    return rows, batch.stored, batch.longest, batch.inner, memory
+
+    def __init__(self, table: Table, *, code: Code | None = None) -> None:
+        self._cells = Cells(table)
+        self._code = chosen(code)
+
+    def read(self, body: bytes, more_length: int = 0) -> Batch | None:
+        """What the messages of a batch need; None when the table is too short for them.
+
+        Args:
+            more_length: of the properties that are put behind those of every message.
+
+        Raises:
+            BadLength: the batch does not read as messages.
+        """
+        memory = Memory(body)
+        batch = self._code.read_batch(memory, more_length, self._cells)
+        if batch.rows < 0:
+            raise BadLength(batch.at, "no message of a batch")
+        return batch if batch.at == memory.length else None
 
 
 def text_table(texts: list[bytes], ports: list[int] | None = None) -> tuple[Table, Memory]:
@@ -110,7 +113,7 @@ class Encoder:
     """Writes messages into a buffer, record after record.
 
     Args:
-        table: :class:`Columns` as one array, shape (fields, messages).
+        table: :class:`rmqtool.kernels.tables.Columns` as one array, shape (fields, messages).
         topics, hosts: as :func:`text_table` gives them.
         following: next queue offset of each queue; counted up.
         code: which code writes.

@@ -74,27 +74,40 @@ class Messages:
 
     Attributes:
         answer: physical offset, size and queue offset of each message, shape (3, messages).
-        addresses: of all these arrays, in this order.
+        places: where all these lie, as C takes them.
 
     Raises:
         ValueError: an array of anything but int64 one behind the other.
     """
 
-    __slots__ = ("addresses", "answer", "following", "hosts", "table", "topics")
+    __slots__ = ("answer", "following", "hosts", "places", "table", "topics")
 
     def __init__(self, table: Table, topics: Table, hosts: Table, following: Column) -> None:
         self.table, self.topics, self.hosts, self.following = table, topics, hosts, following
         self.answer: Table = np.zeros((len(ANSWER), table.shape[1]), np.int64)
-        arrays = (table, topics, hosts, following, self.answer)
-        self.addresses = tuple(cells_address(array) for array in arrays)
+        others = map(cells_address, (topics, hosts, following, self.answer))
+        self.places = (cells_address(table), table.shape[1], *others)
+
+
+class Cells:
+    """A table whose address is looked up once, for calls that come by the thousand.
+
+    Raises:
+        ValueError: an array of anything but int64 one behind the other.
+    """
+
+    __slots__ = ("address", "array", "columns")
+
+    def __init__(self, array: Table) -> None:
+        self.array, self.address, self.columns = array, cells_address(array), array.shape[1]
 
 
 class Batch(NamedTuple):
     """What the messages of a batch need.
 
     Attributes:
-        rows: how many there are; -1 where bytes are no message.
-        at: behind the last one, or where bytes are no message.
+        rows: how many were found; -1 where bytes are no message.
+        at: behind the last one found, or where bytes are no message.
         stored: bytes of all bodies and properties as they will be stored.
         longest: bytes of the longest properties as they are.
         inner: properties whose names begin as those do which brokers take for numbers.

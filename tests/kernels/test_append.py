@@ -9,8 +9,9 @@ from formats.errors import BadLength
 from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.build import BLANK_SIZE, compose, pack
-from rmqtool.kernels.append import Encoder, read_batch, text_table
+from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.load.memory import address_of
 from rmqtool.kernels.tables import Columns
 from tests.kernels.codes import both
 
@@ -137,28 +138,30 @@ TEXT_ROWS = [Columns._fields.index(name) for name in ("body_at", "body_length", 
 def test_a_batch_is_taken_apart(code: Code, items: list[BatchItem], more: bytes) -> None:
     body = build_batch(items)
     table = np.full((len(Columns._fields), 8), -1, np.int64)
-    rows, stored, longest, inner, memory = read_batch(body, len(more), table, code=code)
-    assert rows == len(items)
-    assert longest == max((len(item.properties) for item in items), default=0)
+    batch = BatchReader(table, code=code).read(body, len(more))
+    assert batch is not None
+    assert batch.rows == len(items)
+    assert batch.longest == max((len(item.properties) for item in items), default=0)
     names = [name for item in items for name in item.properties.split(b"\x02")]
-    assert inner == sum(name.startswith(b"INNER_") for name in names)
-    expected = 0
+    assert batch.inner == sum(name.startswith(b"INNER_") for name in names)
+    expected, start = 0, address_of(body)[0]
     for row, item in enumerate(items):
-        body_at, body_length, at, length = (table[TEXT_ROWS, row] - [memory.address, 0, memory.address, 0]).tolist()
+        body_at, body_length, at, length = (table[TEXT_ROWS, row] - [start, 0, start, 0]).tolist()
         assert table[Columns._fields.index("flag"), row] == item.flag
         assert body[body_at : body_at + body_length] == item.body
         assert body[at : at + length] == item.properties
         apart = more and item.properties and not item.properties.endswith(b"\x02")
         expected += len(item.body) + len(item.properties) + len(more) + bool(apart)
-    assert stored == expected
-    assert (table[:, rows:] == -1).all()
+    assert batch.stored == expected
+    assert (table[:, len(items) :] == -1).all()
 
 
 @both
 def test_properties_are_put_behind_each_messages_own(code: Code) -> None:
     items = [BatchItem(n, b"body", own) for n, own in enumerate((b"", b"a\x01b", b"a\x01b\x02"))]
     table = np.zeros((len(Columns._fields), 3), np.int64)
-    *_told, memory = read_batch(build_batch(items), 3, table, code=code)
+    body = build_batch(items)
+    BatchReader(table, code=code).read(body, 3)
     topics, _topics = text_table([b"T"])
     hosts, _hosts = text_table([bytes(4)], [10911])
     following = np.array([7], np.int64)
@@ -174,15 +177,17 @@ def test_properties_are_put_behind_each_messages_own(code: Code) -> None:
         at += size
     assert encoder.answer[2].tolist() == [9, 10, 11]
     assert following.tolist() == [12]
-    assert memory.length
 
 
 @both
 def test_a_table_too_short_for_a_batch_is_told(code: Code) -> None:
     body = build_batch([BatchItem(0, b"x", b"")] * 5)
     table = np.zeros((len(Columns._fields), 4), np.int64)
-    assert read_batch(body, 0, table, code=code)[0] == -1
-    assert read_batch(body[: len(body) * 4 // 5], 0, table, code=code)[0] == 4
+    reader = BatchReader(table, code=code)
+    assert reader.read(body) is None
+    batch = reader.read(body[: len(body) * 4 // 5])
+    assert batch is not None
+    assert batch.rows == 4
 
 
 @both
@@ -194,12 +199,12 @@ def test_no_batch_is_told_where_it_ends_to_be_one(code: Code, data: st.DataObjec
     spoilt[at] ^= data.draw(st.integers(1, 255))
     for raw in (good[:at], bytes(spoilt)):
         table = np.zeros((len(Columns._fields), 4), np.int64)
-        told = []
+        told: list[object] = []
         for each in (code, Code.PLAIN):
             try:
-                told.append(read_batch(raw, 0, table, code=each)[:4])
+                told.append(BatchReader(table, code=each).read(raw))
             except BadLength as err:
-                told.append((err.at,))  # type: ignore[arg-type]
+                told.append(err.at)
         assert told[0] == told[1]
 
 
@@ -210,3 +215,5 @@ def test_only_whole_tables_are_taken(code: Code) -> None:
     for wrong in (table[:, ::2], table.astype(np.int32)):
         with pytest.raises(ValueError, match="one behind the other"):
             Encoder(wrong, texts, texts, np.zeros(1, np.int64), code=code)
+        with pytest.raises(ValueError, match="one behind the other"):
+            BatchReader(wrong, code=code)

@@ -12,7 +12,7 @@ from formats.message.properties import INNER
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.tables import Batch, Columns, Message, Messages, Table
+from rmqtool.kernels.tables import Batch, Cells, Columns, Message, Messages
 
 _FLAG, _BODY_AT, _BODY_LENGTH, _PROPERTIES_AT, _PROPERTIES_LENGTH = (
     Columns._fields.index(name) for name in ("flag", "body_at", "body_length", "properties_at", "properties_length")
@@ -70,17 +70,18 @@ def _record(messages: Messages, message: Message, more: bytes, queue_offset: int
     )
 
 
-def read_batch(body: Memory, more_length: int, table: Table) -> Batch:
+def read_batch(body: Memory, more_length: int, table: Cells) -> Batch:
     """As :meth:`rmqtool.kernels.append.Append.read_batch`."""
     at = stored = longest = inner = row = 0
+    cells = table.array
     try:
-        for item in islice(batch_items(bytes(body.view)), table.shape[1]):
+        for item in islice(batch_items(bytes(body.view)), table.columns):
             properties_at = at + BATCH_ITEM_HEAD.size + len(item.body) + PROPERTIES_LENGTH_SIZE
-            table[_FLAG, row] = item.flag
-            table[_BODY_AT, row] = body.address + at + BATCH_ITEM_HEAD.size
-            table[_BODY_LENGTH, row] = len(item.body)
-            table[_PROPERTIES_AT, row] = body.address + properties_at
-            table[_PROPERTIES_LENGTH, row] = len(item.properties)
+            cells[_FLAG, row] = item.flag
+            cells[_BODY_AT, row] = body.address + at + BATCH_ITEM_HEAD.size
+            cells[_BODY_LENGTH, row] = len(item.body)
+            cells[_PROPERTIES_AT, row] = body.address + properties_at
+            cells[_PROPERTIES_LENGTH, row] = len(item.properties)
             separated = bool(item.properties and more_length) and not item.properties.endswith(_END)
             stored += len(item.body) + len(item.properties) + separated + more_length
             longest = max(longest, len(item.properties))

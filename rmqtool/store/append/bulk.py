@@ -12,7 +12,7 @@ from formats.message.ids import offset_id
 from formats.message.properties import DELAY, INNER, KEYS, TAGS
 from formats.message.read import MIN_SIZE, SCHEDULE_TOPIC
 from formats.primitives import BORN_V6, STORE_V6
-from rmqtool.kernels.append import Encoder, read_batch, text_table
+from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import spaced
 from rmqtool.kernels.tables import Column, Columns, Table
@@ -152,6 +152,7 @@ class BatchWriter:
 
     def _make_table(self, rows: int) -> None:
         self._table = np.zeros((len(Columns._fields), spaced(rows)), np.int64)
+        self._reader = BatchReader(self._table)
         self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
 
     def read(self, ready: Ready, now: int) -> int:
@@ -165,18 +166,15 @@ class BatchWriter:
             Illegal: the batch does not read as messages, or the properties of one are too long.
         """
         try:
-            while True:
-                rows, texts, longest, odd, _keep = read_batch(ready.body, len(ready.properties), self._table)
-                if rows >= 0:
-                    break
+            while (batch := self._reader.read(ready.body, len(ready.properties))) is None:
                 self._texts.clear()
                 self._make_table(2 * self._table.shape[1])
         except FormatError as err:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
-        if odd:
+        self._rows = rows = batch.rows
+        if batch.inner:
             self._look_at_each(ready, rows)
-        self._rows = rows
-        longest += 1 + len(ready.properties)
+        longest = batch.longest + 1 + len(ready.properties)
         if rows and longest > MAX_PROPERTIES:
             text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
@@ -192,7 +190,7 @@ class BatchWriter:
             if value != before or rows > filled:  # most are those of the batch before
                 self._table[column, :rows] = value
                 self._same[column] = value, rows
-        return rows * (ready.size - len(ready.body) - len(ready.properties)) + texts
+        return rows * (ready.size - len(ready.body) - len(ready.properties)) + batch.stored
 
     def _look_at_each(self, ready: Ready, rows: int) -> None:
         """Refuse messages over whose properties a later start would stumble."""
