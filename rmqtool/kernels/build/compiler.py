@@ -1,7 +1,7 @@
 """Compiles the C sources into one shared object for each kind of processor.
 
-Uses the compiler that ``$CC`` names, else ``cc``, ``gcc`` or ``clang``, else the one in the package ``ziglang``. No headers
-of Python are needed, so a library serves every version of it.
+Uses the compiler that ``$CC`` names, else ``cc``, ``gcc`` or ``clang``, else the one in the package ``ziglang``. No
+headers of Python are needed, so a library serves every version of it.
 """
 
 import os
@@ -60,7 +60,9 @@ def compiler() -> Compiler:
     if sys.platform.startswith("linux") and platform.libc_ver()[0] == "glibc":
         major, minor = _GLIBC
         machine = platform.machine()
-        return Compiler([*zig, "-target", f"{machine}-linux-gnu.{major}.{minor}"], f"manylinux_{major}_{minor}_{machine}")
+        return Compiler(
+            [*zig, "-target", f"{machine}-linux-gnu.{major}.{minor}"], f"manylinux_{major}_{minor}_{machine}"
+        )
     return Compiler(zig, own_tag)
 
 

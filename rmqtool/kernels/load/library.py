@@ -112,17 +112,20 @@ def _opened(folder: str, variant: str, expected: int) -> ctypes.CDLL:
     return found
 
 
+_PLAIN = "RMQTOOL_KERNELS"  # environment variable that says "plain": compiled code is not to be used
 _warned = False
 
 
 def is_compiled(code: Code | None) -> bool:
     """Whether compiled code is to run: yes by default, where the library can be loaded; warns once where not.
 
+    Where None is given, the environment may choose: ``RMQTOOL_KERNELS=plain``.
+
     Raises:
         NotLoadable: compiled code is demanded, and there is none.
     """
     global _warned
-    if code is Code.PLAIN:
+    if code is Code.PLAIN or (code is None and os.environ.get(_PLAIN) == Code.PLAIN.value):
         return False
     try:
         library()
