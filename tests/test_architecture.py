@@ -18,10 +18,11 @@ BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract"}
 # layer: those that it may import, beside itself and the base modules
 LAYERS = {
     "formats": set(),
-    "rmqtool.store": {"formats"},
-    "rmqtool.services": {"formats", "rmqtool.store"},
-    "rmqtool.analytics": {"formats", "rmqtool.store", "rmqtool.services"},
-    "rmqtool.cli": {"formats", "rmqtool.store", "rmqtool.services", "rmqtool.analytics"},
+    "rmqtool.kernels": {"formats"},
+    "rmqtool.store": {"formats", "rmqtool.kernels"},
+    "rmqtool.services": {"formats", "rmqtool.kernels", "rmqtool.store"},
+    "rmqtool.analytics": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services"},
+    "rmqtool.cli": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.analytics"},
 }
 PACKAGES = {
     ".".join(path.relative_to(ROOT).parts[:-1])
@@ -100,6 +101,24 @@ def test_formats_do_no_input_or_output(path: Path) -> None:
 def test_nobody_imports_the_generator() -> None:
     importing = [module_of(path) for path in FILES for _line, name in imports(path) if name == "formats.layouts.derive"]
     assert importing == []
+
+
+KERNEL_FILES = [path for path in FILES if layer_of(module_of(path)) == "rmqtool.kernels"]
+
+
+@pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: module_of(path))
+def test_kernels_do_no_input_or_output_but_to_load_their_library(path: Path) -> None:
+    if module_of(path).startswith(("rmqtool.kernels.build", "rmqtool.kernels.load.")):
+        return
+    for line, imported in imports(path):
+        assert imported.split(".")[0] not in IO_MODULES, f"{path}:{line} imports {imported}"
+
+
+def test_nobody_imports_what_compiles() -> None:
+    importing = {
+        module_of(path) for path in FILES for _line, name in imports(path) if name.startswith("rmqtool.kernels.build")
+    }
+    assert all(module.startswith("rmqtool.kernels.build") for module in importing)
 
 
 def test_only_compiling_loads_the_compiler() -> None:

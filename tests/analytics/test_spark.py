@@ -339,7 +339,7 @@ def test_workers_have_compiled_code_when_it_is_wanted(preload: bool) -> None:
         "from rmqtool.analytics.spark.session import spark_context\n"
         "from rmqtool.analytics.dump import daemon\n"
         f"with spark_context('local[1]', worker_daemon=daemon.__name__ if {preload} else None) as context:\n"
-        "    look = lambda _: 'formats.kernel_arrow' in __import__('sys').modules\n"
+        "    look = lambda _: 'rmqtool.kernels.arrow' in __import__('sys').modules\n"
         "    print(context.parallelize([0], 1).map(look).collect())\n"
         "    reached = lambda _: __import__('os').environ.get('PYTHON_UNIX_DOMAIN_ENABLED', 'no').lower()\n"
         "    print(context.parallelize([0], 1).map(reached).collect())"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="el
 # a log's file is cut short when it has been mapped so many times; a bad sector has the same effect
 CUT = """
 import os, sys
-from rmqtool.store import dispatch
+from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.disk import segments
 left, real = int(sys.argv.pop(1)), segments.map_file
 if sys.argv.pop(1) == "compiled":

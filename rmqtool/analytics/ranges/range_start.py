@@ -86,7 +86,7 @@ def _over_records(file: Segment, at: int, stop: int, *, positioned: bool = False
     view = file.mapped()
     if not is_large(view, at, stop):
         return at
-    from formats.kernel import Walker
+    from rmqtool.kernels.scan import Walker
     from rmqtool.store.log.scan import ROWS
 
     walker = Walker(view, ROWS)

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from formats.kernel import Rows, Walker
+from rmqtool.kernels.scan import Rows, Walker
 from rmqtool.store.disk.remote import reach
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage, says_position, walk_file

@@ -123,7 +123,7 @@ def _over_records(view: memoryview, at: int, size: int, budget: Budget) -> tuple
     """(behind whole records with another behind them, whether the budget ended it); compiled, where there are many."""
     if not is_large(view, at, size):
         return at, False
-    from formats.kernel import Walker
+    from rmqtool.kernels.scan import Walker
     from rmqtool.store.log.scan import ROWS
 
     walker = Walker(view, ROWS, crc=False)

@@ -49,7 +49,7 @@ def proved(log: CommitLog, since: int | None, until: int | None) -> _Found | Non
 
 def _in_file(file: Segment, low: int, high: int) -> tuple[Any, Any, int, int]:
     """(starts and stops of ranges, where what is not known begins, records looked at), all in bytes of the file."""
-    from formats.kernel import Walker
+    from rmqtool.kernels.scan import Walker
     from rmqtool.store.log.scan import ROWS
 
     view, at, forgotten, records = file.mapped(), 0, 0, 0

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from formats.kernel_arrow import Texts, gather
 from rmqtool.analytics.table.record_block import Mask
+from rmqtool.kernels.arrow import gather
+from rmqtool.kernels.tables import Texts
 
 
 class ByteColumn:

@@ -6,9 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.jit import address_of
-from formats.kernel import Walker
-from formats.kernel_arrow import ID_SPACE, ItemParser, Texts, offset_ids, split_keys, views_of
 from rmqtool.analytics.ranges.record_rows import walk_rows
 from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.byte_columns import ByteColumn, binary_of
@@ -18,6 +15,10 @@ from rmqtool.analytics.table.record_block import Mask, RecordBlock
 from rmqtool.analytics.table.row_reader import Limits
 from rmqtool.analytics.table.schema import BODY_COLUMNS
 from rmqtool.analytics.table.tally import Tally
+from rmqtool.kernels.arrow import ItemParser, offset_ids, split_keys, views_of
+from rmqtool.kernels.load.memory import Memory
+from rmqtool.kernels.scan import Walker
+from rmqtool.kernels.tables import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 
@@ -39,7 +40,7 @@ class ColumnReader:
         """As :meth:`rmqtool.analytics.table.row_reader.Rows.read`."""
         source = name_of(file.path)
         self._columns = [column_of(field.name, field.type, self._tally, source) for field in self._schema]
-        address, keep = address_of(file.mapped())
+        memory = Memory(file.mapped())
         walk = walk_rows(file, at, stop, last=last)
         while True:
             try:
@@ -47,7 +48,6 @@ class ColumnReader:
             except StopIteration as end:
                 if self._rows:
                     yield self._finish()
-                del keep
                 following: int = end.value
                 return following
             if isinstance(item, Damage):
@@ -56,7 +56,7 @@ class ColumnReader:
                 continue
             begin, size = int(item.at[-1]), int(item.total_size[-1])
             self._tally.add_records(item.records, int(item.total_size.sum()), begin, begin + size)
-            block = RecordBlock(file, address, item)
+            block = RecordBlock(file, memory.address, item)
             mask = chosen(block, self._choice)
             yield from self._add(block if mask.all() else block.pick(mask))
 

@@ -6,14 +6,14 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from formats.kernel import Column
-from formats.kernel_arrow import Lists, Texts
 from formats.primitives import host_text
 from rmqtool.analytics.table.body_views import BodyViews
 from rmqtool.analytics.table.byte_columns import ByteColumn, each_text, text_of
 from rmqtool.analytics.table.record_block import RecordBlock
 from rmqtool.analytics.table.schema import BODY_ENCODING, MAX_TIME, MIN_TIME
 from rmqtool.analytics.table.tally import Tally
+from rmqtool.kernels.arrow import Lists
+from rmqtool.kernels.tables import Column, Texts
 
 
 class GrowingColumn(Protocol):

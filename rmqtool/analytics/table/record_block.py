@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from formats.errors import FormatError
-from formats.jit import address_of
-from formats.kernel import Column, Rows
-from formats.kernel_arrow import ID_SPACE, ItemParser, Items, Lists, Texts, offset_ids, split_keys
 from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message.bodies import decompress
 from formats.message.properties import parse
 from formats.primitives import COMPRESSED
+from rmqtool.kernels.arrow import ItemParser, Items, Lists, offset_ids, split_keys
+from rmqtool.kernels.load.memory import Memory
+from rmqtool.kernels.scan import Rows
+from rmqtool.kernels.tables import ID_SPACE, Column, Texts
 from rmqtool.store.disk.segments import Segment
 
 _BORN_AT, _STORE_AT = HEAD_V4_V4.offsets["born_address"], HEAD_V4_V4.offsets["store_address"]
@@ -37,7 +38,7 @@ class RecordBlock:
         self.rows = rows
         self.file = file
         self._address, self._bodies = address, bodies or {}
-        self._keep: list[Any] = []  # what addresses point to
+        self._keep: list[object] = []  # what addresses point to
 
     def __len__(self) -> int:
         return self.rows.records
@@ -50,9 +51,9 @@ class RecordBlock:
         return Texts(at + self._address, np.array(length))
 
     def _kept(self, data: bytes) -> tuple[int, int]:
-        address, keep = address_of(data)
-        self._keep.append(keep)
-        return address, len(data)
+        memory = Memory(data)
+        self._keep.append(memory)
+        return memory.address, memory.length
 
     @property
     def offsets(self) -> Column:

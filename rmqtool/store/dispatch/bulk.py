@@ -1,4 +1,4 @@
-"""Dispatch of large logs: :mod:`rmqtool.store.dispatch.batch` by compiled kernels, on all cores.
+"""Dispatch of large logs: :mod:`rmqtool.store.dispatch.batch` by kernels, on all cores.
 
 A file is cut into blocks that are looked through at the same time. Where a block begins is a guess at first: at the
 first record in it that says its own position. The block before it ends where the next one has to begin; a block that
@@ -13,9 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from formats.kernel import Walker, spaced
-from formats.kernel_dispatch import DONE, FIELDS, FULL, Columns, Room
 from formats.message.read import End, Record, read
+from rmqtool.kernels.dispatch import DONE, FIELDS, FULL, Columns, Room
+from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.scan import Walker, spaced
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk
 from rmqtool.store.log.scan import Scanned
@@ -38,14 +39,20 @@ class BulkBuilder:
         plain: has the settings, and the rules for what the kernel leaves to it.
         spare: has what batches lay in that were released.
         capacity: records of a batch at most; :data:`BATCH_RECORDS` where it is not said.
+        code: which code collects them.
     """
 
     def __init__(
-        self, view: memoryview, plain: BatchBuilder, spare: deque[Room] | None = None, capacity: int | None = None
+        self,
+        view: memoryview,
+        plain: BatchBuilder,
+        spare: deque[Room] | None = None,
+        capacity: int | None = None,
+        code: Code | None = None,
     ) -> None:
         self._view, self._plain = view, plain
         capacity = BATCH_RECORDS if capacity is None else capacity
-        self._columns = Columns(capacity, plain.delays.millis, light=plain.light_queues, spare=spare)
+        self._columns = Columns(capacity, plain.delays.millis, light=plain.light_queues, spare=spare, code=code)
         self._light: list[LightQueuePut] = []
 
     def __len__(self) -> int:
@@ -121,6 +128,7 @@ class _Reader:
         base: physical offset of the view's first byte, as a record in it says.
         spare: has what batches lay in that were released.
         capacity: records of a batch at most.
+        code: which code looks through them.
     """
 
     def __init__(
@@ -133,7 +141,9 @@ class _Reader:
         crc: bool,
         base: int,
         capacity: int,
+        code: Code | None,
     ) -> None:
+        self._code = code
         self._view, self._limit, self._plain, self._crc, self._base = view, limit, plain, crc, base
         self._spare, self._capacity = spare, capacity
         self._idle: SimpleQueue[tuple[BulkBuilder, Walker]] = SimpleQueue()
@@ -168,15 +178,23 @@ class _Reader:
         try:
             return self._idle.get_nowait()
         except Empty:
-            builder = BulkBuilder(self._view, self._plain, self._spare, self._capacity)
-            return builder, Walker(self._view, crc=self._crc)
+            builder = BulkBuilder(self._view, self._plain, self._spare, self._capacity, self._code)
+            return builder, Walker(self._view, crc=self._crc, code=self._code)
 
 
 class _File:
     """One file's blocks, in order: those that are being looked through, and those that are still to be."""
 
     def __init__(
-        self, view: memoryview, at: int, limit: int, plain: BatchBuilder, spare: deque[Room], *, crc: bool
+        self,
+        view: memoryview,
+        at: int,
+        limit: int,
+        plain: BatchBuilder,
+        spare: deque[Room],
+        *,
+        crc: bool,
+        code: Code | None,
     ) -> None:
         self.view, self.at, self.limit = view, at, limit
         self.waiting: deque[tuple[int, Future[_Found]]] = deque()
@@ -197,6 +215,7 @@ class _File:
                 crc=crc,
                 base=first.physical_offset - at,
                 capacity=min(spaced(records), BATCH_RECORDS),
+                code=code,
             )
             edges = list(_edges(at, limit, size, _written(view, at, limit)))
             self._blocks = zip(edges, [*edges[1:], limit], strict=True)
@@ -223,8 +242,8 @@ def _workers() -> int:
 class LogReader:
     """Looks through the files of a log, one after the other, on all cores; closed by :meth:`close`."""
 
-    def __init__(self, plain: BatchBuilder, *, crc: bool = True) -> None:
-        self._plain, self._crc = plain, crc
+    def __init__(self, plain: BatchBuilder, *, crc: bool = True, code: Code | None = None) -> None:
+        self._plain, self._crc, self._code = plain, crc, code
         self._ahead = _workers() + 2
         self._pool = ThreadPoolExecutor(_workers(), "rmqtool-dispatch")
         self._next: _File | None = None
@@ -243,7 +262,7 @@ class LogReader:
         file, self._next = self._next, None
         if file is None or file.view is not view or (file.at, file.limit) != (at, limit):
             self._drop(file)
-            file = _File(view, at, limit, self._plain, self._spare, crc=self._crc)
+            file = _File(view, at, limit, self._plain, self._spare, crc=self._crc, code=self._code)
         try:
             while not file.empty:
                 free = self._ahead - len(file.waiting)
@@ -272,18 +291,22 @@ class LogReader:
         found = following()
         if found is None or not is_bulk(found[0], 0, found[1]):
             return None
-        return _File(found[0], 0, found[1], self._plain, self._spare, crc=self._crc)
+        return _File(found[0], 0, found[1], self._plain, self._spare, crc=self._crc, code=self._code)
 
     def _last(self, file: _File, at: int) -> Generator[Batch, None, End]:
-        """What is there instead of a record; once it may be one that was being written meanwhile."""
-        end = read(file.view, at, file.limit, crc=self._crc)
-        if isinstance(end, Record):
-            found = file.reader.found(at, file.limit)
-            yield from found.batches
-            end = read(file.view, found.end, file.limit, crc=self._crc)
-            if isinstance(end, Record):
-                raise AssertionError(f"byte {found.end}: compiled and plain reader disagree")
-        return end
+        """What is there instead of a record.
+
+        A record may be there all the same: one that was being written meanwhile, or one that compiled code does not
+        know. From there on the plain reader goes on.
+        """
+        while isinstance(found := read(file.view, at, file.limit, crc=self._crc), Record):
+            self._plain.add(found)
+            at += found.total_size
+            if len(self._plain) >= BATCH_RECORDS:
+                yield self._plain.take()
+        if len(self._plain):
+            yield self._plain.take()
+        return found
 
     def _drop(self, file: _File | None) -> None:
         if file is not None:
@@ -297,10 +320,10 @@ class LogReader:
 
 
 def batches(
-    view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool = True
+    view: memoryview, at: int, limit: int, plain: BatchBuilder, *, crc: bool = True, code: Code | None = None
 ) -> Generator[Batch, None, End]:
     """:meth:`LogReader.batches` of one file alone."""
-    reader = LogReader(plain, crc=crc)
+    reader = LogReader(plain, crc=crc, code=code)
     try:
         return (yield from reader.batches(view, at, limit))
     finally:

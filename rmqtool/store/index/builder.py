@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,21 +10,17 @@ import numpy as np
 
 from formats.index import Header
 from formats.layouts.derived import INDEX_ENTRY, INDEX_HEADER
+from rmqtool.kernels.load.library import Code
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import write_early
 from rmqtool.store.disk.sparse import copy_written
+from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch.batch import Batch
 
 INT_MAX = 2**31 - 1
-BULK_KEYS = 1 << 14  # compiled code takes a tenth of a second to load, which plain code needs for as many
-_LOADED_BULK_KEYS = 1 << 11  # once most of it is there
 _HEADER_SIZE = INDEX_HEADER.size
 _ENTRIES_AHEAD = 64 << 10  # bytes
 _MOST_IN_MEMORY = 64 << 20  # bytes of slots; files of default size have 20 MB
-
-
-def _bulk_keys() -> int:
-    return _LOADED_BULK_KEYS if "formats.jit" in sys.modules else BULK_KEYS
 
 
 class IndexFile:
@@ -107,9 +102,9 @@ class IndexFile:
         self.index_count += 1
         self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
 
-    def put_bulk(self, batch: Batch, first: int) -> tuple[int, int]:
+    def put_bulk(self, batch: Batch, first: int, code: Code | None = None) -> tuple[int, int]:
         """As :meth:`put` for the keys of a batch from one on, as far as they fit: (next key, number of entries)."""
-        from formats.kernel_index import put_keys
+        from rmqtool.kernels.index import put_keys
 
         assert self.map is not None
         header = Header(
@@ -124,7 +119,7 @@ class IndexFile:
         entries = np.empty(INDEX_ENTRY.size * room, np.uint8)
         at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
         columns = batch.key_row, batch.key_hash, batch.physical_offset, batch.store_timestamp
-        following, added, header = put_keys(self._slots(), entries, header, *columns, first)
+        following, added, header = put_keys(self._slots(), entries, header, *columns, first, code=code)
         self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
         self.begin_physical_offset, self.end_physical_offset = header[2:4]
         self.hash_slot_count, self.index_count = header.hash_slot_count, header.index_count
@@ -217,6 +212,7 @@ class IndexBuilder:
         paths: index files on disk, oldest first.
         geometry: (hash slots, entries) of new files.
         stage: gives a path for a new staging file.
+        code: which code puts the keys of large batches.
 
     Attributes:
         added: entries put.
@@ -224,7 +220,10 @@ class IndexBuilder:
             whenever it dispatches it again.
     """
 
-    def __init__(self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str]) -> None:
+    def __init__(
+        self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str], code: Code | None = None
+    ) -> None:
+        self._code = code
         self.slots, self.entries = geometry
         self._stage = stage
         self.files = [self._file(path) for path in paths]
@@ -261,7 +260,7 @@ class IndexBuilder:
         if not len(batch):
             return
         file = self._writable()  # made for any record, with keys or without
-        if (self._bulk or len(batch.key_row) >= _bulk_keys()) and self.entries > 1:
+        if (self._bulk or len(batch.key_row) >= dispatch.BULK_KEYS) and self.entries > 1:
             self._put_bulk(batch)
             return
         physical, timestamps = batch.physical_offset.tolist(), batch.store_timestamp.tolist()
@@ -286,7 +285,7 @@ class IndexBuilder:
             self._writable()
 
     def _put_bulk(self, batch: Batch) -> None:
-        """What :meth:`put` does, by compiled code."""
+        """What :meth:`put` does, by kernels."""
         self._bulk = True
         first = 0
         while first < len(batch.key_row):
@@ -301,7 +300,7 @@ class IndexBuilder:
                 if batch.physical_offset[row] == file.end_physical_offset:
                     self.repeated += int((rows == row).sum())
                 file.stage(self._stage())
-            first, added = file.put_bulk(batch, first)
+            first, added = file.put_bulk(batch, first, self._code)
             self.added += added
         if not len(batch.key_row) or int(batch.key_row[-1]) < len(batch) - 1:
             self._writable()

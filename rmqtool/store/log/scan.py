@@ -1,13 +1,15 @@
-"""Records of commit-log files at memory speed, in bounded memory; for large ones: compiled code takes time to load."""
+"""Records of commit-log files at memory speed, in bounded memory."""
 
 import os
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from formats.kernel import Rows, Table, Walker, spaced
-from formats.kernel_find import find
 from formats.message.read import End, read
+from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.plain.scan import row_of
+from rmqtool.kernels.scan import Rows, Table, Walker, spaced
+from rmqtool.kernels.search import find
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import Segment
 
@@ -22,40 +24,44 @@ class Scanned(NamedTuple):
     table: Table  # what the rows are views of
 
 
-def scan(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Generator[Scanned, None, End]:
+def scan(
+    view: memoryview, at: int, limit: int, *, crc: bool = True, code: Code | None = None
+) -> Generator[Scanned, None, End]:
     """All records from ``at`` to the first place where :func:`formats.message.read` finds none; returns that place.
 
     Pages behind are given back as it goes. Positions in the rows stay valid: what is read again is mapped again.
 
     Args:
         limit: where the readable part of the view ends.
+        code: which code looks for records.
 
     Raises:
         ValueError: a position outside the view.
     """
-    walker = Walker(view, ROWS, crc=crc)
+    walker = Walker(view, ROWS, crc=crc, code=code)
     forgotten = at
-    disagreed = -1
     while True:
         found, following = walker.walk(at, limit, at + _WINDOW)
         if found.records:
             yield Scanned(found, walker.table)
         elif isinstance(end := read(view, at, limit, crc=crc), End):
             return end
-        elif disagreed == at:  # once is a record that was being written meanwhile
-            raise AssertionError(f"byte {at}: compiled and plain reader disagree")
-        else:
-            disagreed = at
+        else:  # a record that was being written meanwhile, or one that compiled code does not know
+            walker.table[:, 0] = row_of(end, at)
+            following = at + end.total_size
+            yield Scanned(Rows(*walker.table[:, :1]), walker.table)
         at = following
         if at - forgotten >= _WINDOW:
             forget(view, forgotten, at)
             forgotten = at
 
 
-def scan_file(file: Segment, at: int = 0, limit: int | None = None, *, crc: bool = True) -> Generator[Rows, None, End]:
+def scan_file(
+    file: Segment, at: int = 0, limit: int | None = None, *, crc: bool = True, code: Code | None = None
+) -> Generator[Rows, None, End]:
     """:func:`scan` of a segment, the columns only; the mapping is dropped at the end."""
     view = file.view()
-    scanned = scan(view, at, file.size if limit is None else limit, crc=crc)
+    scanned = scan(view, at, file.size if limit is None else limit, crc=crc, code=code)
     try:
         while True:
             yield next(scanned).rows

@@ -1,21 +1,19 @@
-"""Compiled kernels against the plain code that says the rules: same records, fields and checksums."""
-
-import sys
-import zlib
+"""Scans by either code against the reader that says the rules: same records, fields and checksums."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.kernel import Rows, Walker, spaced
-from formats.kernel_crc import crc32, fast_function
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message.build import build_blank, pack
 from formats.message.read import HEADS, SCHEDULE_TOPIC, Record, read
+from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.scan import Rows, Walker, spaced
 from rmqtool.store.log.commit_log import next_record
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records
+from tests.kernels.codes import both
 
 HOSTS = [(4, 4), (16, 4), (4, 16), (16, 16)]
 SAME_NAMES = [name for name in Rows._fields if name in Record._fields and name != "body_length"]
@@ -32,10 +30,10 @@ def plain(raw: bytes, limit: int, *, crc: bool, at: int = 0) -> tuple[list[tuple
     return found, at
 
 
-def agree(raw: bytes, limit: int, *, crc: bool, capacity: int = 64, tables: bool = False) -> int:
-    """Compare both readers from byte 0 on; returns the number of records."""
+def agree(raw: bytes, limit: int, code: Code, *, crc: bool = True, capacity: int = 64, tables: bool = False) -> int:
+    """Compare with the reference from byte 0 on; returns the number of records."""
     expected, stop = plain(raw, limit, crc=crc)
-    walker = Walker(raw, capacity, crc=crc, tables=tables)
+    walker = Walker(raw, capacity, crc=crc, tables=tables, code=code)
     at, count = 0, 0
     while True:
         rows, following = walker.walk(at, limit)
@@ -96,35 +94,39 @@ def odd_lengths(
     return pack(changed)[:-2] + properties_length.to_bytes(2, "big", signed=True)
 
 
+@both
 @pytest.mark.parametrize("case", goldens.cases())
-def test_golden_logs_read_the_same(golden: Unpacked, case: str) -> None:
+def test_golden_logs_read_the_same(code: Code, golden: Unpacked, case: str) -> None:
     folder = golden(case) / "commitlog"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         raw = path.read_bytes()
-        agree(raw, len(raw), crc=True, capacity=1000)
+        agree(raw, len(raw), code, crc=True, capacity=1000)
 
 
+@both
 @pytest.mark.parametrize("crc", [True, False])
 @pytest.mark.parametrize("raw", variants())
-def test_each_layout_reads_the_same_whole_and_cut_at_every_byte(raw: bytes, crc: bool) -> None:
-    agree(raw, len(raw), crc=crc)
+def test_each_layout_reads_the_same_whole_and_cut_at_every_byte(code: Code, raw: bytes, crc: bool) -> None:
+    agree(raw, len(raw), code, crc=crc)
     for limit in range(0, len(raw), 1 if len(raw) < 1000 else 997):
-        agree(raw, limit, crc=crc)
+        agree(raw, limit, code, crc=crc)
     twice = raw + raw
     for limit in range(len(raw), len(twice) + 1, 7 if len(raw) < 1000 else 997):
-        agree(twice, limit, crc=crc, capacity=1)
+        agree(twice, limit, code, crc=crc, capacity=1)
 
 
+@both
 @pytest.mark.parametrize("raw", [pack(a_record(version=v, born_address=bytes(n))) for v in (1, 2) for n in (4, 16)])
-def test_each_byte_damaged_reads_the_same(raw: bytes) -> None:
+def test_each_byte_damaged_reads_the_same(code: Code, raw: bytes) -> None:
     behind = pack(a_record())  # what damaged lengths may reach into
     for at in range(len(raw)):
         for value in {0, 0x7F, 0x80, 0xFF, raw[at] ^ 1, raw[at] ^ 0x10, raw[at] ^ 0x20}:
             damaged = raw[:at] + bytes([value]) + raw[at + 1 :] + behind
             for crc in (True, False):
-                agree(damaged, len(damaged), crc=crc, capacity=2)
+                agree(damaged, len(damaged), code, crc=crc, capacity=2)
 
 
+@both
 @many_examples
 @given(
     st.lists(st.one_of(records().map(pack), st.sampled_from(variants()), st.just(build_blank(9) + b"\0")), max_size=6),
@@ -134,26 +136,28 @@ def test_each_byte_damaged_reads_the_same(raw: bytes) -> None:
     st.integers(1, 4),
 )
 def test_damaged_and_cut_logs_read_the_same(
-    parts: list[bytes], damage: list[tuple[int, int]], cut: int, crc: bool, capacity: int
+    code: Code, parts: list[bytes], damage: list[tuple[int, int]], cut: int, crc: bool, capacity: int
 ) -> None:
     raw = bytearray(b"".join(parts))
     for at, value in damage:
         if raw:
             raw[at % len(raw)] = value
     limit = len(raw) - cut % (len(raw) + 1) if cut % 2 else len(raw)
-    agree(bytes(raw), limit, crc=crc, capacity=capacity)
+    agree(bytes(raw), limit, code, crc=crc, capacity=capacity)
 
 
+@both
 @examples
 @given(st.binary(max_size=200), st.sampled_from([MAGIC_V1, MAGIC_V2]), st.integers(-1, 300), st.booleans())
-def test_arbitrary_bytes_behind_a_magic_read_the_same(raw: bytes, magic: int, size: int, crc: bool) -> None:
+def test_arbitrary_bytes_behind_a_magic_read_the_same(code: Code, raw: bytes, magic: int, size: int, crc: bool) -> None:
     forged = size.to_bytes(4, "big", signed=True) + magic.to_bytes(4, "big", signed=True) + raw
-    agree(forged, len(forged), crc=crc)
+    agree(forged, len(forged), code, crc=crc)
 
 
-def test_a_walk_stops_where_it_is_told() -> None:
+@both
+def test_a_walk_stops_where_it_is_told(code: Code) -> None:
     raw = pack(a_record())
-    walker = Walker(raw * 5, 10)
+    walker = Walker(raw * 5, 10, code=code)
     rows, at = walker.walk(0, len(raw) * 5, len(raw) * 2 + 1)
     assert (rows.records, at) == (3, 3 * len(raw))
     assert walker.walk(at, len(raw) * 4)[1] == 4 * len(raw)
@@ -167,46 +171,28 @@ def test_columns_of_a_table_keep_out_of_each_others_way(rows: int) -> None:
     assert spaced(rows) % 16 == 8
 
 
-def test_positions_outside_the_buffer_are_refused() -> None:
-    walker = Walker(bytes(100), 4)
+@both
+def test_positions_outside_the_buffer_are_refused(code: Code) -> None:
+    walker = Walker(bytes(100), 4, code=code)
     for at, limit in ((-1, 100), (0, 101)):
         with pytest.raises(ValueError, match="of a buffer of 100"):
             walker.walk(at, limit)
-    assert Walker(b"", 4).walk(0, 0)[1] == 0
+    assert Walker(b"", 4, code=code).walk(0, 0)[1] == 0
 
 
-# --- checksums ---
-
-
-@examples
-@given(st.binary(max_size=300), st.integers(0, 16))
-def test_checksums_agree(data: bytes, skip: int) -> None:
-    part = memoryview(data)[skip:]
-    assert crc32(part) == crc32(part, tables=True) == zlib.crc32(part)
-
-
-def test_checksums_of_every_short_length_agree() -> None:
-    data = bytes(range(256)) * 20
-    for length in [*range(130), 4095, 4096, 5120]:
-        assert crc32(data[:length]) == crc32(data[:length], tables=True) == zlib.crc32(data[:length])
-
-
-def test_records_read_the_same_by_tables() -> None:
+@both
+def test_records_read_the_same_by_tables(code: Code) -> None:
     raw = b"".join(pack(a_record(body=bytes(range(n)))) for n in range(40))
-    assert agree(raw, len(raw), crc=True, tables=True) == 40
+    assert agree(raw, len(raw), code, crc=True, tables=True) == 40
     damaged = raw.replace(bytes(range(20)), bytes(range(19)) + b"\xff", 1)
-    assert agree(damaged, len(raw), crc=True, tables=True) < 40
+    assert agree(damaged, len(raw), code, crc=True, tables=True) < 40
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="where the library exports it is known for Linux only")
-def test_vector_code_is_found() -> None:
-    assert fast_function()
-
-
+@both
 @examples
 @given(st.lists(records(), max_size=4), st.binary(max_size=60), st.integers(0, 400), st.integers(0, 400))
 def test_what_says_its_own_position_is_sought_as_by_the_plain_reader(
-    made: list[Record], before: bytes, start: int, length: int
+    code: Code, made: list[Record], before: bytes, start: int, length: int
 ) -> None:
     raw = before
     for number, record in enumerate(made):
@@ -214,13 +200,14 @@ def test_what_says_its_own_position_is_sought_as_by_the_plain_reader(
         raw += pack(record._replace(physical_offset=claim)) + bytes(number)
     start = min(start, len(raw))
     stop = min(start + length, len(raw))
-    assert Walker(raw, 1).seek(start, stop, 1000) == next_record(memoryview(raw), 1000, start, stop)
+    assert Walker(raw, 1, code=code).seek(start, stop, 1000) == next_record(memoryview(raw), 1000, start, stop)
 
 
-def test_behind_many_zeros_nothing_is_sought() -> None:
+@both
+def test_behind_many_zeros_nothing_is_sought(code: Code) -> None:
     record = pack(a_record(physical_offset=70_000))
     raw = bytes(70_000) + record
-    assert Walker(raw, 1).seek(0, len(raw), 0) == len(raw)
-    assert Walker(raw, 1).seek(10_000, len(raw), 0) == 70_000
+    assert Walker(raw, 1, code=code).seek(0, len(raw), 0) == len(raw)
+    assert Walker(raw, 1, code=code).seek(10_000, len(raw), 0) == 70_000
     with pytest.raises(ValueError, match="of a buffer of 100"):
-        Walker(bytes(100), 1).seek(0, 101, 0)
+        Walker(bytes(100), 1, code=code).seek(0, 101, 0)

@@ -1,4 +1,4 @@
-"""Keys put into an index file by compiled code, against one by one."""
+"""Keys put into an index file at once, by either code, against one by one."""
 
 from typing import Any
 
@@ -8,15 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats import index
-from formats.kernel_index import put_keys
 from formats.layouts.derived import INDEX_HEADER
+from rmqtool.kernels.index import put_keys
+from rmqtool.kernels.load.library import Code
 from rmqtool.store.index.builder import IndexFile
 from tests.formats.strategies import many_examples
+from tests.kernels.codes import both
 
 _MOST = (2**31 - 1) * 1000  # the largest time difference that an entry says, in ms
 times_of_messages = st.one_of(st.integers(-1, 2**42), st.sampled_from([1, _MOST, _MOST + 1000, _MOST + 1001, 2**42]))
 
 
+@both
 @many_examples
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(-3, 2**40), times_of_messages, st.integers(0, 3)), max_size=40),
@@ -25,7 +28,7 @@ times_of_messages = st.one_of(st.integers(-1, 2**42), st.sampled_from([1, _MOST,
     st.integers(0, 2**32 - 1),
 )
 def test_index_files_get_the_same_bytes(
-    messages: list[tuple[int, int, int, int]], slots: int, entries: int, seed: int
+    code: Code, messages: list[tuple[int, int, int, int]], slots: int, entries: int, seed: int
 ) -> None:
     """Each message: keys, physical offset, store time, and which of few hashes its keys begin with."""
     random = np.random.default_rng(seed)
@@ -62,7 +65,7 @@ def test_index_files_get_the_same_bytes(
     split = index.file_size(slots, start.index_count)
     room = view[split : index.file_size(slots, entries)] if entries > start.index_count else view[:0]
     table = view[INDEX_HEADER.size : index.file_size(slots, 0)]
-    following, put, header = put_keys(table, room, start, key_row, key_hash, physical, stored, 0)
+    following, put, header = put_keys(table, room, start, key_row, key_hash, physical, stored, 0, code=code)
     assert (following, put) == (at, added)
     other.begin_timestamp, other.end_timestamp = header.begin_timestamp, header.end_timestamp
     other.begin_physical_offset, other.end_physical_offset = header.begin_physical_offset, header.end_physical_offset
@@ -81,14 +84,23 @@ def a_file(slots: int, entries: int, header: index.Header, content: Any) -> Inde
     return file
 
 
-def test_keys_are_not_put_where_they_have_no_room() -> None:
+@both
+def test_keys_are_not_put_where_they_have_no_room(code: Code) -> None:
     none = np.zeros(0, np.int64)
     header = index.Header(0, 0, 0, 0, 0, 1)
     slots, entries = bytearray(20), bytearray(100)
     with pytest.raises(ValueError, match="no index file"):
-        put_keys(bytearray(3), entries, header, none, none, none, none, 0)
+        put_keys(bytearray(3), entries, header, none, none, none, none, 0, code=code)
     with pytest.raises(ValueError, match="no index file"):
-        put_keys(slots, entries, header._replace(index_count=0), none, none, none, none, 0)
+        put_keys(slots, entries, header._replace(index_count=0), none, none, none, none, 0, code=code)
     for given_slots, given_entries in ((bytes(20), entries), (slots, bytes(100))):
         with pytest.raises(ValueError, match="read-only"):
-            put_keys(given_slots, given_entries, header, none, none, none, none, 0)
+            put_keys(given_slots, given_entries, header, none, none, none, none, 0, code=code)
+
+
+@both
+def test_keys_of_records_that_are_not_there_are_refused(code: Code) -> None:
+    one, header = np.zeros(1, np.int64), index.Header(0, 0, 0, 0, 0, 1)
+    for row in (-1, 1):
+        with pytest.raises(ValueError, match="of which there are 1"):
+            put_keys(bytearray(20), bytearray(100), header, one + row, one, one, one, 0, code=code)

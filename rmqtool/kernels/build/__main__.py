@@ -1,0 +1,13 @@
+"""Compile the kernels into this tree, beside their sources: ``python -m rmqtool.kernels.build``."""
+
+import sys
+from pathlib import Path
+
+from rmqtool.kernels.build.compiler import NotCompiled, build
+from rmqtool.kernels.load.stamp import SOURCES
+
+try:
+    for made in build(Path(SOURCES)):
+        sys.stdout.write(f"{made}\n")
+except NotCompiled as err:
+    sys.exit(f"error: {err}")

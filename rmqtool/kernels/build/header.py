@@ -1,0 +1,98 @@
+"""The C header ``layouts.h``: every size, offset and constant that C shares with Python.
+
+``python -m rmqtool.kernels.build.header`` writes it to stdout; a test holds that the committed one equals it.
+"""
+
+import sys
+from collections.abc import Iterator
+
+from formats import primitives
+from formats.layouts import codes, derived
+from formats.message import build, properties, read
+from rmqtool.kernels import dispatch, index, scan, tables
+
+LAYOUTS = (
+    "HEAD_V4_V4", "HEAD_V6_V4", "HEAD_V4_V6", "HEAD_V6_V6", "BLANK", "BATCH_ITEM_HEAD", "CQ_ENTRY", "INDEX_SLOT",
+    "INDEX_ENTRY",
+)  # fmt: skip
+NUMBERS = {
+    "MAGIC_V1": codes.MAGIC_V1,
+    "MAGIC_V2": codes.MAGIC_V2,
+    "BORN_V6": codes.BORN_V6,
+    "STORE_V6": codes.STORE_V6,
+    "MIN_SIZE": read.MIN_SIZE,
+    "MAX_TOPIC_V1": build.MAX_TOPIC[1],
+    "TOPIC_LENGTH_SIZE_V1": build.TOPIC_LENGTH_SIZE[1],
+    "TOPIC_LENGTH_SIZE_V2": build.TOPIC_LENGTH_SIZE[2],
+    "MAX_PROPERTIES": build.MAX_PROPERTIES,
+    "PROPERTIES_LENGTH_SIZE": build.PROPERTIES_LENGTH_SIZE,
+    "NAME_END": properties.NAME_END,
+    "ITEM_END": properties.ITEM_END,
+    "DONE": dispatch.DONE,
+    "FULL": dispatch.FULL,
+    "ODD": dispatch.ODD,
+    "TRANSACTION_MASK": primitives.TRANSACTION_MASK,
+    "TRANSACTION_NONE": primitives.TRANSACTION_NONE,
+    "TRANSACTION_COMMIT": primitives.TRANSACTION_COMMIT,
+    "TRANSACTION_ROLLBACK": primitives.TRANSACTION_ROLLBACK,
+    "VIEW_INLINE": tables.VIEW_INLINE,
+    "MOST_NAMES": tables.MOST_NAMES,
+    "ID_SPACE": tables.ID_SPACE,
+}
+# what texts or items of properties begin with; SIZEOF(X) is how long one is
+TEXTS = {
+    "SCHEDULE_TOPIC": read.SCHEDULE_TOPIC,
+    "ITEM_TAGS": properties.TAGS.encode() + b"\x01",
+    "ITEM_KEYS": properties.KEYS.encode() + b"\x01",
+    "ITEM_UNIQ_KEY": properties.UNIQ_KEY.encode() + b"\x01",
+    "ITEM_DELAY": properties.DELAY.encode() + b"\x01",
+    "ITEM_MULTI_DISPATCH": properties.MULTI_DISPATCH.encode() + b"\x01",
+    "INNER": properties.INNER.encode(),
+}
+# columns of tables that both sides use, by the prefix of their names in C
+TABLES: dict[str, tuple[str, ...]] = {
+    "ROW": scan.Rows._fields,
+    "MESSAGE": tables.Columns._fields,
+    "TEXT": tables.TEXT,
+    "ANSWER": tables.ANSWER,
+    "BATCH": tables.Batch._fields[1:],
+    "PROPERTY": tables.PROPERTY,
+    "NAMED": tables.NAMED,
+    "VIEW": tables.VIEW,
+    "FIELD": dispatch.FIELDS,
+    "TOPIC": dispatch.TOPIC_FIELDS,
+    "HEADER": index.HEADER_FIELDS,
+}
+
+
+def source() -> str:
+    """The text of ``c/layouts.h``."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "/* Sizes, offsets and constants. Written by `python -m rmqtool.kernels.build.header`; do not edit. */"
+    yield "#ifndef RMQ_LAYOUTS_H"
+    yield "#define RMQ_LAYOUTS_H"
+    for name in LAYOUTS:
+        layout = getattr(derived, name)
+        yield f"\n/* {layout.name} */"
+        yield f"#define {name}_SIZE {layout.size}"
+        yield from (f"#define {name}_AT_{field.upper()} {at}" for field, at in layout.offsets.items())
+    yield ""
+    for name, number in NUMBERS.items():
+        yield f"#define {name} {f'({number})' if number < 0 else number}"
+    yield "\n#define SIZEOF(text) ((int64_t)sizeof(text) - 1)"
+    for name, text in TEXTS.items():
+        yield f'#define {name} "{_c_text(text)}"'
+    for prefix, columns in TABLES.items():
+        yield f"\nenum {{ {', '.join(f'{prefix}_{column.upper()}' for column in columns)}, {prefix}_COLUMNS }};"
+    yield "\n#endif"
+
+
+def _c_text(text: bytes) -> str:
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(source())

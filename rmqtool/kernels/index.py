@@ -1,0 +1,114 @@
+"""Put many keys into an index file at once, as ``IndexFile.putKey`` puts each (store.index; store-formats 5)."""
+
+import ctypes
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from formats.index import Header
+from formats.layouts.derived import INDEX_ENTRY, INDEX_SLOT
+from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.memory import Memory, array_address
+from rmqtool.kernels.scan import Column
+
+HEADER_FIELDS = Header._fields
+
+
+class Keys(NamedTuple):
+    """Index keys in columns of int64, C-contiguous; the same as ``key_columns`` in c/index.c."""
+
+    row: Column  # of each key, its record: position in the last two; ascending
+    hash: Column  # of each key; none is negative
+    physical_offset: Column  # of each record
+    store_timestamp: Column
+
+
+class Index(Protocol):
+    """Entry points. Whoever calls them has checked that there is a slot, and that keys' records are there."""
+
+    def put_keys(
+        self, slots: Memory, entries: Memory, header: Header, keys: Keys, first: int
+    ) -> tuple[int, int, Header]:
+        """As :func:`put_keys`."""
+
+
+class _CKeys(ctypes.Structure):
+    _fields_ = (
+        ("row", POINTER),
+        ("hash", POINTER),
+        ("count", INT64),
+        ("physical_offset", POINTER),
+        ("store_timestamp", POINTER),
+    )
+
+
+_put_keys = Function("rmq_put_keys", INT64, POINTER, INT64, POINTER, INT64, POINTER, POINTER, INT64, POINTER)
+
+
+class _Compiled:
+    def put_keys(
+        self, slots: Memory, entries: Memory, header: Header, keys: Keys, first: int
+    ) -> tuple[int, int, Header]:
+        row, hashes, offsets, timestamps = map(array_address, keys)
+        given = _CKeys(row, hashes, len(keys.row), offsets, timestamps)
+        state = (ctypes.c_int64 * len(header))(*header)
+        added = ctypes.c_int64()
+        following = _put_keys(
+            slots.address,
+            slots.length // INDEX_SLOT.size,
+            entries.address,
+            entries.length // INDEX_ENTRY.size,
+            state,
+            ctypes.byref(given),
+            first,
+            ctypes.byref(added),
+        )
+        return following, added.value, Header._make(state)
+
+
+def chosen(code: Code | None) -> Index:
+    """The entry points by compiled or by plain code."""
+    if is_compiled(code):
+        return _Compiled()
+    from rmqtool.kernels.plain import index
+
+    return index
+
+
+def put_keys(
+    slots: Any,
+    entries: Any,
+    header: Header,
+    rows: Column,
+    hashes: Column,
+    offsets: Column,
+    times: Column,
+    first: int,
+    *,
+    code: Code | None = None,
+) -> tuple[int, int, Header]:
+    """Put keys from number ``first`` on; returns (next key, entries added, header afterwards).
+
+    A record that begins before the end of what the file holds has its keys in it already: they are passed over. It
+    stops before a key that does not fit; then the same file goes on with more room, or a new one with a header that
+    says where this one ends.
+
+    Args:
+        slots: the file's hash slots, writable.
+        entries: room for entries from the one with the header's count on, writable.
+        header: with the number that the next entry will have, at least 1.
+        rows: of each key, its record: position in ``offsets`` and ``times``; ascending. All arrays are of int64.
+        hashes: of each key, its hash; none is negative.
+        code: which code puts them.
+
+    Raises:
+        ValueError: there is no slot, the header is no file's, or a key's record is not there.
+    """
+    slot_memory, entry_memory = Memory(slots, writable=True), Memory(entries, writable=True)
+    slot_count = slot_memory.length // INDEX_SLOT.size
+    if slot_count < 1 or header.index_count < 1:
+        raise ValueError(f"no index file: {slot_count} slots, next entry {header.index_count}")
+    keys = Keys(*(np.ascontiguousarray(column, np.int64) for column in (rows, hashes, offsets, times)))
+    if len(keys.row) and not 0 <= keys.row[0] <= keys.row[-1] < min(len(keys.physical_offset), len(times)):
+        raise ValueError(f"keys of records {keys.row[0]} to {keys.row[-1]}, of which there are {len(offsets)}")
+    return chosen(code).put_keys(slot_memory, entry_memory, header, keys, first)

@@ -1,0 +1,1 @@
+"""Finds and loads the compiled library, and hands out the addresses of buffers."""

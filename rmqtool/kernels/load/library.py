@@ -1,0 +1,139 @@
+"""The compiled library: found beside its sources, checked, loaded once, and its functions declared.
+
+ctypes releases Python's lock while a function runs. Where the library is missing or was compiled from other sources,
+one warning says so, and everything runs in plain Python.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+from enum import Enum
+from typing import Any
+
+from rmqtool.kernels.load.stamp import SOURCES, VARIANTS, library_name, stamp
+
+POINTER, INT64, INT32, UINT32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_uint32
+_REBUILD = "reinstall the package (`pip install -e .` in a checkout) to compile them"
+_LOCK = threading.Lock()
+
+
+class Code(Enum):
+    """Which code runs. Functions that take one choose the compiled code where there is any if they are given None."""
+
+    COMPILED = "compiled"
+    PLAIN = "plain"
+
+
+class NotLoadable(RuntimeError):
+    """There is no compiled library that can be used here."""
+
+
+class Function:
+    """A function of the library, declared once; found at its first call.
+
+    Args:
+        name: what C calls it.
+        result: ctypes type that it returns, or None.
+        arguments: ctypes types that it takes.
+    """
+
+    __slots__ = ("_arguments", "_found", "_name", "_result")
+
+    def __init__(self, name: str, result: type[Any] | None, *arguments: type[Any]) -> None:
+        self._name, self._result, self._arguments = name, result, arguments
+        self._found: Any = None
+
+    def __call__(self, *arguments: object) -> int:
+        """Call it; 0 where it returns nothing."""
+        if self._found is None:
+            found = getattr(library(), self._name)
+            found.restype, found.argtypes = self._result, self._arguments
+            self._found = found
+        return self._found(*arguments) or 0
+
+
+_loaded: ctypes.CDLL | None = None
+_problem = ""
+
+
+def library() -> ctypes.CDLL:
+    """The library, for the best variant that this processor runs.
+
+    Raises:
+        NotLoadable: it is missing, stale, or the system does not load it.
+    """
+    global _loaded, _problem
+    if _loaded is None:
+        with _LOCK:
+            if _loaded is None and not _problem:
+                try:
+                    _loaded = load()
+                except NotLoadable as err:
+                    _problem = str(err)
+    if _loaded is None:
+        raise NotLoadable(_problem)
+    return _loaded
+
+
+def load(folder: str = SOURCES) -> ctypes.CDLL:
+    """Load the best variant in a folder.
+
+    Raises:
+        NotLoadable: it is missing, stale, or the system does not load it.
+    """
+    machine = os.uname().machine
+    if machine not in VARIANTS:
+        raise NotLoadable(f"there is no compiled code for {machine}")
+    first, *better = VARIANTS[machine]
+    try:
+        expected = stamp(folder)
+        found = _opened(folder, first, expected)
+        for number, variant in enumerate(better, 1):
+            if found.rmq_level() >= number:
+                found = _opened(folder, variant, expected)
+    except OSError as err:
+        raise NotLoadable(f"the compiled code cannot be loaded: {err}") from err
+    return found
+
+
+def _opened(folder: str, variant: str, expected: int) -> ctypes.CDLL:
+    path = os.path.join(folder, library_name(variant, sys.platform))
+    if not os.path.exists(path):
+        raise NotLoadable(f"there is no compiled code: {path} is missing")
+    found = ctypes.CDLL(path)
+    try:
+        found.rmq_stamp.restype = ctypes.c_uint32
+        actual = found.rmq_stamp()
+    except AttributeError:
+        actual = -1
+    if actual != expected:
+        raise NotLoadable(f"the compiled code does not match its sources: {path}")
+    return found
+
+
+_PLAIN = "RMQTOOL_KERNELS"  # environment variable that says "plain": compiled code is not to be used
+_warned = False
+
+
+def is_compiled(code: Code | None) -> bool:
+    """Whether compiled code is to run: yes by default, where the library can be loaded; warns once where not.
+
+    Where None is given, the environment may choose: ``RMQTOOL_KERNELS=plain``.
+
+    Raises:
+        NotLoadable: compiled code is demanded, and there is none.
+    """
+    global _warned
+    if code is Code.PLAIN or (code is None and os.environ.get(_PLAIN) == Code.PLAIN.value):
+        return False
+    try:
+        library()
+    except NotLoadable as err:
+        if code is Code.COMPILED:
+            raise
+        if not _warned:
+            _warned = True
+            sys.stderr.write(f"warning: {err}; working in plain Python, which is slower; {_REBUILD}\n")
+        return False
+    return True

@@ -1,0 +1,10 @@
+"""CRC-32 by zlib."""
+
+import zlib
+
+from rmqtool.kernels.load.memory import Memory
+
+
+def crc32(data: Memory, tables: bool) -> int:
+    """As :meth:`rmqtool.kernels.crc.Crc.crc32`."""
+    return zlib.crc32(data.view)

@@ -1,0 +1,68 @@
+"""Records by the reader that says the rules, one after the other."""
+
+from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
+from formats.layouts.derived import HEAD_V4_V4
+from formats.message.read import HEADS, Record, read
+from rmqtool.kernels.load.memory import Memory
+from rmqtool.kernels.scan import Table
+
+_UNWRITTEN = bytes(1 << 16)
+_AT_MAGIC = HEAD_V4_V4.offsets["magic"]
+_AT_PHYSICAL_OFFSET = HEAD_V4_V4.offsets["physical_offset"]
+_MAGICS = {magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2)}
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
+_LONG = 1 << 64
+
+
+def walk(memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, table: Table) -> tuple[int, int]:
+    """As :meth:`rmqtool.kernels.scan.Scan.walk`."""
+    count, capacity = 0, table.shape[1]
+    while count < capacity and at < stop and isinstance(record := read(memory.view, at, limit, crc=crc), Record):
+        table[:, count] = row_of(record, at)
+        count += 1
+        at += record.total_size
+    return count, at
+
+
+def row_of(record: Record, at: int) -> tuple[int, ...]:
+    """The fields of :class:`rmqtool.kernels.scan.Rows` of a record that begins at ``at``."""
+    body_at = at + HEADS[record.sys_flag & (BORN_V6 | STORE_V6)].size
+    topic_at = body_at + len(record.body) + record.version
+    return (
+        at,
+        record.total_size,
+        record.magic,
+        record.body_crc,
+        record.queue_id,
+        record.flag,
+        record.queue_offset,
+        record.physical_offset,
+        record.sys_flag,
+        record.born_timestamp,
+        record.store_timestamp,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+        body_at,
+        len(record.body),
+        topic_at,
+        len(record.topic),
+        topic_at + len(record.topic) + 2,
+        len(record.properties),
+    )
+
+
+def seek(memory: Memory, at: int, stop: int, physical_offset: int) -> int:
+    """As :meth:`rmqtool.kernels.scan.Scan.seek`."""
+    if at >= stop:
+        return stop
+    data = bytes(memory.view[at + _AT_MAGIC : stop + _AT_PHYSICAL_OFFSET + 8])
+    zeros = data.find(_UNWRITTEN)
+    hit = data.find(_MAGIC_PREFIX)
+    while 0 <= hit < stop - at and not 0 <= zeros < hit:
+        found = at + hit
+        start = found + _AT_PHYSICAL_OFFSET
+        claim = int.from_bytes(memory.view[start : start + 8], "big")
+        if data[hit : hit + 4] in _MAGICS and claim == (physical_offset + found) % _LONG:
+            return found
+        hit = data.find(_MAGIC_PREFIX, hit + 1)
+    return stop
