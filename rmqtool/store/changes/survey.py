@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
+from itertools import pairwise
 
 import numpy as np
 
@@ -98,7 +99,7 @@ class Survey:
         files = sorted((back | there).items())
         return [
             (path, f"the log would go on at {following}, not at {base + size}: what lay between has gone since")
-            for (base, (path, size)), (following, _file) in zip(files, files[1:], strict=False)
+            for (base, (path, size)), (following, _file) in pairwise(files)
             if base + size != following and (base in back or following in back)
         ]
 
