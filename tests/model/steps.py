@@ -12,7 +12,7 @@ from tests.interop.engine import Engine
 from tests.model.commands import Done, Kill, run
 from tests.model.world import SIZES, TOPICS, Place, World, Wrong
 
-_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def killing(rng: Random, chance: float) -> Kill | None:
@@ -77,9 +77,14 @@ def change(world: World, rng: Random, *words: object, cuts: frozenset[int] = fro
     Args:
         cuts: messages that go, if it is carried out.
     """
-    done = command(world, *words, "--output", "json", kill=killing(rng, chance))
+    done = command(world, *words, "--output", "json", *elsewhere(world, rng), kill=killing(rng, chance))
     world.learn(cuts if may_have_changed(done) else frozenset())
     return done
+
+
+def elsewhere(world: World, rng: Random) -> list[object]:
+    """Now and then what is replaced is kept in another place than beside the store."""
+    return ["--backup", world.elsewhere] if rng.random() < 0.15 else []
 
 
 def may_have_changed(done: Done) -> bool:
@@ -123,7 +128,7 @@ def clean(world: World, rng: Random) -> None:
     if rng.random() < 0.3:
         words.append("--delete")
     before = set(world.in_log())
-    done = command(world, *words, "--output", "json", kill=killing(rng, 0.35))
+    done = command(world, *words, "--output", "json", *elsewhere(world, rng), kill=killing(rng, 0.35))
     if "--delete" in words and may_have_changed(done) and (done.code != 0 or report_of(done).get("deleted")):
         world.deleted |= cuts & before - set(world.in_log())
     world.learn(cuts if may_have_changed(done) else frozenset())
@@ -135,7 +140,7 @@ def group_reset(world: World, rng: Random) -> None:
     where = rng.choice(("--to-earliest", "--to-latest"))
     command(
         world, "group", "reset", world.store, "G", "--topic", topic, where, "--yes", "--output", "json",
-        kill=killing(rng, 0.3),
+        *elsewhere(world, rng), kill=killing(rng, 0.3),
     )  # fmt: skip
     read_offsets(world)
     world.learn()
@@ -149,7 +154,8 @@ def read_offsets(world: World) -> None:
 def undo(world: World, rng: Random) -> None:
     """Put back what the last change took."""
     before = set(world.must)
-    done = command(world, "undo", world.store, "--yes", "--output", "json", kill=killing(rng, 0.3))
+    where = elsewhere(world, rng)
+    done = command(world, "undo", world.store, "--yes", "--output", "json", *where, kill=killing(rng, 0.3))
     world.learn(undoing=True)
     if missing := before - set(world.in_log()):
         raise Wrong(f"an undo took {sorted(missing)[:10]}: {done}")
@@ -383,7 +389,7 @@ def settle(world: World) -> None:
         ["undo", world.store, "--forget", "--yes"],
         ["recover", world.store, "--yes"],
     ):
-        done = command(world, *words, "--output", "json")
+        done = command(world, *words, "--output", "json", "--backup", world.elsewhere)
         world.learn(undoing=words[0] == "undo")
         if done.code == 0:
             if words[0] == "recover":

@@ -90,6 +90,11 @@ class World:
         return self.home / "store"
 
     @property
+    def elsewhere(self) -> Path:
+        """Another place for backups than that beside the store."""
+        return self.home / "elsewhere"
+
+    @property
     def conf_file(self) -> Path:
         """The broker's properties."""
         return self.home / "broker.conf"
@@ -191,9 +196,10 @@ class World:
         self.cut = (self.cut | doubtful - there) - self.must - self.limbo
 
     def _states(self) -> list[tuple[str, str]]:
-        """Identity and state of every run that is kept beside the store."""
+        """Identity and state of every run that is kept in sight."""
         found = []
-        for path in sorted(Path(f"{self.store}.rmqtool").glob("*/manifest.json")):
+        homes = (Path(f"{self.store}.rmqtool"), self.elsewhere)
+        for path in sorted(path for home in homes for path in home.glob("*/manifest.json")):
             with open(path, encoding="utf-8") as file:
                 line = file.readline().rstrip()
             head = json.loads(line + "]}" if line.endswith('"actions": [') else line)

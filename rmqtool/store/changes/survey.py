@@ -1,6 +1,7 @@
 """How far each action of a run is, by what is found in the store; and what is there that the run cannot have left."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,8 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.prints import Print, digest_of, is_still, print_of, same
 from rmqtool.store.disk.segments import list_dir, offset_name
 from rmqtool.store.disk.sparse import written
+
+_QUEUE = re.compile(r"(consumequeue|consumequeue_ext|index)/")
 
 
 class How(Enum):
@@ -84,13 +87,15 @@ class Survey:
         if self._manifest.log is not None or self._manifest.head.format == 1:
             return []
         back, there = dict[int, tuple[str, int]](), dict[int, tuple[str, int]]()
+        folders = set(self._places.log_folders)
         for action, how in zip(self._manifest.actions, self.how, strict=True):
             base = offset_name(os.path.basename(action.path))
-            if action.do == "remove" and base is not None and os.path.dirname(action.path) in self._places.log_folders:
+            if action.do == "remove" and base is not None and not _QUEUE.match(self._places.shown(action.path)):
+                folders.add(os.path.dirname(action.path))
                 found = action.path if how is How.BEFORE else self._inside(action.kept)
                 with suppress(OSError):  # told already
                     back[base] = action.path, os.stat(found).st_size
-        for folder in sorted(self._places.log_folders) if back else ():
+        for folder in sorted(folders) if back else ():
             for entry in list_dir(folder):
                 if (base := offset_name(entry.name)) is not None and base not in back:
                     there[base] = entry.path, os.stat(entry.path).st_size
