@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP at any step of a real process: the state is told and durable, and the same command goes on."""
+"""SIGINT, SIGTERM and SIGHUP at any step of a process: the state is told and durable, and the same command goes on."""
 
 import re
 import signal

@@ -16,7 +16,6 @@ from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
 from rmqtool.services.waiting.requeue import TARGETS, Requeue, Requeued, requeue
 
-
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

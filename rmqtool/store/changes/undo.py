@@ -53,7 +53,7 @@ def _newest(places: Places, home: str | None, signals: Signals | None = None) ->
         if (run := find(places, home)) is not None:
             return open_run(places, run, signals)
     except Refused as err:
-        raise Refused(f"{err}: bring it back; or else {way_on(places.root)}") from err
+        raise Refused(f"{err}; or else {way_on(places.root)}") from err
     done = [run for run in runs(places, home) if run.state == "done"]
     return open_run(places, done[-1], signals) if done else None
 
