@@ -1,6 +1,7 @@
 """The steps that a model's run is made of: commands of ours, damages, moves, and real engines."""
 
 import json
+import resource
 import shutil
 import signal
 from collections.abc import Callable
@@ -24,7 +25,10 @@ def killing(rng: Random, chance: float) -> Kill | None:
 
 def command(world: World, *words: object, **options: Any) -> Done:
     """A command with the store's own sizes."""
-    done = run(*words, "--broker-conf", world.conf_file, **options)
+    if world.limits:
+        limits = ", ".join(f"{world.limit_names[number]} {value}" for number, value in world.limits.items())
+        world.history.append(f"with {limits}:")
+    done = run(*words, "--broker-conf", world.conf_file, limits=world.limits, **options)
     world.note(done)
     return done
 
@@ -168,6 +172,7 @@ def queues_back(world: World, rng: Random) -> None:
 
     At once, or whoever appends next begins that queue at 0, as a broker does.
     """
+    world.limits = {}
     if world.pending:
         return
     places = (world.places[number] for number in world.must)
@@ -324,25 +329,22 @@ def through_a_link(world: World, rng: Random) -> None:
 
 def full(world: World, rng: Random) -> None:
     """No file may grow beyond what it has: every write that needs room fails somewhere."""
-    import resource
-
-    limit = rng.choice((0, 100, 4096, 20_000))
-    words = rng.choice((["recover", world.store, "--yes"], ["rebuild", world.store, "index", "consumequeue", "--yes"]))
-    done = run(*words, "--broker-conf", world.conf_file, "--output", "json", limits={resource.RLIMIT_FSIZE: limit})
-    world.note(done)
-    world.learn()
+    limited(world, rng, resource.RLIMIT_FSIZE, rng.choice((0, 100, 4096, 10_000, 20_000)))
 
 
 def few_descriptors(world: World, rng: Random) -> None:
     """As services are often given."""
-    import resource
+    limited(world, rng, resource.RLIMIT_NOFILE, rng.choice((16, 24, 40)))
 
-    done = run(
-        "recover", world.store, "--yes", "--output", "json", "--broker-conf", world.conf_file,
-        limits={resource.RLIMIT_NOFILE: 40},
-    )  # fmt: skip
-    world.note(done)
-    world.learn()
+
+def limited(world: World, rng: Random, what: int, most: int) -> None:
+    """A command with less than it needs."""
+    step = rng.choice((append, append, recover, dispatch, rebuild, truncate, clean, group_reset, undo, salvage))
+    world.limits = {what: most}
+    try:
+        step(world, rng)
+    finally:
+        world.limits = {}
 
 
 def engine_takes(engine: Engine) -> Callable[[World, Random], None]:

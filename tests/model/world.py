@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import resource
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from formats.config.json import dumps
 from rmqtool.errors import RmqError
@@ -69,6 +70,7 @@ class World:
         deleted: those that a command was told to delete for good.
         runs: by the identity in their manifests.
         pending: a change is half done.
+        limits: that commands run under.
         offsets: of the consumer group, by ``topic@queue``.
     """
 
@@ -82,7 +84,10 @@ class World:
     offsets: dict[str, int] = field(default_factory=dict)
     next_id: int = 0
     pending: bool = False
+    limits: dict[int, int] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
+
+    limit_names: ClassVar = {resource.RLIMIT_FSIZE: "longest file", resource.RLIMIT_NOFILE: "open files"}
 
     @property
     def store(self) -> Path:
