@@ -312,3 +312,26 @@ def test_a_copy_that_was_made_in_the_middle_is_not_taken_for_whole(through: str,
     assert rmqtool(*words).code == 0
     assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0
     assert bodies(torn, "old") == 39
+
+
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue/t0", "index/kept", "config", "link", "log-elsewhere/x"])
+def test_nothing_is_kept_among_a_broker_s_own_files(part: str, torn: Path, conf: Path, tmp_path: Path) -> None:
+    """A broker does not load a store with a foreign directory in its commit log, and takes one for a topic."""
+    (torn / "link").symlink_to(torn / "commitlog")
+    if part.startswith("log"):
+        (torn / "commitlog").rename(tmp_path / "log-elsewhere")
+        (torn / "commitlog").symlink_to(tmp_path / "log-elsewhere")
+    home = (tmp_path if part.startswith("log") else torn) / part
+    before = tree(torn)
+    for words in (
+        ["recover", torn, "--yes"],
+        ["clean", torn, "--hours", "0", "--yes"],
+        ["group", "reset", torn, "g", "--topic", "t0", "--to-earliest", "--yes"],
+    ):
+        done = rmqtool(*words, "--backup", home, "--broker-conf", conf)
+        assert done.code == 4, done
+        if words[0] != "group":  # it is refused before: the store was not closed
+            assert f"{home}: lies in {torn}" in done.err
+    assert tree(torn) == before
+    assert rmqtool("recover", torn, "--yes", "--backup", torn / "kept", "--broker-conf", conf).code == 0
+    assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0
