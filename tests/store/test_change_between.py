@@ -207,3 +207,26 @@ def test_a_plan_that_is_no_more_true_is_not_carried_out(torn: Path, monkeypatch:
     assert (torn / "abort").exists()
     assert not os.path.exists(f"{torn}.rmqtool")
     shutil.rmtree(torn)
+
+
+def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) -> None:
+    """The folder of an interrupted run has stayed where a store was removed, and another one was made."""
+    assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
+    shutil.rmtree(torn / "consumequeue")
+    shutil.rmtree(f"{torn}.rmqtool")
+    killed(1, "rebuild", torn, "consumequeue", "--yes", "--broker-conf", conf)  # before its mark
+    home = Path(f"{torn}.rmqtool").rename(tmp_path / "away")
+    shutil.rmtree(torn)
+    with Store.create(torn, broker_conf=SIZES) as opened:
+        opened.append(Message(topic="other", body=b"another"))
+    home.rename(f"{torn}.rmqtool")
+    before = tree(torn)
+    done = rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf)
+    assert done.code == 4, done
+    assert "is another log" in done.err
+    assert f"rmqtool undo {torn} --forget" in done.err
+    assert {**tree(torn), "lock": None} == {**before, "lock": None}
+    assert rmqtool("undo", torn, "--forget", "--yes").code == 0
+    assert rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf).code == 0
+    assert not (torn / "consumequeue" / "t0").exists()
+    assert bodies(torn, "another") == 1

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from rmqtool.store.changes.manifest import Action, Manifest
+from rmqtool.store.changes.manifest import Action, LogEnd, Manifest
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.prints import Print, digest_of, is_still, print_of, same
+from rmqtool.store.changes.prints import Print, digest_before, digest_of, is_still, print_of, same
 from rmqtool.store.disk.segments import list_dir, offset_name
 from rmqtool.store.disk.sparse import written
 
@@ -223,17 +223,20 @@ class Survey:
             for entry in list_dir(folder):
                 if offset_name(entry.name) is not None and entry.path not in known:
                     yield entry.path, "is a new file of the log"
-        if log.file is not None and log.file not in removed | zeroed:
-            yield from self._behind(log.file, log.at, log.behind)
+        if log.file is not None and log.file not in removed:
+            yield from self._around(log.file, log, behind=log.file not in zeroed)
 
-    def _behind(self, path: str, at: int, behind: str | None) -> Iterator[tuple[str, str]]:
+    def _around(self, path: str, log: LogEnd, *, behind: bool) -> Iterator[tuple[str, str]]:
+        at = log.at
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return  # told already
         try:
             size = os.fstat(fd).st_size
-            if digest_of(fd, at, size) != behind:
+            if log.before is not None and digest_before(fd, at) != log.before:
+                yield path, f"is another log: other bytes lie in front of {at}"
+            elif behind and digest_of(fd, at, size) != log.behind:
                 count = sum(len(data) - data.count(0) for _at, data in written(fd, at, size))
                 yield path, f"{count} bytes were written since behind the log's end at {at}"
         finally:
