@@ -235,7 +235,7 @@ class Survey:
         try:
             size = os.fstat(fd).st_size
             if log.before is not None and digest_before(fd, at) != log.before:
-                yield path, f"is another log: other bytes lie in front of {at}"
+                yield path, f"other bytes lie in front of {at}: cut farther back since, or another log"
             elif behind and digest_of(fd, at, size) != log.behind:
                 count = sum(len(data) - data.count(0) for _at, data in written(fd, at, size))
                 yield path, f"{count} bytes were written since behind the log's end at {at}"
