@@ -4,8 +4,10 @@ Spark finds it by the module ``pyspark_rocketmq``, or by :func:`register`. Every
 imported where it is needed: every Spark of an environment that has rmqtool in it loads this module.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -20,6 +22,9 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+
+from rmqtool.analytics.spark.python import give_this_python
+from rmqtool.errors import RmqError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,11 +48,27 @@ _OPS: dict[type[Filter], str] = {
 # Spark refuses a reader that takes filters unless it is set up to hand them on, and does not say whether it is; but
 # where it does, it runs this module
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # see pyspark.util.handle_worker_exception
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``spark.read.format("rocketmq")`` known, where Spark has not found it by itself."""
+    """Make ``spark.read.format("rocketmq")`` known, where Spark has not found it by itself.
+
+    A local session starts the Python that runs this for it, where no other was named (``PYSPARK_PYTHON``).
+    """
+    give_this_python(spark)
     spark.dataSource.register(RocketMQSource)
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """An error of ours reaches the user as its own line, without the traceback that Spark's workers put before it."""
+    try:
+        yield
+    except RmqError:
+        if str(getattr(sys.modules["__main__"].__spec__, "name", "")).startswith("pyspark."):
+            os.environ[_HIDE_TRACEBACK] = "1"  # of this worker, which ends with the error
+        raise
 
 
 class RocketMQSource(DataSource):
@@ -62,23 +83,28 @@ class RocketMQSource(DataSource):
 
         from rmqtool.analytics.source.tables import SCHEMAS
 
-        return from_arrow_schema(SCHEMAS[self._request().table])
+        with _told_in_one_line():
+            return from_arrow_schema(SCHEMAS[self._request().table])
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         pushing = _PUSHING in sys.modules or getattr(sys.modules["__main__"].__spec__, "name", None) == _PUSHING
         kind = FilteringReader if pushing else Reader
-        return kind(self._request(), schema)
+        with _told_in_one_line():
+            return kind(self._request(), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "StoreWriter":
         from rmqtool.analytics.source.write import StoreWriter
 
-        return StoreWriter(self.options.get("path"), self.options.get("brokerConf"), overwrite=overwrite)
+        with _told_in_one_line():
+            return StoreWriter(self.options.get("path"), self.options.get("brokerConf"), overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "Tail":
+        from rmqtool.analytics.source.spark_columns import SparkColumns
         from rmqtool.analytics.source.stream import Tail, TailOptions
 
-        request = self._request()
-        return Tail(request, TailOptions.of(self.options), Columns(request.table, schema))
+        with _told_in_one_line():
+            request = self._request()
+            return Tail(request, TailOptions.of(self.options), SparkColumns(request.table, schema))
 
     def _request(self) -> "Request":
         from rmqtool.analytics.source.plan import request_of
@@ -86,54 +112,21 @@ class RocketMQSource(DataSource):
         return request_of(self.options)
 
 
-class Columns:
-    """The columns that Spark asked for, and batches as it wants them.
-
-    Raises:
-        BadValue: a column that the table does not have, or has with another type.
-    """
-
-    def __init__(self, table: str, schema: "StructType") -> None:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        from rmqtool.analytics.source.tables import SCHEMAS
-        from rmqtool.errors import BadValue
-
-        known = {field.name: field.dataType for field in from_arrow_schema(SCHEMAS[table])}
-        for field in schema:
-            if field.name not in known:
-                raise BadValue(f"table {table} has no column {field.name}; it has {', '.join(known)}")
-            if field.dataType.simpleString() != known[field.name].simpleString():
-                kinds = known[field.name].simpleString(), field.dataType.simpleString()
-                raise BadValue(f"column {field.name} of table {table} is {kinds[0]}, not {kinds[1]}")
-        self.names, self._schema = schema.fieldNames(), schema
-
-    def fitted(self, found: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """Batches with the very types that Spark compares with, nullability included."""
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        wanted = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in found:
-            arrays = [
-                column if column.type.equals(kind) else column.cast(kind)
-                for column, kind in zip(batch.columns, wanted.types, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
-
-
 class Reader(DataSourceReader):
     """Plans on the driver, reads on the executors."""
 
     def __init__(self, request: "Request", schema: "StructType") -> None:
+        from rmqtool.analytics.source.spark_columns import SparkColumns
+
         self.request = request
         self.wanted: Wanted = request.wanted
-        self.columns = Columns(request.table, schema)
+        self.columns = SparkColumns(request.table, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         from rmqtool.analytics.source.read import planned
 
-        found, counters = planned(self.request.suiting(self.columns.names), self.wanted)
+        with _told_in_one_line():
+            found, counters = planned(self.request.suiting(self.columns.names), self.wanted)
         if self.request.counters:
             counters.save(self.request.counters)
         return [InputPartition(piece) for piece in found]
