@@ -65,6 +65,12 @@ class Terminated(Interrupted):
     exit_code = 143
 
 
+class HungUp(Interrupted):
+    """The same for SIGHUP: a terminal that is closed."""
+
+    exit_code = 129
+
+
 class BadValue(RmqError):
     """A value on the command line that cannot be understood; usage, like Typer's own."""
 

@@ -1,7 +1,7 @@
 """The steps that a model's run is made of: commands of ours, damages, moves, and real engines."""
 
 import json
-import os
+import resource
 import shutil
 import signal
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.interop.engine import Engine
 from tests.model.commands import Done, Kill, run
-from tests.model.world import SIZES, TOPICS, Place, Run, World, Wrong
+from tests.model.world import SIZES, TOPICS, Place, World, Wrong
 
-_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def killing(rng: Random, chance: float) -> Kill | None:
@@ -25,7 +25,10 @@ def killing(rng: Random, chance: float) -> Kill | None:
 
 def command(world: World, *words: object, **options: Any) -> Done:
     """A command with the store's own sizes."""
-    done = run(*words, "--broker-conf", world.conf_file, **options)
+    if world.limits:
+        limits = ", ".join(f"{world.limit_names[number]} {value}" for number, value in world.limits.items())
+        world.history.append(f"with {limits}:")
+    done = run(*words, "--broker-conf", world.conf_file, limits=world.limits, **options)
     world.note(done)
     return done
 
@@ -78,29 +81,19 @@ def change(world: World, rng: Random, *words: object, cuts: frozenset[int] = fro
     Args:
         cuts: messages that go, if it is carried out.
     """
-    done = command(world, *words, "--output", "json", kill=killing(rng, chance))
-    report = report_of(done)
-    if done.code == 0 and report.get("applied"):
-        finished(world, report, cuts)
-    elif done.killed or done.code not in (0, 1, 4):
-        # it may have been carried out in part
-        world.limbo |= world.must & cuts
-        world.must -= cuts
-        world.pending = True
+    done = command(world, *words, "--output", "json", *elsewhere(world, rng), kill=killing(rng, chance))
+    world.learn(cuts if may_have_changed(done) else frozenset())
     return done
 
 
-def finished(world: World, report: dict[str, Any], cuts: frozenset[int] | set[int]) -> None:
-    """A change is through, and with it whatever was interrupted before."""
-    world.pending = False
-    there = set(world.in_log())
-    world.must |= world.limbo & there
-    gone = (set(cuts) | world.limbo) - there
-    world.must -= gone
-    world.cut = (world.cut | gone) - world.must
-    world.limbo = set()
-    if report.get("backup"):
-        world.runs[os.path.basename(report["backup"])] = Run(gone)
+def elsewhere(world: World, rng: Random) -> list[object]:
+    """Now and then what is replaced is kept in another place than beside the store."""
+    return ["--backup", world.elsewhere] if rng.random() < 0.15 else []
+
+
+def may_have_changed(done: Done) -> bool:
+    """It was carried out, or perhaps in part."""
+    return done.killed or done.code not in (0, 1, 4) or (done.code == 0 and bool(report_of(done).get("applied")))
 
 
 def recover(world: World, rng: Random) -> None:
@@ -133,29 +126,28 @@ def clean(world: World, rng: Random) -> None:
     files = sorted(int(path.name) for path in (world.store / "commitlog").iterdir() if path.name.isdecimal())
     if len(files) < 3:
         return
-    low = files[1]
-    cuts = frozenset(number for number in world.must if world.places[number].physical_offset < low)
+    known = world.must | world.limbo
+    cuts = frozenset(number for number in known if world.places[number].physical_offset < files[1])
     words: list[object] = ["clean", world.store, "--hours", "0", "--files", "1", "--yes"]
     if rng.random() < 0.3:
-        world.deleted |= cuts
         words.append("--delete")
-    done = change(world, rng, *words, cuts=cuts)
-    if done.code == 4 and not done.killed:
-        world.deleted -= cuts
+    before = set(world.in_log())
+    done = command(world, *words, "--output", "json", *elsewhere(world, rng), kill=killing(rng, 0.35))
+    if "--delete" in words and may_have_changed(done) and (done.code != 0 or report_of(done).get("deleted")):
+        world.deleted |= cuts & before - set(world.in_log())
+    world.learn(cuts if may_have_changed(done) else frozenset())
 
 
 def group_reset(world: World, rng: Random) -> None:
     """Set a consumer group's offsets."""
     topic = rng.choice(TOPICS)
     where = rng.choice(("--to-earliest", "--to-latest"))
-    before = dict(world.offsets)
-    done = command(
+    command(
         world, "group", "reset", world.store, "G", "--topic", topic, where, "--yes", "--output", "json",
-        kill=killing(rng, 0.3),
+        *elsewhere(world, rng), kill=killing(rng, 0.3),
     )  # fmt: skip
     read_offsets(world)
-    if done.code == 0 and not done.killed and world.offsets != before:
-        world.pending = False
+    world.learn()
 
 
 def read_offsets(world: World) -> None:
@@ -166,24 +158,39 @@ def read_offsets(world: World) -> None:
 def undo(world: World, rng: Random) -> None:
     """Put back what the last change took."""
     before = set(world.must)
-    done = command(world, "undo", world.store, "--yes", "--output", "json", kill=killing(rng, 0.3))
-    report = report_of(done)
-    if done.code == 0 and report.get("applied"):
-        world.pending = False
-        there = set(world.in_log())
-        kept = world.runs.pop(os.path.basename(report["backup"]), None)
-        if kept is not None and (missing := kept.cut - there - world.deleted):
-            raise Wrong(f"undone, but not there: {sorted(missing)[:10]}: {done}")
-        if missing := before - there:
-            raise Wrong(f"an undo took {sorted(missing)[:10]}: {done}")
-        world.must |= (world.limbo | world.cut) & there
-        world.cut = (world.cut | world.limbo) - world.must
-        world.limbo = set()
-        read_offsets(world)
-    elif done.killed or done.code not in (0, 1, 4):
-        world.limbo |= world.cut - world.deleted
-        world.pending = True
-        read_offsets(world)
+    where = elsewhere(world, rng)
+    done = command(world, "undo", world.store, "--yes", "--output", "json", *where, kill=killing(rng, 0.3))
+    world.learn(undoing=True)
+    if missing := before - set(world.in_log()):
+        raise Wrong(f"an undo took {sorted(missing)[:10]}: {done}")
+    read_offsets(world)
+    queues_back(world, rng)
+
+
+def queues_back(world: World, rng: Random) -> None:
+    """Somebody has deleted a queue, and it was built again; where that is undone it is lost once more.
+
+    At once, or whoever appends next begins that queue at 0, as a broker does.
+    """
+    world.limits = {}
+    if world.pending:
+        return
+    places = (world.places[number] for number in world.must)
+    queues = {(place.topic, str(place.queue_id)) for place in places}
+    if all(any((world.store / "consumequeue").glob(f"{topic}/{queue_id}/*")) for topic, queue_id in queues):
+        return
+    if (world.store / "abort").exists():
+        change(world, rng, "recover", world.store, "--yes", chance=0)
+    rebuild_queues(world, rng)
+
+
+def rebuild_queues(world: World, rng: Random) -> None:
+    """However often that is interrupted."""
+    for _attempt in range(20):
+        done = change(world, rng, "rebuild", world.store, "consumequeue", "--yes", chance=0.6)
+        if done.code == 0:
+            return
+    raise Wrong(f"queues cannot be rebuilt: {done}")
 
 
 def salvage(world: World, rng: Random) -> None:
@@ -221,17 +228,12 @@ def lose_part(world: World, rng: Random) -> None:
     if kind == "index":
         shutil.rmtree(store / "index", ignore_errors=True)
     elif kind == "queue":
-        # at once, or whoever appends next begins that queue at 0 again, as a broker does
+        # it is built anew at once: see there
         topics = sorted((store / "consumequeue").iterdir()) if (store / "consumequeue").exists() else []
         if topics and not world.pending and not (store / "abort").exists():
             lost = rng.choice(topics)
             shutil.rmtree(lost)
-            for _attempt in range(20):
-                done = change(world, rng, "rebuild", world.store, "consumequeue", "--yes", chance=0.6)
-                if done.code == 0:
-                    break
-            else:
-                raise Wrong(f"queues cannot be rebuilt: {done}")
+            rebuild_queues(world, rng)
     elif kind == "checkpoint":
         (store / "checkpoint").unlink(missing_ok=True)
     elif kind == "abort":
@@ -303,11 +305,14 @@ def hide(world: World, rng: Random) -> None:
             rng.choice((append, recover, group_reset, rebuild))(world, rng)
             world.look()
         finally:
-            for entry in hidden.iterdir():
+            for entry in sorted(hidden.iterdir()):
                 beside.mkdir(exist_ok=True)
-                if not (beside / entry.name).exists():
-                    entry.rename(beside / entry.name)
-            shutil.rmtree(hidden)
+                name, number = entry.name, 100
+                while (beside / name).exists():  # of the same second
+                    name, number = f"{entry.name}-{number}", number + 1
+                entry.rename(beside / name)
+            hidden.rmdir()
+            world.learn()
 
 
 def through_a_link(world: World, rng: Random) -> None:
@@ -319,37 +324,27 @@ def through_a_link(world: World, rng: Random) -> None:
             world.note(run(*words, "--broker-conf", world.conf_file))
     finally:
         link.unlink()
-    there = set(world.in_log())
-    world.must |= world.limbo & there
-    world.cut |= world.limbo - there
-    world.limbo -= there
+    world.learn()
 
 
 def full(world: World, rng: Random) -> None:
     """No file may grow beyond what it has: every write that needs room fails somewhere."""
-    import resource
-
-    limit = rng.choice((0, 100, 4096, 20_000))
-    words = rng.choice((["recover", world.store, "--yes"], ["rebuild", world.store, "index", "consumequeue", "--yes"]))
-    done = run(*words, "--broker-conf", world.conf_file, "--output", "json", limits={resource.RLIMIT_FSIZE: limit})
-    world.note(done)
-    if done.code == 0 and report_of(done).get("applied"):
-        finished(world, report_of(done), frozenset())
-    elif done.code not in (0, 1, 4):
-        world.pending = True
+    limited(world, rng, resource.RLIMIT_FSIZE, rng.choice((0, 100, 4096, 10_000, 20_000)))
 
 
 def few_descriptors(world: World, rng: Random) -> None:
     """As services are often given."""
-    import resource
+    limited(world, rng, resource.RLIMIT_NOFILE, rng.choice((16, 24, 40)))
 
-    done = run(
-        "recover", world.store, "--yes", "--output", "json", "--broker-conf", world.conf_file,
-        limits={resource.RLIMIT_NOFILE: 40},
-    )  # fmt: skip
-    world.note(done)
-    if done.code == 0 and report_of(done).get("applied"):
-        finished(world, report_of(done), frozenset())
+
+def limited(world: World, rng: Random, what: int, most: int) -> None:
+    """A command with less than it needs."""
+    step = rng.choice((append, append, recover, dispatch, rebuild, truncate, clean, group_reset, undo, salvage))
+    world.limits = {what: most}
+    try:
+        step(world, rng)
+    finally:
+        world.limits = {}
 
 
 def engine_takes(engine: Engine) -> Callable[[World, Random], None]:
@@ -396,15 +391,16 @@ def settle(world: World) -> None:
         ["undo", world.store, "--forget", "--yes"],
         ["recover", world.store, "--yes"],
     ):
-        done = command(world, *words, "--output", "json")
+        done = command(world, *words, "--output", "json", "--backup", world.elsewhere)
+        world.learn(undoing=words[0] == "undo")
         if done.code == 0:
             if words[0] == "recover":
                 break
             read_offsets(world)
     else:
         raise Wrong(f"no way on: {world.history[-4:]}")
-    world.pending = False
-    world.resolve()
+    if world.pending or world.limbo:
+        raise Wrong(f"in order, and half done: {world.history[-4:]}")
     read_offsets(world)
     # queues that somebody has deleted, or that a broker met half changed
     done = command(world, "rebuild", world.store, "consumequeue", "index", "--yes")

@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import resource
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from formats.config.json import dumps
 from rmqtool.errors import RmqError
@@ -23,6 +24,7 @@ SIZES = {
     "maxIndexNum": 60,
 }
 TOPICS = ("A", "B", "topic-with-a-longer-name")
+MARKER = ".rmqtool-pending"
 _BODY = re.compile(rb"<m(\d+)>")
 
 
@@ -41,10 +43,20 @@ class Place(NamedTuple):
 
 @dataclass
 class Run:
-    """What a finished change took away, or set; an undo of it gives that back."""
+    """A change that keeps what it takes away.
 
-    cut: set[int] = field(default_factory=set)
-    offsets_before: dict[str, int] | None = None
+    Attributes:
+        cuts: messages that go by it.
+        state: as its manifest has it.
+    """
+
+    cuts: set[int]
+    state: str = ""
+
+    @property
+    def half_done(self) -> bool:
+        """The next command goes on with it, or refuses."""
+        return self.state in ("committed", "undoing")
 
 
 @dataclass
@@ -53,10 +65,12 @@ class World:
 
     Attributes:
         must: acknowledged messages that are in the log.
-        limbo: acknowledged messages that a change, which was interrupted, would cut, or bring back.
+        limbo: acknowledged messages that a change, which was interrupted, would cut, or bring back; or some of them.
         cut: acknowledged messages that a change cut on demand; their bytes are kept.
         deleted: those that a command was told to delete for good.
-        runs: by the path of what a change keeps.
+        runs: by the identity in their manifests.
+        pending: a change is half done.
+        limits: that commands run under.
         offsets: of the consumer group, by ``topic@queue``.
     """
 
@@ -70,12 +84,20 @@ class World:
     offsets: dict[str, int] = field(default_factory=dict)
     next_id: int = 0
     pending: bool = False
+    limits: dict[int, int] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
+
+    limit_names: ClassVar = {resource.RLIMIT_FSIZE: "longest file", resource.RLIMIT_NOFILE: "open files"}
 
     @property
     def store(self) -> Path:
         """The store directory."""
         return self.home / "store"
+
+    @property
+    def elsewhere(self) -> Path:
+        """Another place for backups than that beside the store."""
+        return self.home / "elsewhere"
 
     @property
     def conf_file(self) -> Path:
@@ -144,13 +166,50 @@ class World:
         if lost := (self.limbo | self.cut | self.must) - self.deleted - self.anywhere():
             raise Wrong(f"bytes of messages are kept nowhere: {sorted(lost)[:10]} ({len(lost)})")
 
-    def resolve(self) -> None:
-        """Nothing is interrupted any more: what was in limbo is in the log, or it is cut."""
+    def learn(self, cuts: set[int] | frozenset[int] = frozenset(), *, undoing: bool = False) -> None:
+        """What a command has made of the messages, which its runs tell: what is half done is in limbo, and all else is
+        in the log, or it is cut.
+
+        Args:
+            cuts: messages that the command may have cut.
+            undoing: it may bring some back.
+
+        Raises:
+            Wrong: a run was undone, and its messages are not there; or messages are there again without an undo.
+        """
         there = set(self.in_log())
-        self.must |= self.limbo & there
-        self.cut |= self.limbo - there
-        self.cut -= self.must
-        self.limbo = set()
+        open_before = set[int]().union(*(run.cuts for run in self.runs.values() if run.half_done))
+        seen = {run: state for run, state in self._states() if run not in self.runs or self.runs[run].state != state}
+        for name, state in seen.items():
+            run = self.runs.setdefault(name, Run(set(cuts) - open_before))
+            if state == "undone" and run.state != "undone" and (missing := run.cuts - there - self.deleted):
+                raise Wrong(f"undone, but not there: {sorted(missing)[:10]} ({len(missing)}): {self.history[-1]}")
+            run.state = state
+            if state == "done":
+                run.cuts -= there
+        visible = [self.runs[name] for name, state in self._states() if self.runs[name].half_done]
+        marked = (self.store / MARKER).exists()
+        self.pending = bool(visible) or marked
+        doubtful = (self.limbo | cuts) & self.places.keys()
+        if marked and not visible:
+            self.limbo = doubtful  # what is kept is out of sight
+        else:
+            self.limbo = set().union(*(run.cuts for run in visible)) - self.deleted
+        if not undoing and (again := (self.cut - doubtful - self.limbo) & there):
+            raise Wrong(f"messages that were cut are there again: {sorted(again)[:10]}: {self.history[-1]}")
+        self.must = (self.must - doubtful | (doubtful | self.cut) & there) - self.limbo
+        self.cut = (self.cut | doubtful - there) - self.must - self.limbo
+
+    def _states(self) -> list[tuple[str, str]]:
+        """Identity and state of every run that is kept in sight."""
+        found = []
+        homes = (Path(f"{self.store}.rmqtool"), self.elsewhere)
+        for path in sorted(path for home in homes for path in home.glob("*/manifest.json")):
+            with open(path, encoding="utf-8") as file:
+                line = file.readline().rstrip()
+            head = json.loads(line + "]}" if line.endswith('"actions": [') else line)
+            found.append((head["run"], head["state"]))
+        return found
 
     def look_closely(self) -> None:
         """In a store that is in order queues lead to all messages.

@@ -375,7 +375,7 @@ def test_given_back_is_given_back_wherever_to(ways: tuple[str, ...], tmp_path: P
     assert sorted(lab.bodies() + lab.bodies(RETRY)) == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_giving_back_cleanly(number: signal.Signals, tmp_path: Path) -> None:
     lab = Back(tmp_path)
     for n in range(3000):

@@ -207,3 +207,42 @@ def test_a_plan_that_is_no_more_true_is_not_carried_out(torn: Path, monkeypatch:
     assert (torn / "abort").exists()
     assert not os.path.exists(f"{torn}.rmqtool")
     shutil.rmtree(torn)
+
+
+def test_another_store_at_the_same_path(torn: Path, conf: Path, tmp_path: Path) -> None:
+    """The folder of an interrupted run has stayed where a store was removed, and another one was made."""
+    assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
+    shutil.rmtree(torn / "consumequeue")
+    shutil.rmtree(f"{torn}.rmqtool")
+    killed(1, "rebuild", torn, "consumequeue", "--yes", "--broker-conf", conf)  # before its mark
+    home = Path(f"{torn}.rmqtool").rename(tmp_path / "away")
+    shutil.rmtree(torn)
+    with Store.create(torn, broker_conf=SIZES) as opened:
+        opened.append(Message(topic="other", body=b"another"))
+    home.rename(f"{torn}.rmqtool")
+    before = tree(torn)
+    done = rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf)
+    assert done.code == 4, done
+    assert "or another log" in done.err
+    assert f"rmqtool undo {torn} --forget" in done.err
+    assert {**tree(torn), "lock": None} == {**before, "lock": None}
+    assert rmqtool("undo", torn, "--forget", "--yes").code == 0
+    assert rmqtool("rebuild", torn, "index", "--yes", "--broker-conf", conf).code == 0
+    assert not (torn / "consumequeue" / "t0").exists()
+    assert bodies(torn, "another") == 1
+
+
+def test_an_undo_out_of_turn_leaves_no_gap(torn: Path, conf: Path, tmp_path: Path) -> None:
+    """The log was cut farther back, by a run that is kept elsewhere, and written on: what was cut first lay behind."""
+    assert rmqtool("recover", torn, "--yes", "--broker-conf", conf).code == 0
+    places = [one.physical_offset for one in CommitLog(layout_of(torn)).walk() if isinstance(one, Found)]
+    for at, where in ((places[30], []), (places[20], ["--backup", tmp_path / "elsewhere"])):
+        assert rmqtool("truncate", torn, at, "--yes", *where, "--broker-conf", conf).code == 0
+    fill(torn, "new", 1)
+    before = tree(torn)
+    done = rmqtool("undo", torn, "--yes", "--broker-conf", conf)
+    assert done.code == 4, done
+    assert "cut farther back since" in done.err
+    assert tree(torn) == before
+    assert bodies(torn, "new") == 1
+    assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0

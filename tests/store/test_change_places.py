@@ -18,7 +18,7 @@ from rmqtool.store.recovery.command import plan, recover
 from tests.cli.running import rmqtool
 from tests.store.dying import killed, run_folder
 from tests.store.helpers import tree
-from tests.store.test_change_between import MARKER, bodies, conf, layout_of, torn
+from tests.store.test_change_between import MARKER, bodies, conf, fill, layout_of, torn
 
 __all__ = ["conf", "torn"]
 
@@ -277,3 +277,61 @@ def test_a_store_whose_parts_are_links_elsewhere(torn: Path, tmp_path: Path) -> 
     assert recover(StoreLayout(str(torn), layout_of(torn).conf)).applied
     assert undo(str(torn)).applied
     assert tree(other) == before
+
+
+@pytest.mark.parametrize("through", ["done", "undone"])
+def test_a_copy_that_was_made_in_the_middle_is_not_taken_for_whole(through: str, torn: Path, conf: Path) -> None:
+    """The original was gone on with since, so the run says that it is through; this copy of the store is not."""
+    words = ["recover", torn, "--yes", "--broker-conf", conf]
+    if through == "done":
+        recover(layout_of(torn))
+        words[:2] = ["rebuild", torn, "consumequeue"]
+        for path in (torn / "consumequeue").glob("*/*/*"):
+            path.write_bytes(b"\1" * 2000)
+    before = tree(torn)
+    killed(20 if through == "done" else 6, *words)
+    copy = twin(torn, "copy")
+    half = tree(copy)
+    if through == "done":
+        assert rmqtool(*words).code == 0
+    else:
+        assert rmqtool("undo", torn, "--yes", "--broker-conf", conf).code == 0
+    assert half not in (before, tree(torn))
+    shutil.rmtree(torn)
+    copy.rename(torn)
+    for more in (["recover", torn, "--yes"], ["undo", torn, "--yes"], ["clean", torn, "--hours", "0", "--yes"]):
+        done = rmqtool(*more, "--broker-conf", conf)
+        assert done.code == 4, done
+        assert "half changed when this copy of it was made" in done.err
+        assert f"rmqtool undo {torn} --forget" in done.err
+    with pytest.raises(Refused, match="a change of it was interrupted"):
+        fill(torn, "new", 1)
+    assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 1
+    assert tree(torn) == half
+    assert rmqtool("undo", torn, "--forget", "--yes", "--broker-conf", conf).code == 0
+    assert rmqtool(*words).code == 0
+    assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0
+    assert bodies(torn, "old") == 39
+
+
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue/t0", "index/kept", "config", "link", "log-elsewhere/x"])
+def test_nothing_is_kept_among_a_broker_s_own_files(part: str, torn: Path, conf: Path, tmp_path: Path) -> None:
+    """A broker does not load a store with a foreign directory in its commit log, and takes one for a topic."""
+    (torn / "link").symlink_to(torn / "commitlog")
+    if part.startswith("log"):
+        (torn / "commitlog").rename(tmp_path / "log-elsewhere")
+        (torn / "commitlog").symlink_to(tmp_path / "log-elsewhere")
+    home = (tmp_path if part.startswith("log") else torn) / part
+    before = tree(torn)
+    for words in (
+        ["recover", torn, "--yes"],
+        ["clean", torn, "--hours", "0", "--yes"],
+        ["group", "reset", torn, "g", "--topic", "t0", "--to-earliest", "--yes"],
+    ):
+        done = rmqtool(*words, "--backup", home, "--broker-conf", conf)
+        assert done.code == 4, done
+        if words[0] != "group":  # it is refused before: the store was not closed
+            assert f"{home}: lies in {torn}" in done.err
+    assert tree(torn) == before
+    assert rmqtool("recover", torn, "--yes", "--backup", torn / "kept", "--broker-conf", conf).code == 0
+    assert rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).code == 0

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM at any step of a real process: the state is told and durable, and the same command goes on."""
+"""SIGINT, SIGTERM and SIGHUP at any step of a process: the state is told and durable, and the same command goes on."""
 
 import re
 import signal
@@ -15,9 +15,9 @@ from tests.store.helpers import content, tree
 from tests.store.test_change_between import MARKER, SIZES, conf, torn
 
 __all__ = ["conf", "torn"]
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 STEP = 195  # in the middle of the renames
-both = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+each = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def wide(tmp_path: Path) -> Path:
     return store
 
 
-@both
+@each
 @pytest.mark.parametrize("times", [1, 5])
 def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, conf: Path, tmp_path: Path) -> None:
     words = ["rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf]
@@ -55,7 +55,7 @@ def test_while_it_is_applied(number: signal.Signals, times: int, wide: Path, con
     assert {**tree(wide), "lock": None} == {**before, "lock": None}
 
 
-@both
+@each
 def test_what_was_stopped_is_put_back(number: signal.Signals, wide: Path, conf: Path) -> None:
     before = tree(wide)
     ended(number, 100, "rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf)
@@ -63,7 +63,7 @@ def test_what_was_stopped_is_put_back(number: signal.Signals, wide: Path, conf: 
     assert {**tree(wide), "lock": None} == {**before, "lock": None}
 
 
-@both
+@each
 def test_a_short_rest_is_done(number: signal.Signals, torn: Path, conf: Path, tmp_path: Path) -> None:
     words = ["recover", torn, "--yes", "--broker-conf", conf]
     done = ended(number, 4, *words)
@@ -72,7 +72,7 @@ def test_a_short_rest_is_done(number: signal.Signals, torn: Path, conf: Path, tm
     assert "Nothing to do" in rmqtool("recover", torn, "--dry-run", "--broker-conf", conf).out
 
 
-@both
+@each
 @pytest.mark.parametrize("step", [-1, -9, -40])
 def test_while_it_is_planned(number: signal.Signals, step: int, wide: Path, conf: Path) -> None:
     before = content(wide)
@@ -83,7 +83,7 @@ def test_while_it_is_planned(number: signal.Signals, step: int, wide: Path, conf
     assert not Path(f"{wide}.rmqtool").exists()
 
 
-@both
+@each
 def test_a_plan_and_its_tidying_up(number: signal.Signals, torn: Path, conf: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -101,7 +101,7 @@ def test_a_plan_and_its_tidying_up(number: signal.Signals, torn: Path, conf: Pat
     assert content(torn) == before
 
 
-@both
+@each
 def test_an_undo(number: signal.Signals, wide: Path, conf: Path) -> None:
     before = tree(wide)
     assert rmqtool("rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf).code == 0
@@ -115,7 +115,7 @@ def test_an_undo(number: signal.Signals, wide: Path, conf: Path) -> None:
     assert {**tree(wide), "lock": None} == {**before, "lock": None}
 
 
-@both
+@each
 def test_clean_that_deletes(number: signal.Signals, tmp_path: Path, conf: Path) -> None:
     store = tmp_path / "long"
     with Store.create(store, broker_conf=SIZES) as opened:

@@ -9,8 +9,8 @@ import pytest
 from rmqtool import Message, Store
 from tests.cli.running import rmqtool
 from tests.store.dying import ended, killed
-from tests.store.helpers import content
-from tests.store.test_change_between import SIZES, conf
+from tests.store.helpers import content, cut_queues
+from tests.store.test_change_between import SIZES, conf, layout_of
 
 __all__ = ["conf"]
 
@@ -98,3 +98,28 @@ def test_undo_puts_back_one_clean_after_the_other(store: Path, conf: Path) -> No
         assert rmqtool("undo", store, "--yes").code == 0
     assert set(before) <= set(content(store))
     assert all(content(store)[name] == digest for name, digest in later.items())
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Path, conf: Path) -> None:
+    """Without them a queue goes on at a number that is too low, and gives offsets a second time."""
+    with Store(store, broker_conf=SIZES, write=True) as opened:
+        opened.append_many([Message(topic="u", queue_id=n % 2, body=b"y" * 1000) for n in range(300)])
+    layout = layout_of(store)
+    middle = log_of(store)[5]
+    cut_queues(layout, behind=middle + 5000)
+    if not closed:
+        (store / "abort").touch()
+    words = ["clean", store, "--hours", "0", "--yes", "--broker-conf", conf]
+    for more in (["--delete"], []):
+        done = rmqtool(*words, *more)
+        assert done.code == 0, done
+        assert f"rmqtool {'dispatch' if closed else 'recover'} {store} first" in done.err
+        assert middle in log_of(store)
+    assert closed == (log_of(store)[0] == middle)  # recovery looks at the log from its checkpoint on
+    ends = rmqtool("recover", store, "--yes", "--broker-conf", conf)
+    assert ends.code == 0, ends
+    assert rmqtool(*words).code == 0
+    assert len(log_of(store)) == 1
+    with Store(store, broker_conf=SIZES, write=True) as opened:
+        assert [opened.append(Message(topic="u", queue_id=n, body=b"")).queue_offset for n in range(2)] == [150, 150]

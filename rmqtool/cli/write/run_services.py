@@ -16,9 +16,11 @@ from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
 from rmqtool.services.waiting.requeue import TARGETS, Requeue, Requeued, requeue
 
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Ending:
-    """Whether SIGINT or SIGTERM has come; a pause ends when one does."""
+    """Whether SIGINT, SIGTERM or SIGHUP has come; a pause ends when one does."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -27,8 +29,12 @@ class Ending:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """The signals are ours as long as this lasts."""
-        before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        """The signals are ours as long as this lasts, but for a SIGHUP that nohup has this process ignore."""
+        before = {number: signal.getsignal(number) for number in _NUMBERS}
+        if before[signal.SIGHUP] is signal.SIG_IGN:
+            del before[signal.SIGHUP]
+        for number in before:
+            signal.signal(number, self._take)
         wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         try:
             yield

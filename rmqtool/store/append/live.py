@@ -25,7 +25,7 @@ from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import give_away, make_file, sweep
 from rmqtool.store.disk.ownership import make_folders
-from rmqtool.store.disk.segments import Segments
+from rmqtool.store.disk.segments import Segments, write_all
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels, reput_batches
 from rmqtool.store.index.reader import geometry_of
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -396,7 +396,7 @@ class LiveStore:
         if not make_file(path, data):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                os.pwrite(fd, data, 0)
+                write_all(fd, data, 0)
                 os.fsync(fd)
             finally:
                 os.close(fd)

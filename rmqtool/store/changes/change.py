@@ -27,7 +27,7 @@ from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes import steps
 from rmqtool.store.changes.manifest import Action, Head, LogEnd, Manifest
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.prints import Print, digest_of, print_of
+from rmqtool.store.changes.prints import Print, digest_before, digest_of, print_of
 from rmqtool.store.changes.runs import claim, default_home, identity, mark, next_number, unmark
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.snapshot import Snapshot
@@ -215,6 +215,7 @@ class Transaction:
         if self.log is not None and self.log.file is not None:
             with open(self.log.file, "rb") as file:
                 self.log.behind = digest_of(file.fileno(), self.log.at, os.fstat(file.fileno()).st_size)
+                self.log.before = digest_before(file.fileno(), self.log.at)
 
     def _kept_name(self, path: str) -> str:
         """Path of a kept file below the run's folder: that in the store, or one of its own for a file outside."""

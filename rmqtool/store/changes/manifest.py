@@ -66,12 +66,14 @@ class LogEnd:
         file: in which the log ends; None for an empty one.
         at: byte at which it ends there.
         behind: digest of the bytes from there to the end of the file.
+        before: digest of some bytes in front of it, by which the log is known; None in runs of earlier versions.
     """
 
     files: list[tuple[str, int]]
     file: str | None
     at: int
     behind: str | None
+    before: str | None = None
 
 
 @dataclass(slots=True)
@@ -111,6 +113,7 @@ def build(manifest: Manifest, places: Places) -> str:
             "file": None if log.file is None else places.name_of(log.file),
             "at": log.at,
             "behind": log.behind,
+            "before": log.before,
         }
     actions = ",\n  ".join(json.dumps(_written(action, places)) for action in manifest.actions)
     return f'{json.dumps(head)[:-1]}, "actions": [\n  {actions}\n]}}\n'
@@ -288,13 +291,14 @@ def _legacy_name(path: Any, head: Head, places: Places) -> Any:
 
 def _log(value: Any, places: Places) -> LogEnd:
     try:
-        _only(value, {"files", "file", "at", "behind"})
+        _only(value, {"files", "file", "at", "behind", "before"})
         files = [(places.path_of(name), size) for name, size in _of(value, "files", list)]
         if any(type(size) is not int or not 0 <= size < _BIG for _path, size in files):
             raise ValueError("files: no length")
         file = None if value["file"] is None else places.path_of(value["file"])
         behind = None if value["behind"] is None else _of(value, "behind", str)
-        return LogEnd(files, file, _number(value, "at"), behind)
+        before = None if value.get("before") is None else _of(value, "before", str)
+        return LogEnd(files, file, _number(value, "at"), behind, before)
     except (ValueError, TypeError, KeyError, AttributeError) as err:
         raise ValueError(f"log: {_words(err)}") from err
 

@@ -9,6 +9,7 @@ from rmqtool.store.changes.change import Transaction
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.changes.runs import Run, marked, read_marker, runs, unmark
 from rmqtool.store.changes.signals import Signals
+from rmqtool.store.changes.survey import How
 
 _TOLD = 5  # files that an error names
 UNDOING = "undoing"
@@ -79,13 +80,25 @@ def find(places: Places, home: str | None = None) -> Run | None:
         run = marked(marker, places, home, known)
         if run.state in ("committed", UNDOING):
             return run
-        # killed behind its last step, or before its first one: the marker says nothing any more
+        # the marker goes before a manifest says that it is through, so this was another copy of the store; a run that
+        # was given up says so first
+        if run.state != "forgotten" and not _as_left(places, run):
+            raise Refused(
+                f"{places.root}: was half changed when this copy of it was made; that run, in {run.path}, has been "
+                f"{run.state} for another copy since"
+            )
     for run in known:
         if run.problem is not None:
             raise run.problem
         if run.state in ("committed", UNDOING):
             return run
     return None
+
+
+def _as_left(places: Places, run: Run) -> bool:
+    """Whether every file is as the run, which is through, leaves it."""
+    how = open_run(places, run).survey().how
+    return all(one is (How.AFTER if run.state == "done" else How.BEFORE) for one in how)
 
 
 def open_run(places: Places, run: Run, signals: Signals | None = None) -> Transaction:
@@ -130,7 +143,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
     try:
         run = find(places, home)
     except Refused as err:
-        raise Refused(f"{err}: bring it back; or else {way_on(places.root)}") from err
+        raise Refused(f"{err}; or else {way_on(places.root)}") from err
     except CorruptFile as err:
         raise CorruptFile(err.path, err.at, f"{err.reason}; {way_on(places.root)}") from err
     if run is None:

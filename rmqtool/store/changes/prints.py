@@ -43,6 +43,11 @@ def digest_of(fd: int, start: int, stop: int) -> str:
     return made.hexdigest()
 
 
+def digest_before(fd: int, at: int) -> str:
+    """Digest of the bytes in front of one, by which a file is known that is only written behind it."""
+    return digest_of(fd, max(at - _BLOCK, 0), at)
+
+
 def print_of(path: str) -> Print | None:
     """What is at a path now; None when nothing is. Something that is neither file nor link has no size."""
     try:

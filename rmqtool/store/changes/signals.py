@@ -1,4 +1,6 @@
-"""SIGINT and SIGTERM while a store is changed: at once while that is prepared, between two actions while it is done."""
+"""SIGINT, SIGTERM and SIGHUP while a store is changed: at once while that is prepared, between two actions while it is
+done.
+"""
 
 import signal
 import threading
@@ -6,9 +8,10 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-from rmqtool.errors import Interrupted, Terminated
+from rmqtool.errors import HungUp, Interrupted, Terminated
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ERRORS: dict[int, type[Interrupted]] = {signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
 
 
 class Stop(BaseException):
@@ -16,7 +19,7 @@ class Stop(BaseException):
 
 
 class Signals:
-    """Takes both signals while it is entered; what a caller has ignored stays ignored, and a caller's own handler runs
+    """Takes them while it is entered; what a caller has ignored stays ignored, and a caller's own handler runs
     as soon as that does no harm. Outside the main thread nothing is taken.
 
     Attributes:
@@ -87,6 +90,5 @@ class Signals:
 
     def error(self, words: str) -> Interrupted:
         """What to raise for the signal that came."""
-        terminated = self.asked == signal.SIGTERM
-        name = "SIGTERM" if terminated else "SIGINT"
-        return (Terminated if terminated else Interrupted)(f"{name}: {words}")
+        asked = signal.Signals(self.asked or signal.SIGINT)
+        return _ERRORS.get(asked, Interrupted)(f"{asked.name}: {words}")

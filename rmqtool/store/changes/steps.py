@@ -9,6 +9,7 @@ from rmqtool.store.changes.prints import digest_of, print_of
 from rmqtool.store.changes.survey import Differs, own_path
 from rmqtool.store.disk.durable import link_aside, move
 from rmqtool.store.disk.ownership import make_folders, make_folders_as, take_after
+from rmqtool.store.disk.segments import write_all
 from rmqtool.store.disk.sparse import written
 
 Folders = set[str]  # whose names must be made durable
@@ -108,7 +109,7 @@ def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> Non
                 # an earlier run may have got through a part of it
                 if data != old and any(here and here != there for here, there in zip(data, old, strict=True)):
                     raise Differs(f"{path}: was written to at {at} or behind")
-                os.pwrite(file.fileno(), bytes(len(data)), at)
+                write_all(file.fileno(), bytes(len(data)), at)
             os.fsync(file.fileno())
     finally:
         os.close(kept)

@@ -1,6 +1,7 @@
 """How far each action of a run is, by what is found in the store; and what is there that the run cannot have left."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,11 +10,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from rmqtool.store.changes.manifest import Action, Manifest
+from rmqtool.store.changes.manifest import Action, LogEnd, Manifest
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.prints import Print, digest_of, is_still, print_of, same
+from rmqtool.store.changes.prints import Print, digest_before, digest_of, is_still, print_of, same
 from rmqtool.store.disk.segments import list_dir, offset_name
 from rmqtool.store.disk.sparse import written
+
+_QUEUE = re.compile(r"(consumequeue|consumequeue_ext|index)/")
 
 
 class How(Enum):
@@ -84,13 +87,15 @@ class Survey:
         if self._manifest.log is not None or self._manifest.head.format == 1:
             return []
         back, there = dict[int, tuple[str, int]](), dict[int, tuple[str, int]]()
+        folders = set(self._places.log_folders)
         for action, how in zip(self._manifest.actions, self.how, strict=True):
             base = offset_name(os.path.basename(action.path))
-            if action.do == "remove" and base is not None and os.path.dirname(action.path) in self._places.log_folders:
+            if action.do == "remove" and base is not None and not _QUEUE.match(self._places.shown(action.path)):
+                folders.add(os.path.dirname(action.path))
                 found = action.path if how is How.BEFORE else self._inside(action.kept)
                 with suppress(OSError):  # told already
                     back[base] = action.path, os.stat(found).st_size
-        for folder in sorted(self._places.log_folders) if back else ():
+        for folder in sorted(folders) if back else ():
             for entry in list_dir(folder):
                 if (base := offset_name(entry.name)) is not None and base not in back:
                     there[base] = entry.path, os.stat(entry.path).st_size
@@ -218,17 +223,20 @@ class Survey:
             for entry in list_dir(folder):
                 if offset_name(entry.name) is not None and entry.path not in known:
                     yield entry.path, "is a new file of the log"
-        if log.file is not None and log.file not in removed | zeroed:
-            yield from self._behind(log.file, log.at, log.behind)
+        if log.file is not None and log.file not in removed:
+            yield from self._around(log.file, log, behind=log.file not in zeroed)
 
-    def _behind(self, path: str, at: int, behind: str | None) -> Iterator[tuple[str, str]]:
+    def _around(self, path: str, log: LogEnd, *, behind: bool) -> Iterator[tuple[str, str]]:
+        at = log.at
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return  # told already
         try:
             size = os.fstat(fd).st_size
-            if digest_of(fd, at, size) != behind:
+            if log.before is not None and digest_before(fd, at) != log.before:
+                yield path, f"other bytes lie in front of {at}: cut farther back since, or another log"
+            elif behind and digest_of(fd, at, size) != log.behind:
                 count = sum(len(data) - data.count(0) for _at, data in written(fd, at, size))
                 yield path, f"{count} bytes were written since behind the log's end at {at}"
         finally:

@@ -20,6 +20,7 @@ from rmqtool.store.changes.survey import Survey, own_path
 from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
 from rmqtool.store.disk.lock import StoreLock, check_alone
 from rmqtool.store.disk.ownership import make_folders, make_folders_as
+from rmqtool.store.disk.segments import write_all
 from rmqtool.store.disk.sparse import extents, written
 
 _PIECE = 1 << 20
@@ -53,7 +54,7 @@ def _newest(places: Places, home: str | None, signals: Signals | None = None) ->
         if (run := find(places, home)) is not None:
             return open_run(places, run, signals)
     except Refused as err:
-        raise Refused(f"{err}: bring it back; or else {way_on(places.root)}") from err
+        raise Refused(f"{err}; or else {way_on(places.root)}") from err
     done = [run for run in runs(places, home) if run.state == "done"]
     return open_run(places, done[-1], signals) if done else None
 
@@ -195,7 +196,7 @@ def _save(transaction: Transaction, action: Action) -> None:
 def _copy_range(transaction: Transaction, action: Action, target: str) -> None:
     with open(action.path, "rb") as file, open(target, "xb") as out:
         for at, data in written(file.fileno(), action.start, action.stop):
-            os.pwrite(out.fileno(), data, at - action.start)
+            write_all(out.fileno(), data, at - action.start)
         os.ftruncate(out.fileno(), action.stop - action.start)
         os.fsync(out.fileno())
 
@@ -245,7 +246,7 @@ def _unzero(transaction: Transaction, action: Action) -> None:
             for at in range(first, end, _PIECE):
                 data = os.pread(kept.fileno(), min(_PIECE, end - at), at)
                 if data != os.pread(file.fileno(), len(data), start + at):
-                    os.pwrite(file.fileno(), data, start + at)
+                    write_all(file.fileno(), data, start + at)
         os.fsync(file.fileno())
     os.utime(path, ns=(accessed, action.mtime_ns))
 

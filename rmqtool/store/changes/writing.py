@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from rmqtool.errors import Refused
 from rmqtool.store.changes.change import PLAN_HINT, Transaction
 from rmqtool.store.changes.pending import settle
 from rmqtool.store.changes.places import Places
@@ -28,10 +29,13 @@ def changing(
         named: files outside the store that the user has named, and that may be changed too.
 
     Raises:
-        Refused: the store is in use, or half changed in a way that cannot be finished.
+        Refused: the store is in use, or half changed in a way that cannot be finished, or the place for what is
+            replaced is one of its own directories.
         CorruptFile: what says so cannot be read.
         Interrupted: SIGINT or SIGTERM.
     """
+    if backup is not None and (part := layout.part_with(backup)) is not None:
+        raise Refused(f"{backup}: lies in {part}, where a broker takes everything for its own: nothing was changed")
     named = list(named)
     places = Places.of(layout, named)
     finished: tuple[str, str] | None = None

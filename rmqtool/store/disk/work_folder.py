@@ -12,6 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from rmqtool.errors import Refused
+from rmqtool.store.disk.segments import write_all
 
 _MARK = ".mark"
 _SAID = 256  # bytes of a mark, the rest blanks: it is written over at once, never cut first
@@ -75,7 +76,7 @@ class WorkFolder:
 
     def _say(self, words: dict[str, list[int]]) -> None:
         data = json.dumps(words).encode()
-        os.pwrite(self._fd, data.ljust(_SAID), 0)
+        write_all(self._fd, data.ljust(_SAID), 0)
         os.fsync(self._fd)
 
     def _said(self, name: str, path: str) -> bool:

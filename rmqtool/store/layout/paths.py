@@ -60,6 +60,14 @@ class StoreLayout:
         """A path below the root."""
         return os.path.join(self.root, *parts)
 
+    def part_with(self, path: str) -> str | None:
+        """The part of the store, a directory in which a broker takes everything for its own, that a path lies in."""
+        real = os.path.realpath(path)
+        for part in (*self.commit_log_paths, *map(self.path, _PARTS)):
+            if real == (folder := os.path.realpath(part)) or real.startswith(folder + os.sep):
+                return part
+        return None
+
     def _rebased(self, path: str) -> str:
         """A path of the properties file as it applies here: below its own root it moves with the store.
 

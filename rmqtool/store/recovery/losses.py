@@ -12,14 +12,17 @@ _LOOKED_AT = 100  # first messages of a log, which tell whether messages have ke
 
 
 def kept_by_salvage(recovery: Recovery) -> int:
-    """Intact messages behind the end of the log, but those that repeat a queue offset: a salvage leaves them out."""
+    """Intact messages behind the end of the log, but old ones that repeat a queue offset: a salvage leaves them out."""
     ends = {key: queue.end // UNIT for key, queue in recovery.queues.items()}
+    last: dict[tuple[str, int], int] = {}  # store timestamp of what is kept
     kept = 0
     for item in recovery.log.walk(recovery.end + 1):
         if not isinstance(item, Found) or recovery.rules.stumbles_over(item.record):
             continue
         key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
-        if item.record.queue_offset >= ends.get(key, 0):
+        stored = item.record.store_timestamp
+        if item.record.queue_offset >= ends.get(key, 0) or stored >= last.get(key, recovery.last_store_timestamp):
+            last[key] = stored
             kept += 1
     return kept
 

@@ -7,9 +7,11 @@ each queue and of the index always stays.
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from formats import checkpoint
 from formats.errors import FormatError
 from formats.index import HEADER_SIZE, read_header
 from formats.queues.consume import is_ext_address, read, real_offset
@@ -24,7 +26,9 @@ from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import Segment, Segments, offset_name
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.version import unsupported
+from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.reader import runs_of
+from rmqtool.store.releases.rules import rules_for
 
 HOUR = 3_600_000
 DEFAULT_RESERVED_HOURS = 72
@@ -110,11 +114,35 @@ def _expired_index(paths: list[str], low: int) -> list[str]:
     return found
 
 
-def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list[str], int, int]:
-    """(paths, lowest physical offset before, after)."""
+def _dispatched(layout: StoreLayout, log: list[Segment]) -> int:
+    """Physical offset before which queues need nothing of the log any more: behind it there are messages that no queue
+    knows yet, or that the recovery of a store that was not closed looks at."""
+    known, size = -1, layout.queue_size()
+    for topic, queue_id, path in layout.queue_dirs():
+        queue = QueueBuilder(topic, queue_id, path, size, str)
+        queue.recover()
+        known = max(known, queue.max_physical_offset)
+    if not layout.aborted:
+        return known
+    point = checkpoint.parse(layout.checkpoint() or b"")
+    number, _why = rules_for(layout).rules.start_number(log, point, known, aborted=True)
+    return min(known, log[number].base)
+
+
+def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list[str], int, int, list[str]]:
+    """(paths, lowest physical offset before, after, warnings)."""
     log = layout.commit_log().files
     older_than = (time.time_ns() // 1_000_000 - reserved_ms) * 1_000_000
-    gone = _expired_log(log, older_than, most)
+    expired = _expired_log(log, older_than, most)
+    dispatched = _dispatched(layout, log) if expired else 0
+    gone = [file for file in expired if file.end <= dispatched]
+    warnings = []
+    if kept := len(expired) - len(gone):
+        first = "recover" if layout.aborted else "dispatch"
+        warnings.append(
+            f"{kept} expired files of the log hold messages that are not in their queues for certain, which would lose "
+            f"their numbers with them: rmqtool {first} {layout.root} first"
+        )
     before = log[0].base if log else -1
     low = log[len(gone)].base if log else -1
     paths = [file.path for file in gone]
@@ -128,7 +156,7 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
                 rest = Segments(queue.files[len(expired) :], [])
                 paths += [file.path for file in _expired_extension(rest, extension, low)]
         paths += _expired_index(layout.index_paths(), low)
-    return paths, before, low
+    return paths, before, low, warnings
 
 
 def clean(
@@ -175,8 +203,8 @@ def clean(
         if transaction.finished is not None and transaction.finished[1] == "clean":
             # this is the command that goes on with it; how many files were asked for is done by that
             return _finished(layout, reserved_hours, transaction.finished[0])
-        paths, before, low = _plan(layout, reserved_ms, most_files)
-        report = _report(layout, reserved_hours, paths, before, low)
+        paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
+        report = _report(layout, reserved_hours, paths, before, low, warnings)
         if shown is not None and shown.files != report.files:
             raise Refused(f"{layout.root}: other files have expired by now than were shown: nothing was changed")
         if not paths:
@@ -253,7 +281,9 @@ def _delete(
             raise signals.error(f"{done + 1} of {len(paths)} files are deleted, {left} are left: {go_on}")
 
 
-def _report(layout: StoreLayout, reserved_hours: float, paths: list[str], before: int, low: int) -> CleanReport:
+def _report(
+    layout: StoreLayout, reserved_hours: float, paths: list[str], before: int, low: int, warnings: Sequence[str] = ()
+) -> CleanReport:
     files = []
     for path in paths:
         found = os.stat(path)
@@ -272,4 +302,5 @@ def _report(layout: StoreLayout, reserved_hours: float, paths: list[str], before
         newMinPhyOffset=low,
         files=files,
         diskBytes=sum(file.diskBytes for file in files),
+        warnings=list(warnings),
     )

@@ -1,0 +1,48 @@
+"""A write that takes a part only, as at a quota or a limit: nothing is called done before all of it is written."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from tests.cli.running import rmqtool
+from tests.model.commands import run
+from tests.store.helpers import tree
+from tests.store.test_change_between import SIZES, conf
+
+__all__ = ["conf"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with Store.create(path, broker_conf=SIZES) as opened:
+        opened.append_many([Message(topic="t", body=b"x" * 900) for _ in range(60)])
+    return path
+
+
+def second(store: Path, conf: Path) -> tuple[int, int]:
+    """Where some message begins, and a length of files that lies behind it."""
+    at = 45_000
+    said = rmqtool("truncate", store, at, "--dry-run", "--broker-conf", conf).err
+    begins = int(said.rpartition("one begins at ")[2].split()[0])
+    return begins, begins + 700
+
+
+def test_a_cut_goes_on_with_what_was_left(store: Path, conf: Path) -> None:
+    before = tree(store)
+    at, longest = second(store, conf)
+    words = ["truncate", store, at, "--yes", "--broker-conf", conf]
+    done = run(*words, limits={resource.RLIMIT_FSIZE: longest})
+    assert done.code == 3, done
+    assert "half done" in done.err
+    assert rmqtool(*words).code == 0
+    log = store / "commitlog" / f"{0:020d}"
+    assert not log.read_bytes()[at:].strip(b"\0")
+    assert rmqtool("recover", store, "--dry-run", "--broker-conf", conf).code == 0
+    done = run("undo", store, "--yes", limits={resource.RLIMIT_FSIZE: longest})
+    assert done.code == 3, done
+    assert "half done" in done.err
+    assert rmqtool("undo", store, "--yes").code == 0
+    assert tree(store) == before
