@@ -16,6 +16,8 @@ MAX_MESSAGE_SIZE = 4 * 1024 * 1024  # the broker's default for a stored body
 BLANK_SIZE = derived.BLANK.size
 MAX_TOPIC = {1: 127, 2: 255}  # bytes; version 2 could say more, brokers accept no more
 MAX_PROPERTIES = 2**15 - 1
+TOPIC_LENGTH_SIZE = {1: 1, 2: 2}  # bytes that tell how long a topic is
+PROPERTIES_LENGTH_SIZE = 2
 
 
 def compose(
@@ -61,10 +63,10 @@ def compose(
     sys_flag &= ~(BORN_V6 | STORE_V6)
     sys_flag |= BORN_V6 if len(born_address) == 16 else 0
     sys_flag |= STORE_V6 if len(store_address) == 16 else 0
-    head = HEADS[sys_flag & (BORN_V6 | STORE_V6)].size
+    fixed = HEADS[sys_flag & (BORN_V6 | STORE_V6)].size + TOPIC_LENGTH_SIZE[version] + PROPERTIES_LENGTH_SIZE
     # the broker also refuses records 64 KiB longer than the largest body: with the limits above there are none
     return Record(
-        total_size=head + version + 2 + len(body) + len(topic) + len(properties),
+        total_size=fixed + len(body) + len(topic) + len(properties),
         magic=MAGIC_V1 if version == 1 else MAGIC_V2,
         body_crc=crc31(body),
         queue_id=queue_id,

@@ -13,12 +13,13 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_QID = "REAL_QID"
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
+INNER = "INNER_"  # begins the names of all properties that are numbers whatever the topic is
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 BATCH_NUMBERS = ((INNER_BASE.encode(), 64), (INNER_NUM.encode(), 16))  # which 5.x takes for numbers of so many bits
 
-_NAME_VALUE = 1
-_SEPARATOR = 2
+NAME_END = 1  # the byte between a name and its value
+ITEM_END = 2  # and the one between items
 CRC32_NAME = b"__CRC32#"
 CRC32_SIZE = 20  # bytes that the whole-record CRC property takes at the end of the record
 

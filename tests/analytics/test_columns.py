@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.kernel_arrow import ID_SPACE, Texts, gather, offset_ids
 from formats.message.build import build_blank, pack
 from formats.message.read import Record
 from formats.primitives import COMPRESSED
@@ -26,6 +25,8 @@ from rmqtool.analytics.table.splits import plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import VIEW_SCHEMA, has_views, memory_of
 from rmqtool.errors import BadValue
+from rmqtool.kernels.arrow import gather, offset_ids
+from rmqtool.kernels.tables import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
@@ -259,7 +260,7 @@ def test_times_out_of_range_count_where_they_show(file_of: File) -> None:
 def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(["A", "B"]))))
     told = []
-    for modules in ({}, {"formats.kernel": None}):
+    for modules in ({}, {"rmqtool.kernels.scan": None}):
         monkeypatch.setattr(arrow.sys, "modules", modules)
         monkeypatch.setattr(Rows, "read", lambda self, *args, **options: told.append("plain") or iter(()))
         tally = Tally()

@@ -122,9 +122,9 @@ def test_messages_of_damaged_logs(
     case: str, compiled: bool, server: Server, golden: Unpacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if compiled:
-        monkeypatch.setitem(sys.modules, "formats.kernel", sys.modules.get("formats.kernel"))
+        monkeypatch.setitem(sys.modules, "rmqtool.kernels.scan", sys.modules.get("rmqtool.kernels.scan"))
     else:
-        monkeypatch.delitem(sys.modules, "formats.kernel", raising=False)
+        monkeypatch.delitem(sys.modules, "rmqtool.kernels.scan", raising=False)
     uri = server.put(f"{case}/store", golden(case))
     rows, counters = read(uri, splitBytes="20000")
     expected, local = read(golden(case), splitBytes="20000")

@@ -337,7 +337,7 @@ def test_workers_have_compiled_code_when_it_is_wanted(preload: bool) -> None:
     script = (
         "from rmqtool.analytics.spark.session import spark_context\n"
         f"with spark_context('local[1]', preload={preload}) as context:\n"
-        "    look = lambda _: 'formats.kernel_arrow' in __import__('sys').modules\n"
+        "    look = lambda _: 'rmqtool.kernels.arrow' in __import__('sys').modules\n"
         "    print(context.parallelize([0], 1).map(look).collect())\n"
         "    reached = lambda _: __import__('os').environ.get('PYTHON_UNIX_DOMAIN_ENABLED', 'no').lower()\n"
         "    print(context.parallelize([0], 1).map(reached).collect())"

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.jit import address_of
-from formats.kernel_arrow import INLINE, Texts, views_of
 from rmqtool.analytics.dump.parquet import PartWriter
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
@@ -21,6 +19,10 @@ from rmqtool.analytics.table.columns import load
 from rmqtool.analytics.table.splits import plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import has_views, memory_of, take
+from rmqtool.kernels.arrow import views_of
+from rmqtool.kernels.load.memory import address_of
+from rmqtool.kernels.tables import VIEW_INLINE as INLINE
+from rmqtool.kernels.tables import Texts
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens

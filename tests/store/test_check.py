@@ -1,15 +1,10 @@
 """The whole-store check: silent on what is healthy, exact on what is not, and never writing."""
 
-from random import Random
-
-import numpy as np
 import pytest
 
-from formats.kernel_properties import odd_properties
 from rmqtool.services.lookup.info import store_info
 from rmqtool.store.check import is_problem
 from rmqtool.store.check.log import log
-from rmqtool.store.check.log.records import PROPERTIES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import recover
 from tests import goldens
@@ -115,19 +110,6 @@ def test_the_compiled_way_finds_the_same(case: str, golden: Unpacked, monkeypatc
     plain = found_in(golden(case))
     monkeypatch.setattr(log, "is_bulk", lambda *_args: True)
     assert found_in(golden(case)) == plain
-
-
-def test_the_compiled_look_at_properties_agrees_with_the_rule() -> None:
-    random = Random(1)
-    items = [bytes(random.choices(b"\0\1\2\1\2ab\x80c", k=random.randrange(12))) for _ in range(3000)]
-    lengths = np.array([len(item) for item in items], np.int64)
-    odd = odd_properties(b"".join(items), np.cumsum(lengths) - lengths, lengths)
-    expected = [
-        number
-        for number, item in enumerate(items)
-        if item and (PROPERTIES.fullmatch(item) is None or item[-1] == 0 or not item.isascii())
-    ]
-    assert odd.tolist() == expected
 
 
 def test_is_problem_goes_by_severity(golden: Unpacked) -> None:

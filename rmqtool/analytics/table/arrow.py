@@ -55,7 +55,7 @@ def batches(
     file = file or split.segment()
     view = file.mapped()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
-    if "formats.kernel" in sys.modules or is_large(view, at, split.stop):
+    if "rmqtool.kernels.scan" in sys.modules or is_large(view, at, split.stop):
         from rmqtool.analytics.table.columns import Columns
 
         # of a file that is fetched in parts, what was decoded is given back

@@ -5,9 +5,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from formats.jit import address_of
-from formats.kernel_arrow import Texts, Views, views_of
 from rmqtool.analytics.table.views import array_of
+from rmqtool.kernels.arrow import views_of
+from rmqtool.kernels.load.memory import Memory
+from rmqtool.kernels.tables import Texts, Views
 
 
 class Lying(Protocol):
@@ -48,7 +49,7 @@ class BodyViews:
         views = views_of(texts, address, self._buffer(view))
         if inflated:
             joined = b"".join(inflated.values())
-            begin, _keep = address_of(joined)
+            begin = Memory(joined).address
             length = np.array([len(body) for body in inflated.values()], np.int64)
             views[rows] = views_of(Texts(begin + np.cumsum(length) - length, length), begin, self._buffer(joined))
         self._views.append(views)

@@ -13,18 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from formats.errors import FormatError
-from formats.jit import address_of
-from formats.kernel_arrow import (
-    ID_SPACE,
-    ItemParser,
-    Items,
-    Lists,
-    Texts,
-    gather,
-    offset_ids,
-    split_keys,
-    views_of,
-)
 from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message.bodies import decompress
@@ -37,7 +25,10 @@ from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, MAX_TIME
 from rmqtool.analytics.table.splits import name_of
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.walk import walk_rows
-from rmqtool.kernels.scan import Column, Rows, Walker
+from rmqtool.kernels.arrow import ItemParser, Items, Lists, gather, offset_ids, split_keys, views_of
+from rmqtool.kernels.load.memory import Memory
+from rmqtool.kernels.scan import Rows, Walker
+from rmqtool.kernels.tables import ID_SPACE, Column, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 
@@ -58,7 +49,7 @@ class Part:
         self.rows = rows
         self.file = file
         self._address, self._bodies = address, bodies or {}
-        self._keep: list[Any] = []  # what addresses point to
+        self._keep: list[object] = []  # what addresses point to
 
     def __len__(self) -> int:
         return self.rows.records
@@ -71,9 +62,9 @@ class Part:
         return Texts(at + self._address, np.array(length))
 
     def _kept(self, data: bytes) -> tuple[int, int]:
-        address, keep = address_of(data)
-        self._keep.append(keep)
-        return address, len(data)
+        memory = Memory(data)
+        self._keep.append(memory)
+        return memory.address, memory.length
 
     @property
     def offsets(self) -> Column:
@@ -434,7 +425,7 @@ class Columns:
         """As :meth:`rmqtool.analytics.table.rows.Rows.read`."""
         source = name_of(file.path)
         self._columns = [_column(field.name, field.type, self._tally, source) for field in self._schema]
-        address, keep = address_of(file.mapped())
+        memory = Memory(file.mapped())
         walk = walk_rows(file, at, stop, last=last)
         while True:
             try:
@@ -442,7 +433,6 @@ class Columns:
             except StopIteration as end:
                 if self._rows:
                     yield self._finish()
-                del keep
                 following: int = end.value
                 return following
             if isinstance(item, Damage):
@@ -451,7 +441,7 @@ class Columns:
                 continue
             begin, size = int(item.at[-1]), int(item.total_size[-1])
             self._tally.add_records(item.records, int(item.total_size.sum()), begin, begin + size)
-            part = Part(file, address, item)
+            part = Part(file, memory.address, item)
             mask = chosen(part, self._choice)
             yield from self._add(part if mask.all() else part.pick(mask))
 

@@ -8,24 +8,36 @@ from collections.abc import Iterator
 
 from formats import primitives
 from formats.layouts import codes, derived
-from formats.message import properties, read
-from rmqtool.kernels import dispatch, index, scan
+from formats.message import build, properties, read
+from rmqtool.kernels import dispatch, index, scan, tables
 
-LAYOUTS = ("HEAD_V4_V4", "HEAD_V6_V4", "HEAD_V4_V6", "HEAD_V6_V6", "CQ_ENTRY", "INDEX_SLOT", "INDEX_ENTRY")
+LAYOUTS = (
+    "HEAD_V4_V4", "HEAD_V6_V4", "HEAD_V4_V6", "HEAD_V6_V6", "BLANK", "BATCH_ITEM_HEAD", "CQ_ENTRY", "INDEX_SLOT",
+    "INDEX_ENTRY",
+)  # fmt: skip
 NUMBERS = {
     "MAGIC_V1": codes.MAGIC_V1,
     "MAGIC_V2": codes.MAGIC_V2,
     "BORN_V6": codes.BORN_V6,
     "STORE_V6": codes.STORE_V6,
     "MIN_SIZE": read.MIN_SIZE,
+    "MAX_TOPIC_V1": build.MAX_TOPIC[1],
+    "TOPIC_LENGTH_SIZE_V1": build.TOPIC_LENGTH_SIZE[1],
+    "TOPIC_LENGTH_SIZE_V2": build.TOPIC_LENGTH_SIZE[2],
+    "MAX_PROPERTIES": build.MAX_PROPERTIES,
+    "PROPERTIES_LENGTH_SIZE": build.PROPERTIES_LENGTH_SIZE,
+    "NAME_END": properties.NAME_END,
+    "ITEM_END": properties.ITEM_END,
     "DONE": dispatch.DONE,
     "FULL": dispatch.FULL,
     "ODD": dispatch.ODD,
-    "ITEM_END": 2,  # between items of properties
     "TRANSACTION_MASK": primitives.TRANSACTION_MASK,
     "TRANSACTION_NONE": primitives.TRANSACTION_NONE,
     "TRANSACTION_COMMIT": primitives.TRANSACTION_COMMIT,
     "TRANSACTION_ROLLBACK": primitives.TRANSACTION_ROLLBACK,
+    "VIEW_INLINE": tables.VIEW_INLINE,
+    "MOST_NAMES": tables.MOST_NAMES,
+    "ID_SPACE": tables.ID_SPACE,
 }
 # what texts or items of properties begin with; SIZEOF(X) is how long one is
 TEXTS = {
@@ -35,10 +47,18 @@ TEXTS = {
     "ITEM_UNIQ_KEY": properties.UNIQ_KEY.encode() + b"\x01",
     "ITEM_DELAY": properties.DELAY.encode() + b"\x01",
     "ITEM_MULTI_DISPATCH": properties.MULTI_DISPATCH.encode() + b"\x01",
+    "INNER": properties.INNER.encode(),
 }
 # columns of tables that both sides use, by the prefix of their names in C
 TABLES: dict[str, tuple[str, ...]] = {
     "ROW": scan.Rows._fields,
+    "MESSAGE": tables.Columns._fields,
+    "TEXT": tables.TEXT,
+    "ANSWER": tables.ANSWER,
+    "BATCH": tables.Batch._fields[1:],
+    "PROPERTY": tables.PROPERTY,
+    "NAMED": tables.NAMED,
+    "VIEW": tables.VIEW,
     "FIELD": dispatch.FIELDS,
     "TOPIC": dispatch.TOPIC_FIELDS,
     "HEADER": index.HEADER_FIELDS,

@@ -1,12 +1,7 @@
 /* Commit-log records in bulk: the checks of formats.message.read, and a row for each record. */
 #include "records.h"
+#include "heads.h"
 #include "text.h"
-
-/* Both hosts of a record may be IPv6: what lies behind one moves, up to the body, which follows the fixed fields. */
-#define BORN_WIDER (HEAD_V6_V4_SIZE - HEAD_V4_V4_SIZE)
-#define STORE_WIDER (HEAD_V4_V6_SIZE - HEAD_V4_V4_SIZE)
-/* How far a field behind both hosts lies in front of the body. */
-#define BEFORE_BODY(field) (HEAD_V4_V4_SIZE - HEAD_V4_V4_AT_##field)
 
 #define AHEAD 4096         /* bytes by which what lies behind short records is fetched before its turn */
 #define SHORT 1024         /* bytes of a record; the processor itself fetches longer ones meanwhile */

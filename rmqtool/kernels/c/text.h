@@ -66,6 +66,22 @@ static inline const uint8_t *first_in(const uint8_t *at, const uint8_t *stop, ui
     return marks != 0 ? at + __builtin_ctzll(marks) : stop;
 }
 
+/* The first such byte in [at, stop), or stop; what lies before the range is not read. */
+static inline const uint8_t *find_byte(const uint8_t *at, const uint8_t *stop, uint8_t byte) {
+    const uint64_t ones = 0x0101010101010101u;
+    for (; stop - at >= 8; at += 8) {
+        uint64_t word = word_at(at) ^ ones * byte;
+        uint64_t hits = (word - ones) & ~word & NOT_ASCII;
+        if (hits != 0) {
+            return at + (__builtin_ctzll(hits) >> 3);
+        }
+    }
+    while (at < stop && *at != byte) {
+        at++;
+    }
+    return at;
+}
+
 /* The last 1 to 8 bytes before an address as a word: the first of them lowest, behind zeros. */
 static inline uint64_t last_word(const uint8_t *stop, int64_t count) {
     int others = (int)(64 - 8 * count);

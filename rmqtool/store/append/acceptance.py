@@ -9,11 +9,10 @@ of: the next start may be that of the other one.
 Source: store-engine 2.5, 4.2.
 """
 
-from formats.message.properties import BATCH_NUMBERS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse_raw
+from formats.message.properties import BATCH_NUMBERS, INNER, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse_raw
 from formats.message.read import SCHEDULE_TOPIC, delay_property, is_java_int
 from rmqtool.store.layout.paths import is_path_name
 
-INNER = "INNER_"  # begins the names of all properties that are numbers whatever the topic is
 _INNER = INNER.encode()
 _DISPATCH, _OFFSETS = MULTI_DISPATCH.encode(), MULTI_QUEUE_OFFSET.encode()
 _MOST_OFFSET = (2**63 - 1) // 20  # an entry behind it has no place in a queue

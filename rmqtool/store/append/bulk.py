@@ -1,38 +1,26 @@
 """Messages in columns for the kernel that writes them; only bulk appends load this."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, overload
+from typing import TypeVar, overload
 
 import numpy as np
 
 from formats.errors import FormatError
-from formats.jit import Held
-from formats.kernel_append import (
-    BORN_TIMESTAMP,
-    PROPERTIES_AT,
-    PROPERTIES_LENGTH,
-    QUEUE_ID,
-    RECONSUME_TIMES,
-    STORE_HOST,
-    STORE_TIMESTAMP,
-    SYS_FLAG,
-    Columns,
-    Encoder,
-    read_batch,
-    text_table,
-)
-from formats.message.build import MAX_PROPERTIES
+from formats.message.build import MAX_PROPERTIES, MAX_TOPIC
 from formats.message.ids import offset_id
-from formats.message.properties import DELAY, KEYS, TAGS
-from formats.message.read import SCHEDULE_TOPIC
+from formats.message.properties import DELAY, INNER, KEYS, TAGS
+from formats.message.read import MIN_SIZE, SCHEDULE_TOPIC
 from formats.primitives import BORN_V6, STORE_V6
+from rmqtool.kernels.append import BatchReader, Encoder, text_table
+from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import spaced
-from rmqtool.store.append.acceptance import INNER, objection
+from rmqtool.kernels.tables import Column, Columns, Table
+from rmqtool.store.append.acceptance import objection
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
 
 QueueKey = tuple[str, int]
-Column = np.ndarray[Any, np.dtype[np.int64]]
+Host = tuple[bytes, int]  # address and port
 _FIELDS = attrgetter(
     "topic",
     "queue_id",
@@ -53,6 +41,22 @@ _SPECIAL = (f"{DELAY}\x01".encode(), INNER.encode())  # messages with these are 
 _NAME_VALUE = "\x01".join
 _BATCH_ROWS, _BATCH_TEXTS = 1024, 256
 _NO_END = 1 << 62
+_IPV4 = 4  # bytes of an address
+# columns that are the same in all messages of a batch; and where the properties of each lie
+_STORE_HOST, _QUEUE_ID, _SYS_FLAG, _BORN_TIMESTAMP, _STORE_TIMESTAMP, _RECONSUME_TIMES, *_PROPERTIES = (
+    Columns._fields.index(name)
+    for name in (
+        "store_host",
+        "queue_id",
+        "sys_flag",
+        "born_timestamp",
+        "store_timestamp",
+        "reconsume_times",
+        "properties_at",
+        "properties_length",
+    )
+)
+_Value = TypeVar("_Value", bound=Hashable)
 
 
 class Results(Sequence[PutResult]):
@@ -62,7 +66,7 @@ class Results(Sequence[PutResult]):
         physical_offset, size, queue_offset: a column of int64 for each.
     """
 
-    def __init__(self, answer: Any, columns: Columns, topics: list[str], hosts: list[tuple[bytes, int]]) -> None:
+    def __init__(self, answer: Table, columns: Columns, topics: list[str], hosts: list[Host]) -> None:
         self.physical_offset, self.size, self.queue_offset = answer
         self._columns, self._topics, self._hosts = columns, topics, hosts
 
@@ -100,7 +104,7 @@ class Prepared:
         last_store_timestamp: of the last one.
     """
 
-    def __init__(self, columns: Columns, topics: list[str], hosts: list[tuple[bytes, int]], keep: Any) -> None:
+    def __init__(self, columns: Columns, topics: list[str], hosts: list[Host], keep: object) -> None:
         self._columns, self._topics, self._hosts, self._keep = columns, topics, hosts, keep
         self.last_store_timestamp = int(columns.store_timestamp[-1])
         self._queues: list[QueueKey] = []
@@ -131,8 +135,9 @@ class Prepared:
         columns = self._columns
         topics = np.array([len(topic.encode()) for topic in self._topics], np.int64)[columns.topic]
         widths = np.array([len(address) for address, _port in self._hosts], np.int64)
-        hosts = widths[columns.born_host] + widths[columns.store_host] - 8
-        return 91 + hosts + (topics > 127) + topics + columns.body_length + columns.properties_length
+        hosts = widths[columns.born_host] + widths[columns.store_host] - 2 * _IPV4
+        is_v2 = topics > MAX_TOPIC[1]  # it has a byte more for the topic's length
+        return MIN_SIZE + hosts + is_v2 + topics + columns.body_length + columns.properties_length
 
 
 class BatchWriter:
@@ -141,13 +146,13 @@ class BatchWriter:
     def __init__(self) -> None:
         self._make_table(_BATCH_ROWS)
         self._following = np.zeros(1, np.int64)
-        self._texts: dict[tuple[bytes, tuple[tuple[bytes, int], ...]], Encoder] = {}
-        self._keep: list[Any] = []
+        self._texts: dict[tuple[bytes, tuple[Host, ...]], Encoder] = {}
+        self._keep: list[Memory] = []
         self._rows = 0
 
     def _make_table(self, rows: int) -> None:
         self._table = np.zeros((len(Columns._fields), spaced(rows)), np.int64)
-        self._held = Held(self._table)
+        self._reader = BatchReader(self._table)
         self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
 
     def read(self, ready: Ready, now: int) -> int:
@@ -161,39 +166,36 @@ class BatchWriter:
             Illegal: the batch does not read as messages, or the properties of one are too long.
         """
         try:
-            while True:
-                rows, texts, longest, odd, _keep = read_batch(ready.body, len(ready.properties), self._held)
-                if rows >= 0:
-                    break
+            while (batch := self._reader.read(ready.body, len(ready.properties))) is None:
                 self._texts.clear()
                 self._make_table(2 * self._table.shape[1])
         except FormatError as err:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, str(err)) from None
-        if odd:
+        self._rows = rows = batch.rows
+        if batch.inner:
             self._look_at_each(ready, rows)
-        self._rows = rows
-        longest += 1 + len(ready.properties)
+        longest = batch.longest + 1 + len(ready.properties)
         if rows and longest > MAX_PROPERTIES:
             text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
         for column, value in (
-            (STORE_HOST, 1),
-            (QUEUE_ID, ready.queue_id),
-            (SYS_FLAG, ready.sys_flag),
-            (BORN_TIMESTAMP, now if ready.born_timestamp is None else ready.born_timestamp),
-            (STORE_TIMESTAMP, now if ready.store_timestamp is None else ready.store_timestamp),
-            (RECONSUME_TIMES, ready.reconsume_times),
+            (_STORE_HOST, 1),
+            (_QUEUE_ID, ready.queue_id),
+            (_SYS_FLAG, ready.sys_flag),
+            (_BORN_TIMESTAMP, now if ready.born_timestamp is None else ready.born_timestamp),
+            (_STORE_TIMESTAMP, now if ready.store_timestamp is None else ready.store_timestamp),
+            (_RECONSUME_TIMES, ready.reconsume_times),
         ):
             before, filled = self._same.get(column, (None, 0))
             if value != before or rows > filled:  # most are those of the batch before
                 self._table[column, :rows] = value
                 self._same[column] = value, rows
-        return rows * (ready.size - len(ready.body) - len(ready.properties)) + texts
+        return rows * (ready.size - len(ready.body) - len(ready.properties)) + batch.stored
 
     def _look_at_each(self, ready: Ready, rows: int) -> None:
         """Refuse messages over whose properties a later start would stumble."""
-        start = np.frombuffer(ready.body, np.uint8).ctypes.data
-        for at, length in self._table[[PROPERTIES_AT, PROPERTIES_LENGTH], :rows].T.tolist():
+        start = Memory(ready.body).address
+        for at, length in self._table[_PROPERTIES, :rows].T.tolist():
             own = ready.body[at - start : at - start + length]
             if (reason := objection(ready.topic, own)) is not None:
                 raise Illegal(PutStatus.MESSAGE_ILLEGAL, reason)
@@ -221,10 +223,10 @@ class BatchWriter:
         return size, rows
 
 
-class _Numbers(dict[Any, int]):
+class _Numbers(dict[_Value, int]):
     """Numbers for distinct values, in the order in which they come."""
 
-    def __missing__(self, value: Any) -> int:
+    def __missing__(self, value: _Value) -> int:
         number = self[value] = len(self)
         return number
 
@@ -239,13 +241,13 @@ def _times(values: tuple[int | None, ...], now: int, count: int) -> Column:
     return _column((now if value is None else value for value in values), count)
 
 
-def _numbered(values: tuple[Any, ...], numbers: _Numbers, count: int) -> Column:
+def _numbered(values: tuple[_Value, ...], numbers: _Numbers[_Value], count: int) -> Column:
     return _column(map(numbers.__getitem__, values), count)
 
 
 def _bytes_at(data: bytes, lengths: Column) -> Column:
     """Address of each part."""
-    return np.frombuffer(data or b"\0", np.uint8).ctypes.data + np.cumsum(lengths) - lengths
+    return Memory(data).address + np.cumsum(lengths) - lengths
 
 
 def _columns(
@@ -285,7 +287,7 @@ def of_ready(ready: list[Ready], now: int) -> Prepared:
         now: store and born time of messages that name none.
     """
     count = len(ready)
-    topics, hosts = _Numbers(), _Numbers()
+    topics, hosts = _Numbers[bytes](), _Numbers[Host]()
     names, ids, bodies, properties, flags, sys_flags, born, stored, *rest = zip(*ready, strict=True)
     born_hosts, store_hosts, times, prepared, _light_queues = rest
     body, packed = b"".join(bodies), b"".join(properties)
@@ -313,7 +315,7 @@ def of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepared
 
 def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepared | None:
     count = len(messages)
-    topics, host_names = _Numbers(), _Numbers()
+    topics, host_names = _Numbers[str](), _Numbers[str]()
     names, *numbers, born, stored, born_hosts, store_hosts, bodies, properties, tags, keys = zip(
         *map(_FIELDS, messages), strict=True
     )
@@ -347,7 +349,7 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
 
 
 def _packed_properties(
-    properties: tuple[Any, ...], tags: tuple[Any, ...], keys: tuple[Any, ...], end: str
+    properties: tuple[dict[str, str], ...], tags: tuple[str | None, ...], keys: tuple[str | None, ...], end: str
 ) -> tuple[bytes, Column] | None:
     """(stored form of all, length of each); None where one of them asks for more than to be stored."""
     count = len(properties)

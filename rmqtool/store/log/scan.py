@@ -5,11 +5,11 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from formats.kernel_find import find
 from formats.message.read import End, read
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.plain.scan import row_of
 from rmqtool.kernels.scan import Rows, Table, Walker, spaced
+from rmqtool.kernels.search import find
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import Segment
 

@@ -20,7 +20,7 @@ PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+
 
 
 class Columns(NamedTuple):
-    """What is looked at, a column of int64 each; ``_at`` are bytes in the file (:class:`formats.kernel.Rows`)."""
+    """What is looked at, a column of int64 each; ``_at`` are bytes in the file (:class:`rmqtool.kernels.scan.Rows`)."""
 
     at: Column
     total_size: Column
@@ -127,7 +127,7 @@ class RecordCheck:
         fits = PROPERTIES.fullmatch
         chosen = np.arange(len(rows.at))
         if self.bulk:
-            from formats.kernel_properties import odd_properties
+            from rmqtool.kernels.search import odd_properties
 
             chosen = odd_properties(view, rows.properties_at, rows.properties_length)
         for i in chosen.tolist():

@@ -1,0 +1,91 @@
+"""Parts of many records as Arrow lays out its columns, one text after the other."""
+
+from ctypes import string_at
+
+import numpy as np
+
+from formats.message import properties
+from rmqtool.kernels.tables import MOST_NAMES, VIEW_INLINE, Bytes, Column, Flags, Offsets, Table, Texts, Views
+
+_TAGS, _KEYS, _UNIQ_KEY = (name.encode() for name in (properties.TAGS, properties.KEYS, properties.UNIQ_KEY))
+_FIRST = 4  # bytes of a text that its view repeats
+
+
+def _each(texts: Texts) -> list[bytes]:
+    """The texts; one that is not there is empty."""
+    places = zip(texts.address.tolist(), texts.length.tolist(), strict=True)
+    return [string_at(address, length) if length > 0 else b"" for address, length in places]
+
+
+def gather(texts: Texts, to: Bytes, offsets: Offsets, filled: int) -> int:
+    """As :meth:`rmqtool.kernels.arrow.Arrow.gather`."""
+    joined = b"".join(_each(texts))
+    to[filled : filled + len(joined)] = np.frombuffer(joined, np.uint8)
+    offsets[:] = filled + np.cumsum(np.maximum(texts.length, 0))
+    return filled + len(joined)
+
+
+def views(texts: Texts, begin: int, number: int, out: Views) -> None:
+    """As :meth:`rmqtool.kernels.arrow.Arrow.views`."""
+    long = texts.length > VIEW_INLINE
+    firsts = _each(Texts(texts.address, np.where(long, _FIRST, texts.length)))
+    inline = b"".join(first.ljust(VIEW_INLINE, b"\0") for first in firsts)
+    out[:, 0] = texts.length
+    out[:, 1:] = np.frombuffer(inline, np.int32).reshape(-1, 3)
+    out[long, 2] = number
+    out[long, 3] = texts.address[long] - begin
+
+
+def parse(texts: Texts, sure: Flags, first: int, items: Table, bounds: Column, named: Table) -> int:
+    """As :meth:`rmqtool.kernels.arrow.Arrow.parse`."""
+    for row in range(first, len(texts.address)):
+        address, begin = int(texts.address[row]), int(bounds[row])
+        found = _items(string_at(address, int(texts.length[row])), sure=bool(sure[row]))
+        if found is None:
+            return row
+        which = {b"": -1}
+        for item, (at, name, value) in enumerate(found, begin):
+            items[:, item] = address + at, len(name), address + at + len(name) + 1, len(value)
+            which[name] = item
+        named[:, row] = [which.get(name, -1) for name in (_TAGS, _KEYS, _UNIQ_KEY)]
+        bounds[row + 1] = begin + len(found)
+    return len(texts.address)
+
+
+def _items(data: bytes, *, sure: bool) -> list[tuple[int, bytes, bytes]] | None:
+    """(position, name, value) of each item; None where it takes more than that to tell them."""
+    found, names, at = [], set[bytes](), 0
+    if not sure:
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return None
+    for item in data.split(b"\x02"):
+        name, separator, value = item.partition(b"\x01")
+        if name and separator and value:
+            if not sure and (name in names or len(names) >= MOST_NAMES):
+                return None
+            names.add(name)
+            found.append((at, name, value))
+        at += len(item) + 1
+    return found
+
+
+def split(texts: Texts, parts: Texts, bounds: Column) -> int:
+    """As :meth:`rmqtool.kernels.arrow.Arrow.split`."""
+    places: list[tuple[int, int]] = []
+    for row, (address, text) in enumerate(zip(texts.address.tolist(), _each(texts), strict=True)):
+        for part in text.split(b" "):
+            if part:
+                places.append((address, len(part)))
+            address += len(part) + 1
+        bounds[row + 1] = len(places)
+    parts.address[: len(places)], parts.length[: len(places)] = np.array(places, np.int64).reshape(-1, 2).T
+    return len(places)
+
+
+def offset_ids(hosts: Texts, offsets: Column, out: Bytes) -> None:
+    """As :meth:`rmqtool.kernels.arrow.Arrow.offset_ids`."""
+    for row, (host, offset) in enumerate(zip(_each(hosts), offsets.tolist(), strict=True)):
+        digits = (host + offset.to_bytes(8, "big", signed=True)).hex().upper().encode()
+        out[row, : len(digits)] = np.frombuffer(digits, np.uint8)

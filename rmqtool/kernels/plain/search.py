@@ -1,0 +1,36 @@
+"""Look for texts and for properties that are not plain."""
+
+from rmqtool.kernels.load.memory import Memory
+from rmqtool.kernels.tables import Column
+
+_STEP = 1 << 20  # bytes that are copied to be looked through
+
+
+def find(data: Memory, start: int, stop: int, text: bytes) -> int:
+    """As :meth:`rmqtool.kernels.search.Search.find`."""
+    for at in range(start, stop, _STEP):
+        end = min(at + _STEP, stop)
+        found = bytes(data.view[at : end + len(text) - 1]).find(text)
+        if found >= 0:
+            return at + found
+    return -1
+
+
+def odd_properties(data: Memory, at: Column, length: Column, out: Column) -> int:
+    """As :meth:`rmqtool.kernels.search.Search.odd_properties`."""
+    places = zip(at.tolist(), length.tolist(), strict=True)
+    rows = [row for row, (start, size) in enumerate(places) if _is_odd(bytes(data.view[start : start + size]))]
+    out[: len(rows)] = rows
+    return len(rows)
+
+
+def _is_odd(properties: bytes) -> bool:
+    if not properties:
+        return False
+    if not properties.isascii() or properties[-1] == 0:
+        return True
+    for item in properties.split(b"\x02"):
+        name, separator, _value = item.partition(b"\x01")
+        if item and (not name or not separator or 0 in name):
+            return True
+    return False
