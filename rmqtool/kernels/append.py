@@ -70,8 +70,8 @@ class BatchReader:
     """Finds the messages of batches as clients send them (:func:`formats.message.bodies.build_batch`).
 
     Args:
-        table: as :class:`rmqtool.kernels.tables.Columns` has it; flag, body and properties are filled. Addresses in it are
-            valid as long as the batch is there.
+        table: as :class:`rmqtool.kernels.tables.Columns` has it; flag, body and properties are filled. Addresses in it
+            are valid as long as the batch is there.
         code: which code reads.
 
     Raises:

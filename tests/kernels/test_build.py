@@ -27,6 +27,12 @@ def test_compiled_code_is_used_here() -> None:
     assert not is_compiled(Code.PLAIN)
 
 
+def test_the_environment_may_ask_for_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RMQTOOL_KERNELS", "plain")
+    assert not is_compiled(None)
+    assert is_compiled(Code.COMPILED)
+
+
 @needs_compiler
 def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
     made = build(tmp_path, ["-Werror", "-Wshadow", "-Wstrict-prototypes"])

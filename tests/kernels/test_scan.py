@@ -8,6 +8,7 @@ from formats.layouts.codes import MAGIC_V1, MAGIC_V2
 from formats.message.build import build_blank, pack
 from formats.message.read import HEADS, SCHEDULE_TOPIC, Record, read
 from rmqtool.kernels.load.library import Code
+from rmqtool.kernels.plain.scan import Row
 from rmqtool.kernels.scan import Rows, Walker, spaced
 from rmqtool.store.log.commit_log import next_record
 from tests import goldens
@@ -211,3 +212,7 @@ def test_behind_many_zeros_nothing_is_sought(code: Code) -> None:
     assert Walker(raw, 1, code=code).seek(10_000, len(raw), 0) == 70_000
     with pytest.raises(ValueError, match="of a buffer of 100"):
         Walker(bytes(100), 1, code=code).seek(0, 101, 0)
+
+
+def test_a_row_has_the_fields_of_rows() -> None:
+    assert Row._fields == Rows._fields

@@ -11,8 +11,8 @@ from formats.message.read import SCHEDULE_TOPIC, Record, read
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 from rmqtool.kernels.dispatch import DONE, FIELDS, FULL, ODD, TOPIC_FIELDS, Collector
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.plain.scan import row_of
-from rmqtool.kernels.scan import Column, Rows, Table
+from rmqtool.kernels.plain.scan import Row, row_of
+from rmqtool.kernels.scan import Column, Table
 
 _TAGS_CODE = FIELDS.index("tags_code")
 _TOPIC_AT, _TOPIC_LENGTH = TOPIC_FIELDS.index("at"), TOPIC_FIELDS.index("length")
@@ -22,7 +22,7 @@ _SLOT = TOPIC_FIELDS.index("slot")
 def take(memory: Memory, rows: Table, first: int, count: int, into: Collector) -> tuple[int, int]:
     """As :meth:`rmqtool.kernels.dispatch.Dispatch.take`."""
     for number in range(first, count):
-        row = Rows(*rows[:, number].tolist())
+        row = Row(*rows[:, number].tolist())
         if _is_full(into, row):
             return number, FULL
         if not _take_row(memory, row, into):
@@ -33,7 +33,7 @@ def take(memory: Memory, rows: Table, first: int, count: int, into: Collector) -
 def survey(memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, into: Collector) -> tuple[int, int]:
     """As :meth:`rmqtool.kernels.dispatch.Dispatch.survey`."""
     while at < stop and isinstance(record := read(memory.view, at, limit, crc=crc), Record):
-        row: Rows = Rows(*row_of(record, at))  # type: ignore[arg-type]
+        row = row_of(record, at)
         if _is_full(into, row):
             return at, FULL
         if not _take_row(memory, row, into):
@@ -42,14 +42,14 @@ def survey(memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bo
     return at, DONE
 
 
-def _is_full(into: Collector, row: Any) -> bool:
+def _is_full(into: Collector, row: Row) -> bool:
     """Whether a record may not fit: it has no more keys than bytes of properties."""
     keys_left = into.keys.shape[1] - into.key_count
     return bool(into.records >= into.table.shape[1] or keys_left < row.properties_length)
 
 
-def _take_row(memory: Memory, row: Any, into: Collector) -> bool:
-    """Take a record, whose fields are integers; whether all of it could be taken."""
+def _take_row(memory: Memory, row: Row, into: Collector) -> bool:
+    """Take a record; whether all of it could be taken."""
     number, transaction = into.records, row.sys_flag & TRANSACTION_MASK
     topic = bytes(memory.view[row.topic_at : row.topic_at + row.topic_length])
     properties = parse(bytes(memory.view[row.properties_at : row.properties_at + row.properties_length]))

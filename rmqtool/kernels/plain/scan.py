@@ -1,5 +1,7 @@
 """Records by the reader that says the rules, one after the other."""
 
+from typing import NamedTuple
+
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message.read import HEADS, Record, read
@@ -24,11 +26,35 @@ def walk(memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool
     return count, at
 
 
-def row_of(record: Record, at: int) -> tuple[int, ...]:
-    """The fields of :class:`rmqtool.kernels.scan.Rows` of a record that begins at ``at``."""
+class Row(NamedTuple):
+    """One row of :class:`rmqtool.kernels.scan.Rows`; the fields are the same."""
+
+    at: int
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    store_timestamp: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_at: int
+    body_length: int
+    topic_at: int
+    topic_length: int
+    properties_at: int
+    properties_length: int
+
+
+def row_of(record: Record, at: int) -> Row:
+    """The row of a record that begins at ``at``."""
     body_at = at + HEADS[record.sys_flag & (BORN_V6 | STORE_V6)].size
     topic_at = body_at + len(record.body) + record.version
-    return (
+    return Row(
         at,
         record.total_size,
         record.magic,

@@ -24,10 +24,10 @@ from formats.message.properties import (
 )
 from formats.message.read import SCHEDULE_TOPIC, End, Record, read
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
-from rmqtool.kernels.load.library import Code
 
 if TYPE_CHECKING:
     from rmqtool.kernels.dispatch import Room
+    from rmqtool.kernels.load.library import Code
     from rmqtool.store.dispatch.bulk import LogReader
 
 Column = np.ndarray[Any, np.dtype[Any]]
@@ -322,7 +322,7 @@ class Readahead:
         code: which code looks through them.
     """
 
-    def __init__(self, code: Code | None = None) -> None:
+    def __init__(self, code: "Code | None" = None) -> None:
         self._code = code
         self._reader: LogReader | None = None
 

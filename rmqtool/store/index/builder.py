@@ -4,18 +4,20 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from formats.index import Header
 from formats.layouts.derived import INDEX_ENTRY, INDEX_HEADER
-from rmqtool.kernels.load.library import Code
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import write_early
 from rmqtool.store.disk.sparse import copy_written
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch.batch import Batch
+
+if TYPE_CHECKING:
+    from rmqtool.kernels.load.library import Code
 
 INT_MAX = 2**31 - 1
 _HEADER_SIZE = INDEX_HEADER.size
@@ -102,7 +104,7 @@ class IndexFile:
         self.index_count += 1
         self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
 
-    def put_bulk(self, batch: Batch, first: int, code: Code | None = None) -> tuple[int, int]:
+    def put_bulk(self, batch: Batch, first: int, code: "Code | None" = None) -> tuple[int, int]:
         """As :meth:`put` for the keys of a batch from one on, as far as they fit: (next key, number of entries)."""
         from rmqtool.kernels.index import put_keys
 
@@ -221,7 +223,7 @@ class IndexBuilder:
     """
 
     def __init__(
-        self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str], code: Code | None = None
+        self, paths: list[str], geometry: tuple[int, int], stage: Callable[[], str], code: "Code | None" = None
     ) -> None:
         self._code = code
         self.slots, self.entries = geometry

@@ -1,0 +1,119 @@
+"""Kernels under AddressSanitizer and UndefinedBehaviorSanitizer: ``python -m tests.kernels.sanitize``.
+
+The tree is copied, its library compiled with both, and the kernels' tests and some fuzzing run there in processes that
+have the sanitizer's library loaded first. Python takes each buffer from malloc, so that a read behind it is seen. Any
+report ends the process.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rmqtool.kernels.build.compiler import build, own_compiler
+
+ROOT = Path(__file__).parents[2]
+FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+TESTS = ["tests/kernels", "tests/store/test_bulk.py"]
+LEFT_OUT = "not plain and not build and not sanitize and not recovery and not blocks and not golden_logs_are"
+FUZZ_CASES = 12
+# a checksum far behind the end of 64 bytes: it must be reported, else nothing here means anything
+CONTROL = """
+from rmqtool.kernels import crc
+from rmqtool.kernels.load.memory import Memory
+data = Memory(bytes(range(64)) * 2)
+data.length += 500
+print(crc.chosen(crc.Code.COMPILED).crc32(data, True))
+"""
+FUZZ = """
+import resource, sys, tempfile
+from pathlib import Path
+from tests.fuzz import run
+run.MOST_ADDRESSES = resource.RLIM_INFINITY  # the sanitizer takes terabytes of them
+with tempfile.TemporaryDirectory() as folder:
+    totals = run.Fuzzer(int(sys.argv[1]), Path(folder)).run(0, int(sys.argv[2]))
+print(run.tell(totals, 1.0))
+sys.exit(bool(totals.failures))
+"""
+
+
+def runtime() -> str | None:
+    """The sanitizer's library; None where the compiler has none."""
+    command = own_compiler()
+    if command is None or not sys.platform.startswith("linux"):
+        return None
+    asked = subprocess.run([*command, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+    path = asked.stdout.strip()
+    return path if os.path.isabs(path) and os.path.exists(path) else None
+
+
+class Sanitized:
+    """A copy of the tree with a library that tells what it does wrong.
+
+    Args:
+        folder: where the copy goes.
+        baseline: the variant for the oldest processors runs, not the best one for this one.
+    """
+
+    def __init__(self, folder: Path, *, baseline: bool = False) -> None:
+        self._folder = folder
+        libraries = shutil.ignore_patterns("*.so", "__pycache__")
+        for package in ("rmqtool", "formats"):
+            shutil.copytree(ROOT / package, folder / package, ignore=libraries)
+        for name in ("tests", "pyproject.toml", "README.md"):
+            (folder / name).symlink_to(ROOT / name)
+        first, *others = build(folder / "rmqtool" / "kernels" / "c", FLAGS)
+        for other in others if baseline else ():
+            shutil.copyfile(first, other)
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run Python there."""
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))},
+            "PYTHONPATH": str(self._folder),
+            "PYTHONMALLOC": "malloc",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "LD_PRELOAD": runtime() or "",
+            "ASAN_OPTIONS": "detect_leaks=0",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        }
+        return subprocess.run(
+            [sys.executable, *words], cwd=self._folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    def control(self) -> "subprocess.CompletedProcess[str]":
+        """Something that must be reported."""
+        return self.run("-c", CONTROL)
+
+    def tests(self) -> "subprocess.CompletedProcess[str]":
+        """The kernels' tests, of compiled code."""
+        return self.run("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", LEFT_OUT, *TESTS)
+
+    def fuzz(self, seed: int = 1, cases: int = FUZZ_CASES) -> "subprocess.CompletedProcess[str]":
+        """Damaged stores, looked through by every operation that fuzzing has."""
+        return self.run("-c", FUZZ, str(seed), str(cases))
+
+
+def main() -> int:
+    """Run everything by each variant, and tell."""
+    if runtime() is None:
+        print("the compiler has no AddressSanitizer")
+        return 2
+    failed = 0
+    for baseline in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Sanitized(Path(folder), baseline=baseline)
+            print("baseline" if baseline else "best variant")
+            reported = "AddressSanitizer" in copy.control().stderr
+            print(f"  control: {'reported' if reported else 'NOT REPORTED'}")
+            failed += not reported
+            for name, done in (("tests", copy.tests()), ("fuzzing", copy.fuzz(cases=200))):
+                print(f"  {name}: exit code {done.returncode}\n{done.stdout[-600:]}{done.stderr[-3000:]}")
+                failed += done.returncode != 0
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

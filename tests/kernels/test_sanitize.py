@@ -1,0 +1,22 @@
+"""Nothing is read or written outside of buffers, and nothing is done that C leaves undefined."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.sanitize import Sanitized, runtime
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(runtime() is None, reason="the compiler has no AddressSanitizer"),
+]
+
+
+@pytest.mark.parametrize("baseline", [False, True], ids=["best", "baseline"])
+def test_sanitizers_have_nothing_to_report(tmp_path: Path, baseline: bool) -> None:
+    copy = Sanitized(tmp_path, baseline=baseline)
+    control = copy.control()
+    assert control.returncode != 0
+    assert "AddressSanitizer" in control.stderr
+    for done in (copy.fuzz(),) if baseline else (copy.tests(), copy.fuzz(seed=2)):
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
