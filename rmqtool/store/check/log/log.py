@@ -156,9 +156,7 @@ class LogCheck:
 
     def _crc(self, file: Segment, number: int, at: int, record: Record, end: End) -> None:
         """A record with a wrong body is one to everyone else: its entries are no damage of their own."""
-        words = end.reason.removeprefix("body CRC is ")
-        actual, _, expected = words.partition(", the record says ")
-        about = {**_whose(record), "expected": expected, "actual": actual}
+        about = {**_whose(record), "expected": end.expected, "actual": end.actual}
         self._damages.append(_Damage("log-crc", file.path, at, number, self._records + 1, about))
         self._builder.add(record)
         self._hand_on(file, at, columns_of([(at, record)]), self._builder.take())

@@ -8,7 +8,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.message.bodies import decompress
 from formats.message.properties import UNIQ_KEY, parse
-from formats.message.read import HEADS, Record
+from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segment
@@ -40,7 +40,7 @@ def columns_of(rows: list[tuple[int, Record]]) -> Columns:
     """Columns of (byte in the file, record) pairs."""
     table = []
     for at, record in rows:
-        body_at = at + HEADS[record.sys_flag & 0x30].size
+        body_at = at + HEADS[record.sys_flag & HOSTS_V6].size
         topic_at = body_at + len(record.body) + record.version
         properties_at = topic_at + len(record.topic) + 2
         table.append(
