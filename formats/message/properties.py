@@ -15,6 +15,7 @@ INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+LMQ_PREFIX = "%LMQ%"  # of a light queue's name, which stands for a topic or a group (MixAll)
 BATCH_NUMBERS = ((INNER_BASE.encode(), 64), (INNER_NUM.encode(), 16))  # which 5.x takes for numbers of so many bits
 
 _NAME_VALUE = 1

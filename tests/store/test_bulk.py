@@ -19,7 +19,9 @@ from formats.message.read import SCHEDULE_TOPIC, End, Record
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch import bulk as bulk_dispatch
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
+from rmqtool.store.dispatch import reading
+from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.reading import recovery_batches, reput_batches
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import scan
 from rmqtool.store.recovery.command import plan, recover
@@ -332,7 +334,7 @@ def test_what_a_batch_lies_in_serves_a_later_one(monkeypatch: pytest.MonkeyPatch
 
 def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 700)
-    monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
+    monkeypatch.setattr(reading, "is_bulk", lambda *_args: True)
     monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
     files = [memoryview(positioned([a_record(body=bytes(n))] * 30)) for n in (5, 50, 500)]
     plain, before = BatchBuilder(DelayLevels([])), threading.active_count()
@@ -359,7 +361,7 @@ def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyP
 
 def test_behind_damage_the_next_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
+    monkeypatch.setattr(reading, "is_bulk", lambda *_args: True)
     monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
     broken = bytearray(positioned([a_record()] * 3))
     broken[len(broken) // 3 + 4] ^= 1  # of the second magic
@@ -429,7 +431,7 @@ def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.Monkey
     ):
         results = []
         for bulk in (True, False):
-            monkeypatch.setattr(dispatch, "is_bulk", lambda _view, at, limit, bulk=bulk: bulk and limit - at > 1000)
+            monkeypatch.setattr(reading, "is_bulk", lambda _view, at, limit, bulk=bulk: bulk and limit - at > 1000)
             builder = BatchBuilder(DelayLevels(LEVELS))
             one, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
             two, reached = drained(reput_batches(memoryview(raw), 0, len(raw), builder))

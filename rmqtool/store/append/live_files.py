@@ -10,13 +10,15 @@ import os
 
 import numpy as np
 
+from formats import checkpoint
+from formats.checkpoint import Checkpoint
 from formats.endings import End
 from formats.layouts.derived import INDEX_HEADER, INDEX_SLOT
 from formats.queues.consume import ext_address
 from formats.queues.extension import END_MARK, build_unit, fits, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.durable import sync
-from rmqtool.store.disk.new_files import open_at_length
+from rmqtool.store.disk.new_files import make_file, open_at_length
 from rmqtool.store.disk.segments import Segment, Segments, name_of, write_all
 from rmqtool.store.dispatch.batch import Batch, QueuePuts
 from rmqtool.store.index.builder import IndexBuilder, IndexFile
@@ -61,6 +63,40 @@ class Touched:
             sync(folder)
         self.files.clear()
         self.folders.clear()
+
+
+class CheckpointFile:
+    """The checkpoint of a running store: what it says is durable.
+
+    Args:
+        path: of the file; it is made where it is missing.
+        point: what it says now.
+    """
+
+    def __init__(self, path: str, point: Checkpoint) -> None:
+        self._path, self._point = path, point
+
+    def write(self, last_store_timestamp: int, index_timestamp: int) -> None:
+        """Say that log and queues are durable up to a message, and the index up to the last full file.
+
+        Args:
+            last_store_timestamp: of the message, ms.
+            index_timestamp: end time of that file, ms; an earlier one than is told already changes nothing.
+        """
+        point = self._point._replace(
+            physic_msg_timestamp=last_store_timestamp,
+            logics_msg_timestamp=last_store_timestamp,
+            index_msg_timestamp=max(index_timestamp, self._point.index_msg_timestamp),
+        )
+        data = checkpoint.build(point)
+        if not make_file(self._path, data):
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.pwrite(fd, data, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._point = point
 
 
 class LiveQueueFile(QueueFile):
@@ -134,7 +170,7 @@ class LiveQueue(QueueBuilder):
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: Touched) -> None:
         self.touched = touched
         self.path = path
-        super().__init__(topic, queue_id, path, file_size, str)
+        super().__init__(topic, queue_id, path, file_size, str, Segments.of([path]))
         self.extension: QueueExtension | None = None
 
     def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:

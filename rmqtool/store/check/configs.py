@@ -13,12 +13,14 @@ from formats.config.files import (
     kind_of,
 )
 from formats.errors import FormatError
+from formats.message.properties import LMQ_PREFIX
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
-from rmqtool.store.check.common.context import LIGHT_PREFIX, Context
+from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.segments import read_small
+from rmqtool.store.dispatch.light import is_light
 
 _LATE = 60_000  # ms: a message that was due so long ago was delivered, and its offset written
 _SYSTEM_TOPIC, _SYSTEM_GROUP = "rmq_sys_", "CID_RMQ_SYS_"  # a broker needs no configuration for them
@@ -32,7 +34,7 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
         queues: whether ``ctx.queue_ends`` tells all queues.
     """
     tables = {name: table for name in KINDS if (table := _check_file(ctx, name)) is not None}
-    for file in list_dir(ctx.layout.path("config")):
+    for file in ctx.layout.entries("config"):
         if file.name.endswith(".tmp") and kind_of(file.name) is not None:
             ctx.found.add("config-tmp", _path(file.name))
     topics, groups = tables.get("topics.json"), tables.get("subscriptionGroup.json")
@@ -102,7 +104,7 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
 
 def _topics(ctx: Context, topics: Topics) -> None:
     for (topic, queue_id), end in sorted(ctx.queue_ends.items()):
-        if not end or topic.startswith(LIGHT_PREFIX) or topic.lower().startswith(_SYSTEM_TOPIC):
+        if not end or is_light(topic) or topic.lower().startswith(_SYSTEM_TOPIC):
             continue
         config = topics.topics.get(topic)
         if config is None:
@@ -115,7 +117,7 @@ def _topics(ctx: Context, topics: Topics) -> None:
 def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffsets]) -> None:
     named = {entry.group for table in offsets for entry in table.entries()}
     for group in sorted(named - set(groups.groups)):
-        if group and not group.startswith((LIGHT_PREFIX, _SYSTEM_GROUP)):
+        if group and not group.startswith((LMQ_PREFIX, _SYSTEM_GROUP)):
             ctx.found.add("group-unknown", _path("subscriptionGroup.json"), expected=group)
 
 

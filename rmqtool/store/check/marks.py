@@ -10,7 +10,6 @@ from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.layout.version import dledger_dirs, rocksdb_forms
 
 _KNOWN = {
@@ -66,7 +65,7 @@ def check_marks(ctx: Context) -> None:
     if layout.aborted:
         about = {"severity": INFO} if pid is not None else {}
         found.add("abort-present", "abort", **about)
-    for entry in list_dir(layout.root):
+    for entry in layout.entries():
         if entry.name in _UNCHECKED:
             found.add("not-checked", entry.name, actual=_UNCHECKED[entry.name])
         elif entry.name.startswith("dledger-"):
@@ -91,9 +90,9 @@ def unwritable(ctx: Context) -> str | None:
 
 def queues_are_files(ctx: Context) -> bool:
     """Whether queues are plain files over a plain log, and not a database or over a DLedger log; tells if not."""
-    if any(entry.name.startswith("dledger-") for entry in list_dir(ctx.layout.root)):
+    if any(entry.name.startswith("dledger-") for entry in ctx.layout.entries()):
         return False
-    entries = list_dir(ctx.layout.path("consumequeue"))
+    entries = ctx.layout.entries("consumequeue")
     names = [entry.name for entry in entries if entry.is_file()]
     database = describe(names, "consumequeue") is not None
     if database:

@@ -221,11 +221,15 @@ class Segments:
         self._bases = [file.base for file in files]
 
     @classmethod
-    def of(cls, directories: Iterable[str]) -> "Segments":
-        """List the directories; a missing one counts as empty."""
+    def of(cls, directories: Iterable[str], listing: "Callable[[str], list[Entry]] | None" = None) -> "Segments":
+        """List the directories; a missing one counts as empty.
+
+        Args:
+            listing: gives what is in a directory; :func:`list_dir` by default.
+        """
         files, foreign = [], []
         for directory in directories:
-            for entry in list_dir(directory):
+            for entry in (listing or list_dir)(directory):
                 base = offset_name(entry.name)
                 try:
                     if base is None or not entry.is_file():

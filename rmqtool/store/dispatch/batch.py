@@ -4,12 +4,11 @@ A batch covers consecutive records of one commit-log file. It carries no bodies,
 records only.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from formats.endings import Ending
 from formats.index import key_hash
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.properties import (
@@ -22,12 +21,11 @@ from formats.message.properties import (
     parse,
     split_keys,
 )
-from formats.message.read import SCHEDULE_TOPIC, End, Record, read
+from formats.message.read import SCHEDULE_TOPIC, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 
 if TYPE_CHECKING:
     from formats.kernel_dispatch import Room
-    from rmqtool.store.dispatch.bulk import LogReader
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Following = Callable[[], tuple[memoryview, int] | None]
@@ -309,118 +307,3 @@ def is_bulk(view: memoryview, at: int, limit: int) -> bool:
     """Whether so much is there that compiled code earns its start. Most of a commit-log file may be unwritten."""
     probe = at + BULK_BYTES
     return probe <= limit and any(view[max(probe - _PROBE, at) : probe])
-
-
-class Readahead:
-    """For the files of a log that are gone through in order: large ones are begun with before their turn."""
-
-    def __init__(self) -> None:
-        self._reader: LogReader | None = None
-
-    def reader(self, builder: BatchBuilder, *, crc: bool) -> "LogReader":
-        """The one that looks through all large files."""
-        if self._reader is None:
-            from rmqtool.store.dispatch.bulk import LogReader
-
-            self._reader = LogReader(builder, crc=crc)
-        return self._reader
-
-    def close(self) -> None:
-        """Look no further."""
-        if self._reader is not None:
-            self._reader.close()
-
-
-def _records(
-    view: memoryview,
-    at: int,
-    limit: int,
-    builder: BatchBuilder,
-    *,
-    crc: bool,
-    readahead: Readahead | None = None,
-    following: Following | None = None,
-) -> Generator[Batch, None, End]:
-    """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
-    if is_bulk(view, at, limit):
-        own = readahead or Readahead()
-        try:
-            if len(builder):
-                yield builder.take()
-            return (yield from own.reader(builder, crc=crc).batches(view, at, limit, following))
-        finally:
-            if readahead is None:
-                own.close()
-    while isinstance(record := read(view, at, limit, crc=crc), Record):
-        builder.add(record)
-        at += record.total_size
-        if len(builder) >= BATCH_RECORDS:
-            yield builder.take()
-    return record
-
-
-def recovery_batches(
-    view: memoryview,
-    at: int,
-    limit: int,
-    builder: BatchBuilder,
-    *,
-    crc: bool = True,
-    readahead: Readahead | None = None,
-    following: Following | None = None,
-) -> Generator[Batch, None, End]:
-    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place.
-
-    Args:
-        readahead: the same for all files of a log, with the same builder and ``crc``.
-        following: gives the next file and where its readable part ends; None where there is none.
-    """
-    end = yield from _records(view, at, limit, builder, crc=crc, readahead=readahead, following=following)
-    if len(builder):
-        yield builder.take()
-    return end
-
-
-def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
-    """As :func:`recovery_batches` where nothing is dispatched: (end, store timestamp of the last record before it)."""
-    last: int | None = None
-    if is_bulk(view, at, limit):
-        from rmqtool.store.log.scan import scan
-
-        scanned = scan(view, at, limit, crc=crc)
-        while True:
-            try:
-                last = int(next(scanned).rows.store_timestamp[-1])
-            except StopIteration as stop:
-                return stop.value, last
-    while isinstance(record := read(view, at, limit, crc=crc), Record):
-        last = record.store_timestamp
-        at += record.total_size
-    return record, last
-
-
-def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) -> Generator[Batch, None, int]:
-    """Batches as the running broker's dispatch takes them from one file; returns how far it gets (byte in the file).
-
-    Dispatch checks no CRC. A record whose lengths disagree is passed over by the size that it claims; at any other
-    damage the rest of the file is given up (a master does so; store-engine 3.1).
-    """
-    # position is the buffer's, ``at`` what dispatch believes it is; a record with a wrong size makes both part, and
-    # does not count as read
-    position = read_to = at
-    while read_to < limit:
-        end = yield from _records(view, position, limit, builder, crc=False)
-        at += end.at - position
-        read_to += end.at - position
-        position = end.at
-        if end.ending is Ending.FILLER:
-            at += len(view) - at % len(view)
-            break
-        if end.size <= 0:
-            at += limit - read_to
-            break
-        at += end.size
-        position += end.consumed
-    if len(builder):
-        yield builder.take()
-    return at

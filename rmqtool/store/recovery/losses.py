@@ -15,8 +15,8 @@ def kept_by_salvage(recovery: Recovery) -> int:
     """Intact messages behind the end of the log, but those that repeat a queue offset: a salvage leaves them out."""
     ends = {key: queue.end // UNIT for key, queue in recovery.queues.items()}
     kept = 0
-    for item in recovery.log.walk(recovery.end + 1):
-        if not isinstance(item, Found) or recovery.rules.stumbles_over(item.record):
+    for item in recovery.inputs.log.walk(recovery.verdict.end + 1):
+        if not isinstance(item, Found) or recovery.inputs.rules.stumbles_over(item.record):
             continue
         key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
         if item.record.queue_offset >= ends.get(key, 0):
@@ -26,8 +26,9 @@ def kept_by_salvage(recovery: Recovery) -> int:
 
 def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
     """What goes of messages, or of all that leads to them; nothing where somebody has named the place of the cut."""
-    if recovery.lost_from is not None or recovery.refusals:
+    if recovery.verdict.lost_from is not None or recovery.refusals:
         return []
+    inputs, verdict = recovery.inputs, recovery.verdict
     said = []
     if losses:
         messages = sum(loss.messages for loss in losses)
@@ -35,14 +36,14 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
             f"{messages} intact messages behind the end of the log are cut off; rmqtool salvage STORE NEWSTORE keeps "
             f"{kept} of them"
         )
-    empty = not recovery.files or recovery.end <= recovery.files[0].base
+    empty = not verdict.files or verdict.end <= verdict.files[0].base
     entries = sum(queue.cut for queue in recovery.queues.values())
-    point = recovery.checkpoint
+    point = inputs.checkpoint
     # a checkpoint alone proves nothing against a file that was just begun, when all before it had expired
-    known = entries or (not recovery.files and (point.physic_msg_timestamp or point.logics_msg_timestamp))
+    known = entries or (not verdict.files and (point.physic_msg_timestamp or point.logics_msg_timestamp))
     if empty and not losses and known:
         queues = sum(bool(queue.cut) for queue in recovery.queues.values())
-        paths = ((path, os.path.relpath(path, recovery.layout.root)) for path in recovery.layout.commit_log_paths)
+        paths = ((path, os.path.relpath(path, inputs.layout.root)) for path in inputs.layout.commit_log_paths)
         where = ", ".join(path if name.startswith("..") else name for path, name in paths)
         said.append(
             f"there are no messages in {where}, though "
@@ -55,13 +56,14 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
 
 def not_looked_at(recovery: Recovery) -> list[str]:
     """What recovery passes over, as a broker's start does; nothing where somebody has named the place of a cut."""
-    if recovery.lost_from is not None or recovery.refusals or not recovery.files:
+    if recovery.verdict.lost_from is not None or recovery.refusals or not recovery.verdict.files:
         return []
+    inputs, verdict = recovery.inputs, recovery.verdict
     said = []
-    first = recovery.log.segments.files[0]
-    if recovery.start_file is not None and recovery.start_file.base > first.base:
-        files = sum(file.base < recovery.start_file.base for file in recovery.log.segments)
-        name = os.path.relpath(recovery.start_file.path, recovery.layout.root)
+    first = inputs.log.segments.files[0]
+    if verdict.start_file is not None and verdict.start_file.base > first.base:
+        files = sum(file.base < verdict.start_file.base for file in inputs.log.segments)
+        name = os.path.relpath(verdict.start_file.path, inputs.layout.root)
         said.append(f"the log was looked at from {name} on, {files} files before it were not")
     lacks = _lacks_index(recovery)
     if lacks:
@@ -72,9 +74,9 @@ def not_looked_at(recovery: Recovery) -> list[str]:
 
 
 def _lacks_index(recovery: Recovery) -> bool:
-    if recovery.index.files or not recovery.layout.conf.flag("messageIndexEnable", True):
+    if recovery.index.files or not recovery.inputs.indexed:
         return False
-    for number, item in enumerate(recovery.log.walk(None, recovery.end, crc=False)):
+    for number, item in enumerate(recovery.inputs.log.walk(None, recovery.verdict.end, crc=False)):
         if isinstance(item, Found) and {KEYS, UNIQ_KEY} & parse(item.record.properties).keys():
             return True
         if number >= _LOOKED_AT:

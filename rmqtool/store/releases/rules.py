@@ -19,7 +19,7 @@ from formats.layouts.codes import MAGIC_V2
 from formats.message.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
 from formats.message.read import End, Record, is_java_int, read
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.disk.segments import Segment, list_dir, offset_name, read_small
+from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.version import unsupported, version_of
@@ -201,7 +201,7 @@ class RulesV5(Rules):
         ]
         found += [
             f"{entry.path}: a directory where an index file must be"
-            for entry in list_dir(self.layout.path("index"))
+            for entry in self.layout.entries("index")
             if offset_name(entry.name) is not None and entry.is_dir()
         ]
         if batch and not found:

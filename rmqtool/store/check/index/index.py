@@ -16,7 +16,6 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.index.chains import check_chains, used_entries
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.disk.mapping import forget
-from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.disk.sparse import data_end
 from rmqtool.store.index.reader import BadIndex, IndexView, geometry_of, open_index, segment_of
 
@@ -92,7 +91,7 @@ class IndexCheck:
     def load(self) -> Iterator[None]:
         """Open every file and check it by itself."""
         ctx = self.ctx
-        for entry in list_dir(ctx.layout.path("index")):
+        for entry in ctx.layout.entries("index"):
             if not (entry.name.isdecimal() and entry.is_file()):
                 ctx.found.add("file-ignored", ctx.name(entry.path))
         try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.check.common.context import LIGHT_PREFIX, Context
+from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.entries import finish_queue
@@ -31,7 +31,8 @@ from rmqtool.store.check.queues.state import (
     masks,
 )
 from rmqtool.store.check.queues.tags import TagCheck
-from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
 
@@ -56,7 +57,7 @@ class QueueCheck:
         for topic, queue_id, path in ctx.layout.queue_dirs():
             queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
             try:
-                segments = Segments.of([path])
+                segments = ctx.layout.files_in(path)
                 check_files(ctx, segments, self._file_size, topic, queue_id)
                 queue.load(segments, ctx.log.min_offset)
             except UnreadableStore as err:
@@ -114,7 +115,7 @@ class QueueCheck:
         puts: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for row, name, ordinal in batch.light:
             if batch.queued[row]:
-                puts[name, 0 if name.startswith(LIGHT_PREFIX) else int(batch.queue_id[row])].append((row, ordinal))
+                puts[name, light_queue_id(name, int(batch.queue_id[row]))].append((row, ordinal))
         for (name, queue_id), pairs in puts.items():
             queue = self._queue(name, queue_id, len(pairs))
             if queue is None:

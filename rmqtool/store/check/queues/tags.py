@@ -73,7 +73,7 @@ class TagCheck:
     def _address(self, queue: QueueState, name: str, code: int, wanted: int, about: dict[str, Any]) -> None:
         key = queue.topic, queue.queue_id
         if key not in self._ext:
-            self._ext[key] = Segments.of([self.ctx.layout.queue_path(*key, kind="consumequeue_ext")])
+            self._ext[key] = self.ctx.layout.files_in(self.ctx.layout.queue_path(*key, kind="consumequeue_ext"))
         offset = real_offset(code)
         unit, why = None, f"no file of the extension holds byte {offset}"
         segment = self._ext[key].find(offset)
