@@ -31,7 +31,7 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
     """Check every file below ``config/``.
 
     Args:
-        queues: whether ``ctx.queue_ends`` tells all queues.
+        queues: whether ``ctx.queues_seen.ends`` tells all queues.
     """
     tables = {name: table for name in KINDS if (table := _check_file(ctx, name)) is not None}
     for file in ctx.layout.entries("config"):
@@ -103,7 +103,7 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
 
 
 def _topics(ctx: Context, topics: Topics) -> None:
-    for (topic, queue_id), end in sorted(ctx.queue_ends.items()):
+    for (topic, queue_id), end in sorted(ctx.queues_seen.ends.items()):
         if not end or is_light(topic) or topic.lower().startswith(_SYSTEM_TOPIC):
             continue
         config = topics.topics.get(topic)
@@ -122,7 +122,7 @@ def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffs
 
 
 def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
-    end = ctx.queue_ends.get((entry.topic, entry.queue_id), 0)
+    end = ctx.queues_seen.ends.get((entry.topic, entry.queue_id), 0)
     about = {"topic": entry.topic, "queueId": entry.queue_id, "queueOffset": entry.offset}
     if entry.offset > end:
         ctx.found.add(
@@ -134,7 +134,7 @@ def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
             **about,
         )
         return
-    begin = ctx.queue_begins.get((entry.topic, entry.queue_id), 0)
+    begin = ctx.queues_seen.begins.get((entry.topic, entry.queue_id), 0)
     if 0 <= entry.offset < begin:
         ctx.found.add(
             "offset-expired",
@@ -149,7 +149,7 @@ def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
 def _delays(ctx: Context, delays: DelayOffsets) -> None:
     name = _path("delayOffset.json")
     for level, offset in delays.offsets.items():
-        end = ctx.queue_ends.get((_DELAY_TOPIC, level - 1), 0)
+        end = ctx.queues_seen.ends.get((_DELAY_TOPIC, level - 1), 0)
         if offset > end:
             ctx.found.add(
                 "delay-offset-ahead",
@@ -162,8 +162,9 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
             )
     # An offset is written when the first message is delivered; without one a broker begins at the queue's beginning.
     # That a message was due proves nothing: others may have been stored later, by whom the delay service is not run.
-    for level, due in sorted(ctx.first_due.items()):
-        if level not in delays.offsets and is_overdue(ctx, due) and was_delivered(ctx.log, ctx.first_delayed[level]):
+    queues = ctx.queues_seen
+    for level, due in sorted(queues.first_due.items()):
+        if level not in delays.offsets and is_overdue(ctx, due) and was_delivered(ctx.log, queues.first_delayed[level]):
             ctx.found.add(
                 "delay-offset-lost",
                 name,
@@ -176,4 +177,4 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
 
 def is_overdue(ctx: Context, due: int, late: int = _LATE) -> bool:
     """Whether a message was due so many ms before the end of the log; a tag hash in place of a time is small."""
-    return 2**31 <= due < (ctx.last_timestamp or 0) - late
+    return 2**31 <= due < (ctx.log_seen.last_timestamp or 0) - late

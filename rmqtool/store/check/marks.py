@@ -113,7 +113,7 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
     times = point.physic_msg_timestamp or point.logics_msg_timestamp
     if (files and not read) or not (entries or (times and not files)) or dledger_dirs(ctx.layout):
         return
-    ctx.log_absent = ctx.found.situation.log_absent = True
+    ctx.log_seen.absent = ctx.found.situation.log_absent = True
     words = f"{entries} queue entries point to nothing; " if entries else "the checkpoint knows of messages; "
     ctx.found.add(
         "log-absent",
@@ -144,11 +144,11 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
     point = checkpoint.parse(data)
     if len(data) != checkpoint.SIZE:
         found.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
-    elif ctx.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
+    elif ctx.log_seen.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
         found.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
-    if ctx.log_absent:
+    if ctx.log_seen.absent:
         return
-    last = ctx.last_timestamp
+    last = ctx.log_seen.last_timestamp
     ahead = [
         (0, "log", point.physic_msg_timestamp, last),
         (8, "queues", point.logics_msg_timestamp, last),

@@ -62,7 +62,7 @@ class LogCheck:
         self._epoch = 0
         self._damages: list[_Damage] = []
         self._record_check = RecordCheck(ctx)
-        self._builder = BatchBuilder(ctx.levels, light_queues=ctx.light)
+        self._builder = BatchBuilder(ctx.inputs.levels, light_queues=ctx.inputs.light_queues)
 
     def run(self) -> Iterator[None]:
         """Check; yields now and then, so that findings can be handed on."""
@@ -81,7 +81,7 @@ class LogCheck:
             yield from self._file(file, number, last=number == last_used)
             file.release()
         self._tell_damage()
-        ctx.last_timestamp = self._record_check.last_timestamp
+        ctx.log_seen.last_timestamp = self._record_check.last_timestamp
 
     @staticmethod
     def _last_used(files: list[Segment]) -> int:
@@ -210,7 +210,7 @@ class LogCheck:
         """Whether the next start looks there, and takes it for the end of the log."""
         if damage.code == "log-crc" and not self.ctx.layout.conf.flag("checkCRCOnRecover", True):
             return False
-        return damage.number >= self.ctx.start_number
+        return damage.number >= self.ctx.start.number
 
     def _cut_words(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
         how_many = f"{behind} messages behind it"
@@ -219,7 +219,7 @@ class LogCheck:
         if first is not None and self._is_met(damage):
             return f"a broker's next start ends the log before this, at byte {first.at} of {self.ctx.name(first.path)}"
         words = "the next start does not look here"
-        if damage.number >= self.ctx.start_after_next:
+        if damage.number >= self.ctx.start.after_next:
             words += f"; the one after it does, if it follows a clean stop, and cuts off {how_many}"
         else:
             words += (
@@ -295,7 +295,7 @@ class LogCheck:
         return self._record_check.check(file, columns)
 
     def _advance(self, file: Segment, end: int, records: int) -> None:
-        self.ctx.log_end = file.base + end
+        self.ctx.log_seen.end = file.base + end
         self._records += records
 
 

@@ -74,10 +74,10 @@ def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: 
         kind = masks(part)
         physical = part["physical_offset"].astype(np.int64)
         rows = np.flatnonzero(kind.valid & ~kind.filler & (physical >= ctx.log.min_offset))
-        behind_end = rows[physical[rows] >= ctx.log_end]
+        behind_end = rows[physical[rows] >= ctx.log_seen.end]
         if len(behind_end):
             _behind_end(ctx, queue, file, start + behind_end, physical[behind_end], bad)
-        for row in rows[physical[rows] < ctx.log_end].tolist():
+        for row in rows[physical[rows] < ctx.log_seen.end].tolist():
             _one(ctx, queue, file, start + row, int(physical[row]), bad)
         yield
 
@@ -95,7 +95,7 @@ def _behind_end(
         lambda i: {
             "offset": int(numbers[i]) * UNIT,
             "queueOffset": file.first + int(numbers[i]),
-            "expected": f"a message before the log's end at {ctx.log_end}",
+            "expected": f"a message before the log's end at {ctx.log_seen.end}",
             "actual": str(int(physical[i])),
         },
         **about,

@@ -46,7 +46,7 @@ class QueueCheck:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.queues: dict[tuple[str, int], QueueState] = {}
-        self._file_size = ctx.layout.queue_size()
+        self._file_size = ctx.inputs.queue_size
         self._tags = TagCheck(ctx)
         self._unnamed: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()  # messages in queues of another form
@@ -232,7 +232,7 @@ class QueueCheck:
         rows = rows[~elsewhere]
         if not len(rows):
             return
-        start, flushed = self.ctx.redispatch_from, self.ctx.checkpoint.min_timestamp
+        start, flushed = self.ctx.start.redispatch_from, self.ctx.checkpoint.min_timestamp
         soon = np.full(len(rows), NEVER)
         if start is not None:
             soon[position[rows] >= start] = SOON
@@ -248,16 +248,16 @@ class QueueCheck:
         ctx = self.ctx
         for queue in self.queues.values():
             key = queue.topic, queue.queue_id
-            ctx.queue_ends[key] = max(queue.end, queue.next_ordinal or 0)
-            ctx.queue_begins[key] = queue.begin
+            ctx.queues_seen.ends[key] = max(queue.end, queue.next_ordinal or 0)
+            ctx.queues_seen.begins[key] = queue.begin
             if queue.topic == _DELAY_TOPIC and (first := queue.first_entry) is not None:
-                ctx.first_due[queue.queue_id + 1] = first.tags_code
-                ctx.first_delayed[queue.queue_id + 1] = first.physical_offset
+                ctx.queues_seen.first_due[queue.queue_id + 1] = first.tags_code
+                ctx.queues_seen.first_delayed[queue.queue_id + 1] = first.physical_offset
         for topic, count in sorted(self._unread.items()):
             ctx.found.add(
                 "cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues"
             )
-        if ctx.log_absent:
+        if ctx.log_seen.absent:
             return
         for key in sorted(self.queues):
             queue = self.queues[key]
