@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from formats.index import ENTRY_SIZE, Entry, chain, entries_array, entry_at, key_hash, newest, slot_at, slots_array
+from formats.index import ENTRY_SIZE, IndexEntry, chain, entries_array, entry_at, key_hash, newest, slot_at, slots_array
 from formats.message.ids import is_id, parse_offset_id
 from formats.message.properties import LMQ_PREFIX
 from formats.message.read import Record
@@ -140,7 +140,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     return Way(*_joined(starts[outside], stops[kept][outside], log), scan, bytes_read + looked)
 
 
-def _chain(file: IndexView, hashed: int) -> Iterator[Entry]:
+def _chain(file: IndexView, hashed: int) -> Iterator[IndexEntry]:
     """:func:`formats.index.chain`, with all there that it looks at."""
     number = newest(file.view, file.slots, hashed)
     need(file.view, at := entry_at(file.slots, number), at + ENTRY_SIZE)

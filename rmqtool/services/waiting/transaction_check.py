@@ -26,7 +26,7 @@ from rmqtool.services.waiting.transaction_round import Round
 from rmqtool.services.waiting.transaction_rules import IMMUNITY, PRODUCER_GROUP, Checked, CheckRules, Decide, Decision
 from rmqtool.store.append.outgoing import Message, PutResult, PutStatus
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import Entry
+from rmqtool.store.queues.reader import QueueEntry
 
 ILLEGAL_OPERATION = 604
 HALF_MARK = "TRAN_MSG"
@@ -88,7 +88,7 @@ class TransactionService:
         if found is None:
             raise Rejected(SYSTEM_ERROR, "Find prepared transaction message failed")
         record = found.record
-        entry = Entry(record.queue_offset, physical_offset, record.total_size, 0)
+        entry = QueueEntry(record.queue_offset, physical_offset, record.total_size, 0)
         half = QueueMessage(entry, record, parse(record.properties))
         if half.properties.get(PRODUCER_GROUP) != producer_group:
             raise Rejected(SYSTEM_ERROR, "The producer group wrong")

@@ -27,7 +27,7 @@ from rmqtool.services.waiting.transaction_rules import (
 )
 from rmqtool.store.append.outgoing import Message, PutResult
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue, Entry
+from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
 
 _OPS_AT_ONCE = 32
 _ROUND = 60_000  # ms that one round spends on one queue
@@ -278,7 +278,7 @@ class Round:
             queue_offset=result.queue_offset, physical_offset=result.physical_offset,
             store_timestamp=result.store_timestamp, total_size=result.size, flag=0, reconsume_times=0,
         )  # fmt: skip
-        entry = Entry(result.queue_offset, result.physical_offset, result.size, message.entry.tags_code)
+        entry = QueueEntry(result.queue_offset, result.physical_offset, result.size, message.entry.tags_code)
         copy = QueueMessage(entry, record, message.properties)
         topic, queue_id = copy.properties.get(REAL_TOPIC, ""), number_of(copy.properties.get(REAL_QID)) or 0
         decision = decide(

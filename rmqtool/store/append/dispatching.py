@@ -66,7 +66,7 @@ class LiveDispatch:
     """
 
     def __init__(self, layout: StoreLayout, inputs: StoreInputs, ends: dict[QueueKey, int], end: int) -> None:
-        self._layout, self._inputs = layout, inputs
+        self._layout, self._levels, self._light_queues = layout, inputs.levels, inputs.light_queues
         self._touched = Touched()
         self.index = LiveIndex(layout.path("index"), inputs.layout.index_paths(), inputs.geometry)
         opened = LiveQueues(layout, inputs, ends, self._touched)
@@ -102,7 +102,7 @@ class LiveDispatch:
         if self._dispatched >= end:
             return 0
         before = self._dispatcher.messages
-        builder = BatchBuilder(self._inputs.levels, light_queues=self._inputs.light_queues)
+        builder = BatchBuilder(self._levels, light_queues=self._light_queues)
         for file in self._layout.commit_log():
             if file.end <= self._dispatched or file.base >= end:
                 continue

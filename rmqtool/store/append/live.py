@@ -16,7 +16,7 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.append.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.append.dispatching import LiveDispatch
 from rmqtool.store.append.live_files import CheckpointFile
-from rmqtool.store.append.outgoing import Illegal, Message, PutResult, Rules
+from rmqtool.store.append.outgoing import AppendRules, Illegal, Message, PutResult
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.pending import refuse_pending
 from rmqtool.store.changes.places import Places
@@ -108,7 +108,7 @@ class LiveStore:
         self.sync_flush = (conf.text("flushDiskType") == "SYNC_FLUSH") if sync_flush is None else sync_flush
         file_size = inputs.log.file_size
         logs = layout.commit_log_paths[: len(conf.paths("storePathCommitLog")) or 1]
-        rules = Rules(
+        rules = AppendRules(
             engine=self.engine,
             levels=len(inputs.levels.millis),
             room=file_size - BLANK_SIZE,
@@ -136,7 +136,7 @@ class LiveStore:
         return self.appender.writer.position
 
     def _look(self) -> None:
-        """Whether no broker has begun to load the store.
+        """Make sure that no broker has begun to load the store.
 
         Raises:
             Disturbed: one has.
@@ -178,7 +178,7 @@ class LiveStore:
                 self._lock.__exit__()
 
     def _disturbed(self, err: Disturbed) -> Disturbed:
-        """Stop: a broker's load has cut and deleted what it took for useless among what was being written."""
+        """Take no more messages: a broker has begun to load the store, and may have cut or deleted parts of it."""
         if self._broken:
             return err
         self._broken = True
@@ -238,11 +238,11 @@ class LiveStore:
         return results
 
     def _fail(self, error: BaseException, before: int = -1) -> None:
-        """An error that came in the middle leaves nothing to go on from, whatever it is: the abort marker stays, and
-        the next start looks at all of the store.
+        """Take no more messages after an error in the middle of a change: the abort marker stays, and the next start
+        checks the store.
 
         Args:
-            before: where the log ended then; what only was a wrong argument has added nothing to it.
+            before: where the log ended before; an error that has added nothing to it was only a wrong argument.
 
         Raises:
             OSError: instead of one that does not say what it is about.
@@ -263,7 +263,7 @@ class LiveStore:
             raise
 
     def _wait(self) -> int:
-        """Until nobody dispatches; raises what it has raised."""
+        """Wait until nobody dispatches; an error of that run is raised here, and ends all writing."""
         try:
             return self._reput.wait()
         except BaseException:

@@ -12,7 +12,7 @@ import numpy as np
 
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
-from formats.endings import End
+from formats.endings import UnitEnd
 from formats.layouts.derived import INDEX_HEADER, INDEX_SLOT
 from formats.queues.consume import ext_address
 from formats.queues.extension import END_MARK, build_unit, fits, read
@@ -131,7 +131,7 @@ class QueueExtension:
         if segments.files:
             last = segments.files[-1]
             at, view = 0, last.view()
-            while not isinstance(unit := read(view, at, len(view)), End):
+            while not isinstance(unit := read(view, at, len(view)), UnitEnd):
                 at += unit.unit_size
             self.position = last.base + at
             last.release()

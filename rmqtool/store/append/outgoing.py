@@ -154,7 +154,7 @@ class PutResult(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Rules:
+class AppendRules:
     """What an engine takes and how it writes it.
 
     Attributes:

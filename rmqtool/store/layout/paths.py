@@ -10,7 +10,7 @@ from copy import copy
 
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, shown
-from rmqtool.store.disk.segments import Entry, Segments, common_size, list_dir, offset_name, read_small
+from rmqtool.store.disk.segments import DirectoryEntry, Segments, common_size, list_dir, offset_name, read_small
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 DEFAULT_COMMIT_LOG = 1 << 30
@@ -48,7 +48,7 @@ class StoreLayout:
     def __init__(self, root: str, conf: BrokerConf | None = None) -> None:
         self.root = checked_path(root)
         self.conf = conf or BrokerConf()
-        self._list: Callable[[str], list[Entry]] = list_dir
+        self._list: Callable[[str], list[DirectoryEntry]] = list_dir
         names = {entry.name for entry in list_dir(self.root)}
         if not names and not is_dir(self.root):
             raise UnreadableStore(f"{root}: no such directory")
@@ -70,7 +70,7 @@ class StoreLayout:
         layout._list = _Remembered().list_dir
         return layout
 
-    def entries(self, *parts: str) -> list[Entry]:
+    def entries(self, *parts: str) -> list[DirectoryEntry]:
         """What is in a directory, sorted by name; nothing where it is missing.
 
         Raises:
@@ -194,9 +194,9 @@ class _Remembered:
     """Lists directories, each once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, list[Entry]] = {}
+        self._known: dict[str, list[DirectoryEntry]] = {}
 
-    def list_dir(self, path: str) -> list[Entry]:
+    def list_dir(self, path: str) -> list[DirectoryEntry]:
         """As :func:`rmqtool.store.disk.segments.list_dir`; an error is not remembered."""
         if path not in self._known:
             self._known[path] = list_dir(path)

@@ -1,4 +1,4 @@
-"""What a recovery changes, as file actions of a transaction, and what it found, as a report."""
+"""Turns the outcome of a recovery into file actions of a transaction, and into a report."""
 
 import os
 from collections import Counter
@@ -100,7 +100,7 @@ def prepare_index(index: IndexBuilder, layout: StoreLayout, transaction: Transac
 
 
 def prepare_checkpoint(recovery: Recovery, transaction: Transaction, say: Say) -> None:
-    """True times, so that the next unclean stop begins its check where it should."""
+    """Store true times in the checkpoint, so that the start after the next crash begins its check where it should."""
     inputs, verdict = recovery.inputs, recovery.verdict
     layout, last, old = inputs.layout, verdict.last_store_timestamp, inputs.checkpoint
     full = [f.end_timestamp for f in recovery.index.files if f.full]

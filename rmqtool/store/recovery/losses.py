@@ -1,4 +1,4 @@
-"""What a recovery takes from a store that something else would keep, and what it did not look at: in words."""
+"""What a recovery loses that another command would keep, and what it did not look at; in words for the report."""
 
 import os
 
@@ -12,7 +12,7 @@ _LOOKED_AT = 100  # first messages of a log, which tell whether messages have ke
 
 
 def kept_by_salvage(recovery: Recovery) -> int:
-    """Intact messages behind the end of the log, but those that repeat a queue offset: a salvage leaves them out."""
+    """Intact messages behind the end of the log that a salvage keeps: all but those that repeat a queue offset."""
     ends = {key: queue.end // UNIT for key, queue in recovery.queues.items()}
     kept = 0
     for item in recovery.inputs.log.walk(recovery.verdict.end + 1):
@@ -25,7 +25,7 @@ def kept_by_salvage(recovery: Recovery) -> int:
 
 
 def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
-    """What goes of messages, or of all that leads to them; nothing where somebody has named the place of the cut."""
+    """Messages that are lost, or all ways to them. Nothing where the user has named the place of the cut."""
     if recovery.verdict.lost_from is not None or recovery.refusals:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict
@@ -44,9 +44,9 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
     if empty and not losses and known:
         queues = sum(bool(queue.cut) for queue in recovery.queues.values())
         paths = ((path, os.path.relpath(path, inputs.layout.root)) for path in inputs.layout.commit_log_paths)
-        where = ", ".join(path if name.startswith("..") else name for path, name in paths)
+        folders = ", ".join(path if name.startswith("..") else name for path, name in paths)
         said.append(
-            f"there are no messages in {where}, though "
+            f"there are no messages in {folders}, though "
             + (f"{queues} queues know of {entries}" if entries else "the checkpoint knows of some")
             + f": is its disk mounted, is it the true path (--broker-conf)? {queues} queues with {entries} entries and "
             f"{len(recovery.index.removed)} index files are removed, as by a broker"
@@ -55,7 +55,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
 
 
 def not_looked_at(recovery: Recovery) -> list[str]:
-    """What recovery passes over, as a broker's start does; nothing where somebody has named the place of a cut."""
+    """What recovery does not look at, as a broker's start does not. Nothing where the user has named a place to cut."""
     if recovery.verdict.lost_from is not None or recovery.refusals or not recovery.verdict.files:
         return []
     inputs, verdict = recovery.inputs, recovery.verdict

@@ -34,10 +34,10 @@ _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
 class Admitted(NamedTuple):
-    """What becomes of the files of one directory when they are loaded."""
+    """Which files of one directory the broker does not load."""
 
-    refused: list[tuple[str, str]]  # (path, why) of what the broker does not take; it loads nothing then
-    removed: list[Segment]  # what it deletes and goes on
+    refused: list[tuple[str, str]]  # (path, why); with any of these it loads nothing at all
+    removed: list[Segment]  # that it deletes, and then loads the others
 
 
 class Rules:
@@ -46,9 +46,9 @@ class Rules:
     Attributes:
         engine: the release.
         knows_delays: the delay levels are there before recovery, so that delayed messages get their deliver time.
-        waits: the start dispatches what no queue has, and waits until it is done.
-        exactly: do what the broker does where it loses entries or fails needlessly, too.
-        stumbles: over which whole records its reader does.
+        waits: the start dispatches messages that no queue has, and waits until that is done.
+        exactly: do what the broker does even where it loses entries or fails needlessly.
+        stumbles: which records its reader takes for damage, although they are whole; in words.
     """
 
     engine: ClassVar[str] = "4.9"
@@ -94,11 +94,11 @@ class Rules:
         return EVERYTHING if aborted else None
 
     def readable(self, file: Segment) -> int:
-        """How far the broker can read records in a file: up to the first V2 record, if told to heed those."""
+        """How far the broker can read records in a file, bytes: up to the first V2 record if only V1 is known."""
         return self._before(file, _MAGIC_V2) if self._only_v1 else file.size
 
     def _before(self, file: Segment, mark: bytes) -> int:
-        """Byte of the first record that the broker stumbles over; sought only where the mark of such ones is found."""
+        """Byte of the first record that the broker takes for damage; looked for only where a file holds their mark."""
         view = file.view()
         if not _holds(view, mark):
             return file.size
@@ -298,7 +298,7 @@ def _holds(view: memoryview, mark: bytes) -> bool:
     return mapped.find(mark) >= 0
 
 
-class Choice(NamedTuple):
+class ChosenRules(NamedTuple):
     """Rules, why these, and what speaks against them."""
 
     rules: Rules
@@ -306,7 +306,7 @@ class Choice(NamedTuple):
     warning: str | None
 
 
-def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = False) -> Choice:
+def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = False) -> ChosenRules:
     """The rules of one release, or of the one that seems to have written the store.
 
     Args:
@@ -323,8 +323,8 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
     elif engine != seen:
         warning = "nothing shows that a 5.x broker has written this store; the rules are those of 5.3"
     if engine == "5.3":
-        return Choice(RulesV5(layout, exactly=exactly), reason, warning)
-    return Choice(Rules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
+        return ChosenRules(RulesV5(layout, exactly=exactly), reason, warning)
+    return ChosenRules(Rules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
 
 
 def _first_version(layout: StoreLayout) -> int:

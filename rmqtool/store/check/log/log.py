@@ -11,7 +11,7 @@ from rmqtool.store.check.advice.steps import RECOVER, SALVAGE
 from rmqtool.store.check.codes.code import ERROR
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
-from rmqtool.store.check.log.records import Columns, RecordCheck, columns_of
+from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk
@@ -271,7 +271,7 @@ class LogCheck:
             except StopIteration as stop:
                 end: End = stop.value
                 break
-            columns = Columns(*(getattr(part.rows, name) for name in Columns._fields))
+            columns = RecordColumns(*(getattr(part.rows, name) for name in RecordColumns._fields))
             inner.append(self._look_at(file, columns))
             for batch in builder.add(part):
                 start = self._give(file, start, batch, inner)
@@ -288,10 +288,10 @@ class LogCheck:
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])
 
-    def _hand_on(self, file: Segment, start: int, columns: Columns, batch: Batch) -> None:
+    def _hand_on(self, file: Segment, start: int, columns: RecordColumns, batch: Batch) -> None:
         self._give(file, start, batch, [self._look_at(file, columns)])
 
-    def _look_at(self, file: Segment, columns: Columns) -> Column:
+    def _look_at(self, file: Segment, columns: RecordColumns) -> Column:
         return self._record_check.check(file, columns)
 
     def _advance(self, file: Segment, end: int, records: int) -> None:

@@ -17,7 +17,7 @@ from rmqtool.store.check.queues.state import (
     FILLER,
     LAG,
     OTHER,
-    QueueFile,
+    FileSummary,
     QueueState,
     Run,
     masks,
@@ -46,7 +46,7 @@ def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
-def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: set[int]) -> Iterator[None]:
+def _entries(ctx: Context, queue: QueueState, file: FileSummary, bound: int, bad: set[int]) -> Iterator[None]:
     """Entries below ``bound`` that are not their message's, and what lies behind it."""
     inside = max(min(file.used, bound - file.first), 0)
     live = file.live
@@ -83,7 +83,7 @@ def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: 
 
 
 def _behind_end(
-    ctx: Context, queue: QueueState, file: QueueFile, numbers: Column, physical: Column, bad: set[int]
+    ctx: Context, queue: QueueState, file: FileSummary, numbers: Column, physical: Column, bad: set[int]
 ) -> None:
     bad.update((file.first + numbers).tolist())
     # a start cuts the queue at the first of them, and with it what is good behind
@@ -103,7 +103,7 @@ def _behind_end(
     )
 
 
-def _one(ctx: Context, queue: QueueState, file: QueueFile, number: int, physical: int, bad: set[int]) -> None:
+def _one(ctx: Context, queue: QueueState, file: FileSummary, number: int, physical: int, bad: set[int]) -> None:
     """An entry that may not be its message's."""
     ordinal = file.first + number
     item = ctx.log.look(physical, crc=False)

@@ -12,7 +12,7 @@ from formats.queues.consume import is_ext_address, real_offset
 from formats.queues.extension import Unit, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.queues.state import QueueFile, QueueState
+from rmqtool.store.check.queues.state import FileSummary, QueueState
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import UNIT
 
@@ -47,7 +47,7 @@ class TagCheck:
     def differ(
         self,
         queue: QueueState,
-        file: QueueFile,
+        file: FileSummary,
         at: Column,
         actual: Column,
         expected: Column,
