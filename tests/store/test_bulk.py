@@ -338,7 +338,7 @@ def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
     files = [memoryview(positioned([a_record(body=bytes(n))] * 30)) for n in (5, 50, 500)]
     plain, before = BatchBuilder(DelayLevels([])), threading.active_count()
-    readahead, asked = dispatch.Readahead(), list[int]()
+    readahead, asked = reading.Readahead(), list[int]()
     for number, view in enumerate(files):
 
         def following(number: int = number) -> tuple[memoryview, int] | None:
@@ -366,7 +366,7 @@ def test_behind_damage_the_next_file_is_left_alone(monkeypatch: pytest.MonkeyPat
     broken = bytearray(positioned([a_record()] * 3))
     broken[len(broken) // 3 + 4] ^= 1  # of the second magic
     views, before = [memoryview(bytes(broken)), memoryview(positioned([a_record()] * 500))], threading.active_count()
-    readahead = dispatch.Readahead()
+    readahead = reading.Readahead()
     plain = BatchBuilder(DelayLevels([]))
     found, end = drained(
         recovery_batches(
@@ -435,7 +435,7 @@ def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.Monkey
             builder = BatchBuilder(DelayLevels(LEVELS))
             one, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
             two, reached = drained(reput_batches(memoryview(raw), 0, len(raw), builder))
-            assert dispatch.checked(memoryview(raw), 0, len(raw)) == (end, rows_of(one)[-1][4])
+            assert reading.checked(memoryview(raw), 0, len(raw)) == (end, rows_of(one)[-1][4])
             results.append((rows_of(one), end, rows_of(two), reached))
         assert results[0] == results[1]
 

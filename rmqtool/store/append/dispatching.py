@@ -13,6 +13,7 @@ from rmqtool.store.dispatch.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.inputs import StoreInputs
 
 
@@ -74,6 +75,11 @@ class LiveDispatch:
         self._dispatched = self.asked = end
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[int] | None = None
+
+    @property
+    def queues(self) -> dict[QueueKey, QueueBuilder]:
+        """Queues that were dispatched to, by topic and queue id."""
+        return self._dispatcher.queues
 
     def dispatch(self, end: int) -> int:
         """Dispatch what was appended up to a physical offset; returns the number of messages.

@@ -23,10 +23,12 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
+from rmqtool.store.dispatch.dispatcher import QueueKey
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.writer import LogWriter
+from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
 from rmqtool.store.recovery.report import RecoveryReport
 
@@ -134,6 +136,11 @@ class LiveStore:
     def end(self) -> int:
         """Physical offset of the next message."""
         return self.appender.writer.position
+
+    @property
+    def queues(self) -> dict[QueueKey, QueueBuilder]:
+        """Queues that were dispatched to, by topic and queue id."""
+        return self._reput.queues
 
     def _look(self) -> None:
         """Make sure that no broker has begun to load the store.
