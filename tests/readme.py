@@ -1,9 +1,13 @@
-"""README's examples: run them, compare their output, or write it (``python -m tests.readme --update``).
+"""The examples of README and of the manual: run them, compare their output, or write it.
 
-A block that begins with three backticks and ``console`` holds commands after ``$`` and what they print, stdout and
-stderr together.
+``python -m tests.readme --update [PAGE ...]`` writes the outputs of these pages anew (``README`` or a topic; by default
+all). A block that begins with three backticks and ``console`` holds commands after ``$`` and what they print, stdout
+and stderr together. A command goes on in the next line after a backslash; a line of output that ends with an arrow goes
+on in the next one, as pages have narrow lines. Blocks of ``python`` are scripts. What a page's examples do to their
+stores, later ones of that page find done.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -14,14 +18,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MANUAL = ROOT / "rmqtool" / "manual"
+PAGES = {"README": README, **{path.stem: path for path in sorted(MANUAL.glob("*.md"))}}
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
+WIDTH = 118
+_GOES_ON = "↵\n  "
+_COLUMN = re.compile(r" {2}(?=\S)")
 
-_PLACES = "store|crashed|torn|garbled|messages|rescued|again|payments|feed|orders|waiting"
+_PLACES = "stores?|crashed|torn|garbled|messages|rescued|again|payments|feed|orders|waiting|newstore"
 # What differs from run to run: clock, process ids, figures of time, directories.
 VOLATILE = [
     (re.compile(r"\d{8}T\d{6}Z"), "20261121T081230Z"),
     (re.compile(r"(index/)20\d{15}(?= *$)", re.MULTILINE), r"\g<1>20261121081230123"),
-    (re.compile(rf"/\S*/(?=(?:{_PLACES})\b)"), "/data/"),
+    (re.compile(rf"(?<![:/\w])/\S*/(?=(?:{_PLACES})\b)"), "/data/"),
+    (re.compile(rf"file:///\S*/(?=(?:{_PLACES})\b)"), "file:///data/"),
     (re.compile(r"\d+\.\d+ s\b"), "1.0 s"),
     (re.compile(r'("status":"PUT_OK".*"storeTimestamp":)\d+'), r"\g<1>1795250000000"),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
@@ -53,50 +64,102 @@ def normal(text: str) -> str:
 
 
 def loose(text: str) -> str:
-    """Text without the widths of columns, which follow the length of paths."""
-    return re.sub(r" {2,}", "  ", text)
+    """Text without the widths of columns, which follow the length of paths, and without folds."""
+    return re.sub(r" {2,}", "  ", unfolded(text))
+
+
+def folded(text: str) -> str:
+    """Text whose long lines go on in the next one: between two columns, where the line before did, or after a blank."""
+    lines, last = [], 0
+    for line in text.splitlines():
+        first = True
+        while len(line) > WIDTH:
+            gap = max((match.end() for match in _COLUMN.finditer(line, WIDTH // 2, WIDTH)), default=0)
+            if first and last and line[last - 2 : last] == "  ":
+                at = last  # rows of a table go on at the same column
+            elif first and gap:
+                at = last = gap
+            else:
+                at = line.rfind(" ", WIDTH // 2, WIDTH - 1) + 1 or WIDTH - 1
+            lines.append(line[:at] + _GOES_ON)
+            line, first = line[at:], False
+        lines.append(line + "\n")
+    return "".join(lines)
+
+
+def unfolded(text: str) -> str:
+    """The text that was folded."""
+    return text.replace(_GOES_ON, "")
+
+
+def environment() -> dict[str, str]:
+    """What an example finds: the commands of this installation, and nothing else of ours."""
+    path = sysconfig.get_path("scripts")
+    found = {"PATH": f"{path}:/usr/bin:/bin", "HOME": str(Path.home()), "COLUMNS": "100"}
+    if "PYTHONPATH" in os.environ:
+        found["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    return found
 
 
 def run(command: str, folder: Path) -> str:
     """Output of one command line in a folder, stderr after stdout."""
-    path = sysconfig.get_path("scripts")
     done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env={"PATH": f"{path}:/usr/bin:/bin", "HOME": str(Path.home()), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        check=False,
+        ["bash", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, check=False
     )
     return normal(done.stdout + done.stderr)
 
 
+def run_script(code: str, folder: Path) -> None:
+    """Run Python in a folder, where it finds a Java for Spark.
+
+    Raises:
+        AssertionError: it fails; what it said.
+    """
+    more = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    if "pyspark" in code:
+        from rmqtool.analytics.spark.java import find_java
+
+        more["JAVA_HOME"] = find_java().home
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment() | more, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def commands(block: str) -> list[str]:
-    """The command lines of a block."""
-    return [line[2:] for line in block.splitlines() if line.startswith("$ ")]
+    """The command lines of a block, as they stand there."""
+    return COMMAND.findall(unfolded(block))
 
 
-def blocks() -> Iterator[str]:
-    """Every console block of README."""
-    return (match[1] for match in BLOCK.finditer(README.read_text(encoding="utf-8")))
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """(kind, text) of every block of a page that is run."""
+    for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        yield match[1], match[2]
 
 
 def rendered(block: str, folder: Path) -> str:
-    """The block as it should stand in README."""
-    return "".join(f"$ {command}\n{run(command, folder)}" for command in commands(block))
+    """The console block as it should stand in its page."""
+    return "".join(f"$ {command}\n{folded(run(command, folder))}" for command in commands(block))
 
 
-def update(folder: Path) -> None:
-    """Write README's outputs anew."""
+def update(page: Path, folder: Path) -> None:
+    """Write a page's outputs anew."""
     prepare(folder)
-    text = BLOCK.sub(lambda match: f"```console\n{rendered(match[1], folder)}```", README.read_text(encoding="utf-8"))
-    README.write_text(text, encoding="utf-8")
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] == "python":
+            run_script(match[2], folder)
+            return match[0]
+        return f"```console\n{rendered(match[2], folder)}```"
+
+    page.write_text(BLOCK.sub(replaced, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
     import tempfile
 
-    if sys.argv[1:] != ["--update"]:
+    if sys.argv[1:2] != ["--update"]:
         sys.exit(__doc__)
-    with tempfile.TemporaryDirectory() as directory:
-        update(Path(directory))
+    for name in sys.argv[2:] or PAGES:
+        with tempfile.TemporaryDirectory() as directory:
+            update(PAGES[name], Path(directory))

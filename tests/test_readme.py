@@ -1,30 +1,136 @@
-"""README is the manual: its examples run, and print what it says."""
+"""README and the manual: their examples run and print what they say, every command is named, every link leads on."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from rmqtool.cli.shell.manual import Topic
 from tests import readme
+from tests.cli.test_help import ALL, check_example
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+WITH_SPARK = {"sql", "spark", "remote"}
+WITHOUT_EXAMPLES = {"formats", "developing"}
+MARKDOWN = sorted(
+    [
+        *readme.ROOT.glob("*.md"),
+        *(path for part in ("examples", "rmqtool", "tests") for path in (readme.ROOT / part).rglob("*.md")),
+    ]
+)
+LINK = re.compile(r"\[[^]\[]*\]\(([^)\s]+)\)")
 
 
-def test_the_examples_print_what_readme_says(tmp_path: Path) -> None:
-    """In README's order: later examples build on what earlier ones did to their stores."""
+def page_params() -> list[object]:
+    spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+    return [
+        pytest.param(page, marks=spark if page in WITH_SPARK else [])
+        for page in readme.PAGES
+        if page not in WITHOUT_EXAMPLES
+    ]
+
+
+@pytest.mark.parametrize("page", page_params())
+def test_the_examples_print_what_the_page_says(page: str, tmp_path: Path) -> None:
+    """In the page's order: later examples build on what earlier ones did to their stores."""
     readme.prepare(tmp_path)
     seen = 0
-    for block in readme.blocks():
-        assert readme.loose(readme.rendered(block, tmp_path)) == readme.loose(block)
+    for kind, block in readme.blocks(readme.PAGES[page]):
+        if kind == "python":
+            readme.run_script(block, tmp_path)
+        else:
+            assert readme.loose(readme.rendered(block, tmp_path)) == readme.loose(block)
         seen += 1
-    assert seen > 10
+    assert seen
 
 
-def test_readme_names_every_command_and_exit_code() -> None:
-    from rmqtool.cli.shell.help import TEXT
+def test_only_some_pages_start_spark() -> None:
+    """The others run beside the tests that do, in processes of their own."""
+    starts = re.compile(r"rmqtool (sql|report|warm-up) |dump-to-parquet(?!.*--engine local)|pyspark")
+    for name, path in readme.PAGES.items():
+        ran = [line for _kind, block in readme.blocks(path) for line in block.splitlines()]
+        assert (name in WITH_SPARK) == any(starts.search(line) for line in ran), name
 
-    text = readme.README.read_text(encoding="utf-8")
-    for command in re.findall(r"^  ([a-z][a-z-]+)  +[A-Z]", TEXT, re.MULTILINE):
-        assert f"`{command} " in text, command
-    for code in (0, 1, 2, 3, 4, 5, 6, 130, 143):
+
+def test_pages_without_examples_have_none() -> None:
+    for name in WITHOUT_EXAMPLES:
+        assert list(readme.blocks(readme.PAGES[name])) == []
+
+
+@pytest.mark.parametrize("page", readme.PAGES)
+def test_commands_that_are_not_run_parse(page: str) -> None:
+    text = readme.PAGES[page].read_text(encoding="utf-8")
+    for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("rmqtool "):
+                check_example(shlex.join(shlex.split(line, comments=True)))
+
+
+def test_every_kind_of_block_is_known() -> None:
+    """What is not ``sh`` (for another machine) is run."""
+    for name, path in readme.PAGES.items():
+        fences = re.findall(r"^```(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(fences[::2]) <= {"console", "python", "sh"}, name
+        assert set(fences[1::2]) <= {""}, name
+
+
+@pytest.mark.parametrize("width", [0, 1, 117, 118, 119, 400])
+def test_folding_loses_nothing(width: int) -> None:
+    for text in ("x" * width + "\n", "word  " * width + "\n", f"{'wide ' * width}\n\nshort\n"):
+        folded = readme.folded(text)
+        assert readme.unfolded(folded) == text
+        assert max(map(len, folded.splitlines())) <= readme.WIDTH + 2
+
+
+def test_the_list_of_commands_names_every_one() -> None:
+    page = readme.PAGES["commands"].read_text(encoding="utf-8")
+    readme_list = readme.README.read_text(encoding="utf-8").split("\n## Commands\n")[1]
+    for command in ALL:
+        assert f"`{command} " in page or f"`{command}`" in page, command
+        first, _, second = command.partition(" ")
+        assert re.search(rf"`{first}( ([a-z]+\|)*{second}\b.*)?`" if second else rf"`{first}`", readme_list), command
+
+
+@pytest.mark.parametrize("page", ["README", "machine-output"])
+def test_the_exit_codes_are_told(page: str) -> None:
+    text = readme.PAGES[page].read_text(encoding="utf-8")
+    for code in (0, 1, 2, 3, 4, 5, 6, 129, 130, 143):
         assert re.search(rf"^\| {code} \|", text, re.MULTILINE), code
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(readme.ROOT)))
+def test_lines_are_short(path: Path) -> None:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        assert len(line) <= 120, f"{path}:{number}"
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(readme.ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in LINK.findall(path.read_text(encoding="utf-8")):
+        if not link.startswith(("http:", "https:")):
+            target, _, anchor = link.partition("#")
+            assert not anchor, "only whole pages are linked"
+            assert (path.parent / target).exists(), link
+
+
+def test_pages_name_each_other_as_the_terminal_needs_it() -> None:
+    """A link cannot be followed there, so its text is the command that shows the page."""
+    for path in readme.MANUAL.glob("*.md"):
+        for text, link in re.findall(r"\[([^]\[]*)\]\(([^)\s]+\.md)\)", path.read_text(encoding="utf-8")):
+            assert " ".join(text.split()) == f"`rmqtool manual {link.removesuffix('.md')}`", path
+
+
+def test_readme_is_a_front_page() -> None:
+    text = readme.README.read_text(encoding="utf-8")
+    assert len(text.encode()) < 12_000
+    for topic in Topic:
+        assert f"](rmqtool/manual/{topic}.md)" in text
+
+
+def test_a_wheel_has_the_manual() -> None:
+    wheel = pytest.importorskip("hatchling.builders.wheel")
+    builder = wheel.WheelBuilder(str(readme.ROOT))
+    with builder.config.set_build_data({"force_include": {}, "force_include_editable": {}, "artifacts": []}):
+        packed = {file.distribution_path for file in builder.recurse_included_files()}
+    assert {f"rmqtool/manual/{topic}.md" for topic in Topic} <= packed
+    assert "rmqtool/main.py" in packed

@@ -4,7 +4,9 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from construct import Bytes, Computed, Container, Renamed, Struct
+from construct import Bytes, Computed, Container, Struct
+
+from formats.layouts.docs import leaf_of
 
 _NOT_ZERO = re.compile(rb"[^\0]")
 _HOLE_SIZE = 16
@@ -61,7 +63,7 @@ def walk(
     """
     fields = Container()
     for named in layout.subcons:
-        leaf = named.subcon if isinstance(named, Renamed) else named
+        leaf = leaf_of(named)
         if isinstance(leaf, Computed):
             continue
         size = leaf.length(fields) if callable(leaf.length) else leaf.length

@@ -6,10 +6,11 @@ committed one equals it.
 
 import sys
 
-from construct import Bytes, FormatField, Renamed, Struct
+from construct import Bytes, FormatField, Struct
 
 from formats.layouts import dledger, index, marks, message, queues, timer
 from formats.layouts.codes import BORN_V6, STORE_V6
+from formats.layouts.docs import leaf_of
 
 LAYOUTS: dict[str, tuple[str, Struct]] = {
     "HEAD_V4_V4": ("record head, both hosts IPv4", message.HEADS[0]),
@@ -48,7 +49,7 @@ def flat_fields(layout: Struct) -> tuple[tuple[str, str], ...]:
     """
     fields = []
     for named in layout.subcons:
-        leaf = named.subcon if isinstance(named, Renamed) else named
+        leaf = leaf_of(named)
         if named.name and isinstance(leaf, FormatField) and leaf.fmtstr in (">b", ">h", ">l", ">q"):
             # by width, not by letter: construct's ">l" has 4 bytes
             fields.append((named.name, {8: "q", 4: "i", 2: "h", 1: "b"}[leaf.length]))

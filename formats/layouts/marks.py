@@ -2,12 +2,17 @@
 
 from construct import Bytes, Int64sb, Struct
 
+from formats.layouts.docs import since
+
 CHECKPOINT_HEAD = Struct(
-    "physic_msg_timestamp" / Int64sb,  # store timestamp of the last flushed message, ms
-    "logics_msg_timestamp" / Int64sb,  # of the last message whose queue entry was flushed
-    "index_msg_timestamp" / Int64sb,  # end time of the last FULL index file
-    "master_flushed_offset" / Int64sb,  # 5.0.0 and later, else 0
-    "confirm_phy_offset" / Int64sb,  # 5.1.1 and later, else 0
+    "physic_msg_timestamp" / Int64sb * "store timestamp of the last flushed message, ms",
+    "logics_msg_timestamp" / Int64sb * "the same of the last flushed queue entry",
+    "index_msg_timestamp" / Int64sb * "end_timestamp of the last full index file",
+    "master_flushed_offset" / Int64sb * since("5.0.0", "physical offset up to which the master has flushed"),
+    "confirm_phy_offset" / Int64sb * since("5.1.1", "physical offset up to which messages are confirmed"),
 )
 CHECKPOINT_SIZE = 4096
-CHECKPOINT = Struct(*CHECKPOINT_HEAD.subcons, "rest" / Bytes(CHECKPOINT_SIZE - CHECKPOINT_HEAD.sizeof()))
+CHECKPOINT = Struct(
+    *CHECKPOINT_HEAD.subcons,
+    "rest" / Bytes(CHECKPOINT_SIZE - CHECKPOINT_HEAD.sizeof()) * "zeros; not read by any version",
+)

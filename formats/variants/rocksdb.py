@@ -18,7 +18,7 @@ class Form(NamedTuple):
     holds: str
 
 
-_PLACES = {
+PLACES = {
     "consumequeue": Form("consume queues", "5.2", "all queues of the store (storeType=defaultRocksDB)"),
     "config/topics": Form("topics", "5.x", "topic settings (config manager v1)"),
     "config/subscriptionGroups": Form("subscription groups", "5.x", "consumer groups (config manager v1)"),
@@ -51,4 +51,4 @@ def describe(file_names: Iterable[str], place: str) -> Form | None:
     """
     if not is_rocksdb(file_names):
         return None
-    return _PLACES.get(place.strip("/"), _UNKNOWN)
+    return PLACES.get(place.strip("/"), _UNKNOWN)

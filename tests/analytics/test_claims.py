@@ -12,8 +12,8 @@ import pytest
 from rmqtool.analytics.dump import tasks
 from rmqtool.analytics.dump.dump import _first
 from rmqtool.analytics.local.claims import Claims, new_claims
+from rmqtool.analytics.ranges.splits import Split, plan
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.splits import Split, plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.errors import MissingRuntime, RmqError
 from rmqtool.store.log.commit_log import CommitLog

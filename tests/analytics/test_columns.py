@@ -16,13 +16,13 @@ from formats.kernel_arrow import ID_SPACE, Texts, gather, offset_ids
 from formats.message.build import build_blank, pack
 from formats.message.read import Record
 from formats.primitives import COMPRESSED
+from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.table import arrow
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.columns import Columns
-from rmqtool.analytics.table.rows import Limits, Rows
+from rmqtool.analytics.table.column_reader import ColumnReader
+from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, schema_of
-from rmqtool.analytics.table.splits import plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import VIEW_SCHEMA, has_views, memory_of
 from rmqtool.errors import BadValue
@@ -40,7 +40,7 @@ LARGE = Limits(8 << 20)
 
 
 def read(
-    kind: type[Rows] | type[Columns],
+    kind: type[RowReader] | type[ColumnReader],
     file: Segment,
     start: int,
     stop: int,
@@ -65,8 +65,8 @@ def read(
 def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any) -> int:
     """Compare both; returns the number of rows."""
     stop = file.size if stop is None else stop
-    plain, expected = read(Rows, file, start, stop, **options)
-    fast, tally = read(Columns, file, start, stop, **options)
+    plain, expected = read(RowReader, file, start, stop, **options)
+    fast, tally = read(ColumnReader, file, start, stop, **options)
     assert [batch.num_rows for batch in fast] == [batch.num_rows for batch in plain]
     for one, other in zip(fast, plain, strict=True):
         one.validate(full=True)
@@ -77,7 +77,7 @@ def agree(file: Segment, start: int = 0, stop: int | None = None, **options: Any
             raise AssertionError("equal values in unequal columns")
     assert tally == expected
     if options.get("columns") is None:
-        viewed, tally = read(Columns, file, start, stop, schema=VIEW_SCHEMA, **options)
+        viewed, tally = read(ColumnReader, file, start, stop, schema=VIEW_SCHEMA, **options)
         assert tally == expected
         for one, other in zip(viewed, fast, strict=True):
             one.validate(full=True)
@@ -238,7 +238,7 @@ def test_bodies_that_grow_fill_batches(file_of: File) -> None:
         agree(file, limits=limits)
         agree(file, limits=limits, columns=["bodyError"])
         agree(file, limits=limits, columns=["tags"])
-    fast, tally = read(Columns, file, 0, file.size, columns=["topic"], limits=Limits(1 << 20))
+    fast, tally = read(ColumnReader, file, 0, file.size, columns=["topic"], limits=Limits(1 << 20))
     assert (len(fast), tally.not_decompressed) == (1, 0)
 
 
@@ -253,7 +253,7 @@ def test_times_out_of_range_count_where_they_show(file_of: File) -> None:
     file = file_of(record("T", 0, born_timestamp=-1 << 63, store_timestamp=TIME))
     for columns, number in ((None, 1), (["bornTimestamp"], 1), (["storeTimestamp"], 0), (["topic"], 0)):
         agree(file, columns=columns)
-        assert read(Columns, file, 0, file.size, columns=columns)[1].times_out_of_range == number
+        assert read(ColumnReader, file, 0, file.size, columns=columns)[1].times_out_of_range == number
 
 
 def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     told = []
     for modules in ({}, {"formats.kernel": None}):
         monkeypatch.setattr(arrow.sys, "modules", modules)
-        monkeypatch.setattr(Rows, "read", lambda self, *args, **options: told.append("plain") or iter(()))
+        monkeypatch.setattr(RowReader, "read", lambda self, *args, **options: told.append("plain") or iter(()))
         tally = Tally()
         rows = sum(batch.num_rows for batch in batches(split, ALL, tally))
         told.append(rows)

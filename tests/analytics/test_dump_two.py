@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = """
     import sys
     from pyarrow import fs
-    from rmqtool.analytics import files
+    from rmqtool.analytics.remote import files
     opened = fs.SubTreeFileSystem({place!r}, fs.LocalFileSystem())
     files.open_uri = lambda uri: (opened, uri.removeprefix("elsewhere://").partition("?")[0])
 """
@@ -109,7 +109,7 @@ def test_a_run_that_was_killed_elsewhere_does_not_lock_for_ever(tmp_path: Path) 
     place.mkdir()
     code = textwrap.dedent(ELSEWHERE.format(place=str(place))) + textwrap.dedent("""
     import os, signal
-    from rmqtool.analytics import dump
+    from rmqtool.analytics.dump import dump
     dump.plan = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
     from rmqtool.main import main
     main()

@@ -12,9 +12,9 @@ import pytest
 from rmqtool.analytics.dump import tasks
 from rmqtool.analytics.dump.dump import dump_to_parquet
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
+from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.spark.where import Where, selected
-from rmqtool.analytics.table.splits import plan
 from rmqtool.errors import BadValue, Refused
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

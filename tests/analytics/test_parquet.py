@@ -10,11 +10,11 @@ import pytest
 
 from rmqtool.analytics.dump.parquet import CODECS, PartWriter
 from rmqtool.analytics.dump.partitions import by_partition, segment
+from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.splits import plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import memory_of
 from rmqtool.store.log.commit_log import CommitLog
@@ -171,7 +171,7 @@ def test_many_partitions_take_bounded_memory(views: bool, tmp_path: Path) -> Non
     topics = [f"T{number * 7919 % 400}" for number in range(1200)]
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(topics))))
     if views:
-        import rmqtool.analytics.table.columns  # noqa: F401 - large splits are read by it, and then small ones too
+        import rmqtool.analytics.table.column_reader  # noqa: F401 - large splits are read by it, and then small ones too
     found = list(batches(split, Choice(), Tally(), batch_bytes=9000, views=views))
     limit = 2 * sum(memory_of(batch) for batch in found) // len(found) + 40_000
     out = tmp_path / "out"

@@ -9,10 +9,10 @@ import pytest
 
 from formats.layouts.derived import HEAD_V4_V4
 from formats.primitives import COMPRESSED
+from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MAX_TIME, MESSAGE_SCHEMA, MIN_TIME, micros
-from rmqtool.analytics.table.splits import plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.store.layout.paths import StoreLayout

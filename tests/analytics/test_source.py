@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from rmqtool.analytics.ranges import range_start
+from rmqtool.analytics.ranges.range_start import exact
+from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.source.plan import Piece, request_of, stores_of
 from rmqtool.analytics.source.read import Counters, read_piece, saved
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES, Store
 from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
-from rmqtool.analytics.table import range_start as source_start
-from rmqtool.analytics.table.range_start import exact
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.splits import SPLIT_BYTES, Split
 from rmqtool.contract import QUEUE_ENTRY_FIELDS
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.lookup.offsets import consumer_offsets
@@ -130,17 +130,17 @@ def test_a_short_chain_proves_a_start_where_no_queue_does(
     build: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it is longer than any message."""
-    hostile, walked = build(), source_start._walked
+    hostile, walked = build(), range_start._walked
     data = hostile + moved_by(len(hostile))
-    monkeypatch.setattr(source_start, "is_large", lambda *_args: True)
-    monkeypatch.setattr(source_start, "CHAIN", 2 * len(hostile))
-    monkeypatch.setattr(source_start, "WINDOW", 500)
+    monkeypatch.setattr(range_start, "is_large", lambda *_args: True)
+    monkeypatch.setattr(range_start, "CHAIN", 2 * len(hostile))
+    monkeypatch.setattr(range_start, "WINDOW", 500)
     layout = store_of(tmp_path, data, size=len(data) + 40)
     (file,) = CommitLog(layout).segments.files
     chained = 0
     for cut in range(1, len(data), 7):
         split = Split(0, file.path, file.base, file.size, cut, file.size, True, exact=False)
-        begin, looked = exact(split, Store(layout.root, "b"))
+        begin, looked = exact(split, Store(layout.root, "b").layout)
         expected, _looked = walked(file, split)
         assert begin.start == min(expected, file.size), cut
         chained += 0 < looked < expected
@@ -165,7 +165,7 @@ def test_golden_logs_cut_at_any_byte(case: str, golden: Unpacked) -> None:
     for cut in sorted(cuts):
         # where a range begins decides what it has; its end was tried above
         split = Split(0, file.path, file.base, file.size, cut, file.size, last, exact=False)
-        begin, _looked = exact(split, Store(log.layout.root, "b"))
+        begin, _looked = exact(split, Store(log.layout.root, "b").layout)
         seen = [at for at in whole if at >= file.base + begin.start]
         assert starts(log.layout.root, path, 0, cut, last=last) + seen == whole, cut
 

@@ -17,9 +17,10 @@ from rmqtool.analytics.dump.dump import dump_to_parquet
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.local.scratch import Scratch
 from rmqtool.analytics.spark.archive import archive_of, remove_archives
+from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.analytics.spark.jvm import Jvm, environment, reason_line
-from rmqtool.analytics.spark.session import failure, spark_context
+from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.start import has_unix_sockets, settings_of
 from rmqtool.analytics.spark.where import Where
 from rmqtool.analytics.table.choice import Choice
@@ -177,7 +178,7 @@ def test_a_failed_task_is_one_line_and_leaves_nothing(spark: "SparkSession", tmp
     log = CommitLog(layout)
     log.segments.files[1].path = str(tmp_path / "gone")
     from rmqtool.analytics.dump.tasks import Job, run_splits
-    from rmqtool.analytics.table.splits import plan
+    from rmqtool.analytics.ranges.splits import plan
 
     (tmp_path / "out").mkdir()
     job = Job(str(tmp_path / "out"), "run", Choice())
@@ -284,7 +285,7 @@ WAIT = """
 import threading, time
 from functools import partial
 from py4j.clientserver import ClientServerConnection
-from rmqtool.analytics import tasks
+from rmqtool.analytics.dump import tasks
 shutdown = ClientServerConnection.shutdown_socket
 def closed_already(self, *ports):
     self.close = lambda: 1 / 0
@@ -336,7 +337,8 @@ def test_a_spark_home_that_is_none(tmp_path: Path) -> None:
 def test_workers_have_compiled_code_when_it_is_wanted(preload: bool) -> None:
     script = (
         "from rmqtool.analytics.spark.session import spark_context\n"
-        f"with spark_context('local[1]', preload={preload}) as context:\n"
+        "from rmqtool.analytics.dump import daemon\n"
+        f"with spark_context('local[1]', worker_daemon=daemon.__name__ if {preload} else None) as context:\n"
         "    look = lambda _: 'formats.kernel_arrow' in __import__('sys').modules\n"
         "    print(context.parallelize([0], 1).map(look).collect())\n"
         "    reached = lambda _: __import__('os').environ.get('PYTHON_UNIX_DOMAIN_ENABLED', 'no').lower()\n"
@@ -359,7 +361,7 @@ def test_sockets_need_short_paths() -> None:
 @pytest.mark.slow
 def test_a_warm_up_is_used(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    script = "from rmqtool.analytics.spark.archive import warm_up; print(warm_up().archive)"
+    script = "from rmqtool.analytics.spark.warm_up import warm_up; print(warm_up().archive)"
     call = [sys.executable, "-W", "error", "-c", script]
     made = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
     assert made == archive_of(find_java())

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from formats.message.build import build_blank
+from rmqtool.analytics.ranges.splits import Split, plan, repairs
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.splits import Split, plan, repairs
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, next_record, walk_file

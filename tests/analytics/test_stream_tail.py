@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from formats.message.build import build_blank
+from rmqtool.analytics.ranges.tail import Budget, Expired, frontier
 from rmqtool.analytics.source.stream import Tail
 from rmqtool.analytics.source.tables_source import RocketMQSource
-from rmqtool.analytics.table.tail import Budget, Expired, frontier
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from formats.jit import address_of
 from formats.kernel_arrow import INLINE, Texts, views_of
 from rmqtool.analytics.dump.parquet import PartWriter
+from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.columns import load
-from rmqtool.analytics.table.splits import plan
+from rmqtool.analytics.table.column_reader import load
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import has_views, memory_of, take
 from rmqtool.store.layout.paths import StoreLayout

@@ -94,11 +94,12 @@ def _read(spark: "SparkSession", store: str, columns: str | None = None) -> list
 
 def _measured(ask: "Callable[[SparkSession, str], list[list[Any]]]", store: str, small: str, times: int) -> Figures:
     begun = time.perf_counter()
+    from rmqtool.analytics.dump import daemon
     from rmqtool.analytics.spark.session import session_of, spark_context
 
     seconds = []
     # as ``sql`` starts it for a store of this size, and as data sources are read: Java compiles what it runs often
-    with spark_context(MASTER, preload=True, brief=False) as context:
+    with spark_context(MASTER, worker_daemon=daemon.__name__, brief=False) as context:
         spark = session_of(context)
         ask(spark, small)
         started = time.perf_counter()

@@ -50,10 +50,10 @@ def writer(store: str, out: str) -> Figures:
     import pyarrow.parquet as pq
 
     from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, WRITER_OPTIONS
+    from rmqtool.analytics.ranges.splits import plan
     from rmqtool.analytics.table.arrow import batches
     from rmqtool.analytics.table.choice import Choice
     from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-    from rmqtool.analytics.table.splits import plan
     from rmqtool.analytics.table.tally import Tally
     from rmqtool.store.layout.paths import StoreLayout
     from rmqtool.store.log.commit_log import CommitLog

@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from formats.explain.kinds import KINDS, explain, hexdump
+from rmqtool.analytics.ranges.splits import plan as split_plan
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.columns import Columns
-from rmqtool.analytics.table.rows import Limits, Rows
+from rmqtool.analytics.table.column_reader import ColumnReader
+from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.splits import plan as split_plan
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.cli.look import run_files, run_query
 from rmqtool.cli.look.run_check import run_check
@@ -203,7 +203,7 @@ def _decode(rng: Random, store: Path, base: Base) -> None:
         view = file.mapped()
         at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
         told = []
-        for kind in (Rows, Columns):
+        for kind in (RowReader, ColumnReader):
             tally = Tally()
             reader = kind(MESSAGE_SCHEMA, Choice(), tally, Limits(3_000))
             batches = list(reader.read(file, at, split.stop, last=split.last))

@@ -1,8 +1,10 @@
 """Commands as real processes that get a signal at a step of their choice, in the middle of changing a store."""
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.cli.running import ROOT, Result
@@ -32,18 +34,22 @@ main()
 """
 
 
-def ended(number: signal.Signals, at: int, *words: object, times: int = 1) -> Result:
+def ended(
+    number: signal.Signals, at: int, *words: object, times: int = 1, env: Mapping[str, str] | None = None
+) -> Result:
     """Run a command and send it a signal before a step.
 
     Args:
         at: number of the step, counted from where the change is written down, or, negative, from the beginning.
         times: how many steps in a row get it.
+        env: added to the environment.
     """
     done = subprocess.run(
         [sys.executable, "-c", _DRIVER, str(int(number)), str(at), str(times), *map(str, words)],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         cwd=ROOT,
+        env={**os.environ, **(env or {})},
         timeout=60,
         check=False,
     )

@@ -84,6 +84,24 @@ def test_while_it_is_planned(number: signal.Signals, step: int, wide: Path, conf
 
 
 @both
+def test_a_plan_and_its_tidying_up(number: signal.Signals, torn: Path, conf: Path, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    before, codes = content(torn), []
+    for step in range(1, 400):
+        done = ended(number, -step, "recover", torn, "--dry-run", "--broker-conf", conf, env={"TMPDIR": str(scratch)})
+        codes.append(done.code)
+        assert done.code in (CODES[number], 1), done
+        assert done.err == (f"error: {number.name}: nothing was changed\n" if done.code != 1 else ""), done
+        assert list(scratch.glob("rmqtool-*")) == [], step
+        if done.code == 1:
+            break
+    assert codes.count(1) == 1
+    assert len(codes) > 3
+    assert content(torn) == before
+
+
+@both
 def test_an_undo(number: signal.Signals, wide: Path, conf: Path) -> None:
     before = tree(wide)
     assert rmqtool("rebuild", wide, "consumequeue", "--yes", "--broker-conf", conf).code == 0

@@ -22,13 +22,13 @@ from rmqtool.analytics.dump.parquet import Part
 from rmqtool.analytics.dump.position import Position, has_changed, is_as_read
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, is_local, run_splits
+from rmqtool.analytics.ranges.splits import Split, plan, repairs
+from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import clean
 from rmqtool.analytics.remote.stores import keep_apart, open_log
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.splits import Split, plan, repairs
-from rmqtool.analytics.table.tail import Budget, frontier
 from rmqtool.analytics.table.tally import MAX_DETAILS, Tally
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.dispatch.batch import BULK_BYTES
@@ -215,11 +215,12 @@ def _spark(options: DumpOptions, splits: list[Split], beside: ExitStack) -> Iter
     if options.engine == "local" or not splits:
         yield None
         return
+    from rmqtool.analytics.dump import daemon
     from rmqtool.analytics.spark.session import spark_context
 
     with ExitStack() as running:
         bulk = sum(split.stop - split.start for split in splits) >= BULK_BYTES
-        context = running.enter_context(spark_context(options.master, preload=bulk))
+        context = running.enter_context(spark_context(options.master, worker_daemon=daemon.__name__ if bulk else None))
         yield context
         if is_local(context):  # a cluster may still run a task that it has given up; here none is left
             ending = Thread(target=running.pop_all().close)

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from formats.message.read import Record
-from rmqtool.analytics.table.splits import Split
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.tally import Tally, crc_of
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.remote import record_at

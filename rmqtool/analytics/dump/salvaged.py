@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.dump.parquet import WRITER_OPTIONS
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.arrow import Choice, Tally, batches
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.splits import Split
 from rmqtool.store.log.commit_log import CommitLog, Damage
 
 _GROUP_BYTES = 64 << 20  # of Arrow memory in a row group

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.analytics.dump.output import DONE
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, Part, PartWriter
 from rmqtool.analytics.local.claims import Claims, new_claims
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.splits import Split
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import has_views, take
 from rmqtool.errors import MissingRuntime, RmqError, UnreadableStore
@@ -69,12 +69,12 @@ class Done:
 
     @property
     def first(self) -> int:
-        """See :class:`rmqtool.analytics.table.splits.Walked`."""
+        """See :class:`rmqtool.analytics.ranges.splits.Walked`."""
         return self.tally.first
 
     @property
     def next(self) -> int:
-        """See :class:`rmqtool.analytics.table.splits.Walked`."""
+        """See :class:`rmqtool.analytics.ranges.splits.Walked`."""
         return self.tally.next
 
 
@@ -277,7 +277,7 @@ def _collected(tasks: "RDD[Any]") -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqtool.analytics.spark.session import failure
+    from rmqtool.analytics.spark.failure import failure
 
     try:
         return tasks.collect()

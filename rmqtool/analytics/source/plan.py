@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split, plan
 from rmqtool.analytics.remote.stores import is_remote, local_of, matching, new_listing, open_log
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.narrow import Way, between, shortest
 from rmqtool.analytics.source.tables import TABLES, Store, parts_of
 from rmqtool.analytics.source.times import proved
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.splits import SPLIT_BYTES, Split, plan
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.disk.remote import shown, uri_of
 from rmqtool.store.log.commit_log import CommitLog

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import pyarrow as pa
 
+from rmqtool.analytics.ranges.range_start import exact
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.stores import METER
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.plan import Piece, Request, pieces
 from rmqtool.analytics.source.tables import BROKER, SCHEMAS, rows_of
 from rmqtool.analytics.table.arrow import BATCH_BYTES, Choice, Tally, batches
-from rmqtool.analytics.table.range_start import exact
-from rmqtool.analytics.table.splits import Split
 from rmqtool.store.disk.remote import need_all
 from rmqtool.store.disk.segments import Segment
 
@@ -107,7 +107,7 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
     for split, ranges in zip(piece.splits, piece.ranges, strict=True):
         tally = Tally()
         if ranges is None:
-            start, looked = exact(split, piece.store)
+            start, looked = exact(split, piece.store.layout)
             counters.bytesRead += looked
             if start.start < start.stop:
                 yield from batches(start, piece.choice, tally, columns=columns)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rmqtool.analytics.dump.position import Position
     from rmqtool.analytics.source.plan import Piece, Request
+    from rmqtool.analytics.source.spark_columns import SparkColumns
     from rmqtool.analytics.source.tables import Store
-    from rmqtool.analytics.source.tables_source import Columns
     from rmqtool.store.log.commit_log import CommitLog
 
 Offsets = dict[str, Any]  # positions by the path of their store, as JSON has them
@@ -92,7 +92,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     request: "Request"
     options: TailOptions
-    columns: "Columns"
+    columns: "SparkColumns"
     target: dict[str, int] | None = field(default=None)
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         from rmqtool.analytics.dump.position import Position
-        from rmqtool.analytics.table.tail import Budget, frontier
+        from rmqtool.analytics.ranges.tail import Budget, frontier
 
         budget = Budget()
         if not isinstance(limit, ReadAllAvailable):
@@ -205,8 +205,8 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {store.root: Position.at(_log(store), _end(store)).to_dict() for store in self.request.stores}
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        from rmqtool.analytics.ranges.splits import SPLIT_BYTES, plan
         from rmqtool.analytics.source.plan import Piece
-        from rmqtool.analytics.table.splits import SPLIT_BYTES, plan
 
         found = []
         for store in self.request.stores:
@@ -280,7 +280,7 @@ def _first(store: "Store") -> int:
 
 
 def _end(store: "Store") -> int:
-    from rmqtool.analytics.table.tail import Budget, frontier
+    from rmqtool.analytics.ranges.tail import Budget, frontier
 
     log = _log(store)
     return frontier(log, log.segments.files[-1].base, Budget()) if log.segments.files else 0

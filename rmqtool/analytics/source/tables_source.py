@@ -75,10 +75,11 @@ class RocketMQSource(DataSource):
         return StoreWriter(self.options.get("path"), self.options.get("brokerConf"), overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "Tail":
+        from rmqtool.analytics.source.spark_columns import SparkColumns
         from rmqtool.analytics.source.stream import Tail, TailOptions
 
         request = self._request()
-        return Tail(request, TailOptions.of(self.options), Columns(request.table, schema))
+        return Tail(request, TailOptions.of(self.options), SparkColumns(request.table, schema))
 
     def _request(self) -> "Request":
         from rmqtool.analytics.source.plan import request_of
@@ -86,49 +87,15 @@ class RocketMQSource(DataSource):
         return request_of(self.options)
 
 
-class Columns:
-    """The columns that Spark asked for, and batches as it wants them.
-
-    Raises:
-        BadValue: a column that the table does not have, or has with another type.
-    """
-
-    def __init__(self, table: str, schema: "StructType") -> None:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        from rmqtool.analytics.source.tables import SCHEMAS
-        from rmqtool.errors import BadValue
-
-        known = {field.name: field.dataType for field in from_arrow_schema(SCHEMAS[table])}
-        for field in schema:
-            if field.name not in known:
-                raise BadValue(f"table {table} has no column {field.name}; it has {', '.join(known)}")
-            if field.dataType.simpleString() != known[field.name].simpleString():
-                kinds = known[field.name].simpleString(), field.dataType.simpleString()
-                raise BadValue(f"column {field.name} of table {table} is {kinds[0]}, not {kinds[1]}")
-        self.names, self._schema = schema.fieldNames(), schema
-
-    def fitted(self, found: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """Batches with the very types that Spark compares with, nullability included."""
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        wanted = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in found:
-            arrays = [
-                column if column.type.equals(kind) else column.cast(kind)
-                for column, kind in zip(batch.columns, wanted.types, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
-
-
 class Reader(DataSourceReader):
     """Plans on the driver, reads on the executors."""
 
     def __init__(self, request: "Request", schema: "StructType") -> None:
+        from rmqtool.analytics.source.spark_columns import SparkColumns
+
         self.request = request
         self.wanted: Wanted = request.wanted
-        self.columns = Columns(request.table, schema)
+        self.columns = SparkColumns(request.table, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         from rmqtool.analytics.source.read import planned

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.local.scratch import Scratch
 from rmqtool.analytics.spark.archive import archive_of
+from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.spark.java import find_java, need_bash
 from rmqtool.analytics.spark.jvm import Jvm, environment
 from rmqtool.analytics.spark.start import NOT_CONNECT, applied, environment_of, settings_of
@@ -28,7 +29,7 @@ def spark_context(
     *,
     settings: Mapping[str, str] | None = None,
     brief: bool = True,
-    preload: bool = False,
+    worker_daemon: str | None = None,
 ) -> Iterator["SparkContext"]:
     """A SparkContext for the duration of a ``with`` block.
 
@@ -40,7 +41,7 @@ def spark_context(
         master: Spark master URL; this machine when None.
         settings: Spark settings over our own.
         brief: tune the JVM for a fast start; for work that the JVM itself does, say False.
-        preload: have the Python workers of this machine begin with compiled code loaded.
+        worker_daemon: the module from which the Python workers of this machine are forked; Spark's own when None.
 
     Raises:
         BadValue: a Spark Connect URL as master.
@@ -66,10 +67,8 @@ def spark_context(
             context.stop()
         return
     master = master or LOCAL
-    if preload and master.startswith("local"):
-        from rmqtool.analytics.dump.daemon import MODULE
-
-        settings = {"spark.python.daemon.module": MODULE, **(settings or {})}
+    if worker_daemon is not None and master.startswith("local"):
+        settings = {"spark.python.daemon.module": worker_daemon, **(settings or {})}
     started = Started(master, settings or {}, brief=brief)
     try:
         yield started.running
@@ -212,46 +211,3 @@ def _spark_errors() -> tuple[type[BaseException], ...]:
     from pyspark.errors import PySparkException
 
     return Py4JError, PySparkException, OSError, ValueError
-
-
-def lost(err: BaseException) -> str | None:
-    """What to say where a process of Spark's has ended before it was done; None where that is not what failed."""
-    from py4j.protocol import Py4JNetworkError
-
-    cause: BaseException | None = err
-    while cause is not None:
-        if isinstance(cause, EOFError | ConnectionError | Py4JNetworkError):
-            return "Spark's Java process ended before it was done: it was killed, or the memory did not suffice"
-        cause = cause.__cause__ or cause.__context__
-    text = str(err)
-    if "Python worker exited unexpectedly" in text or "java.io.EOFException" in text:
-        return "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
-    if "java.lang.OutOfMemoryError" in text:
-        return "Spark's Java process ran out of memory"
-    return None
-
-
-def failure(err: BaseException) -> str:
-    """What failed inside Spark, in one line: py4j's own messages are whole stack traces.
-
-    Raises:
-        KeyboardInterrupt: what failed was PySpark tidying up after one.
-    """
-    cause: BaseException | None = err
-    while cause is not None:
-        if isinstance(cause, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        cause = cause.__context__
-    text = str(err)
-    java = getattr(err, "java_exception", None)
-    if java is not None:
-        with suppress(Exception):
-            text = str(java.toString())
-    lines = [line for line in text.splitlines() if line.strip()]
-    headers = [number for number, line in enumerate(lines) if line.lstrip().startswith("Traceback (")]
-    if headers:  # a task's own exception: the first line after the frames, which are indented
-        indent = len(lines[headers[-1]]) - len(lines[headers[-1]].lstrip())
-        for line in lines[headers[-1] + 1 :]:
-            if not line[indent : indent + 1].isspace():
-                return line.strip()
-    return lines[0].strip() if lines else type(err).__name__

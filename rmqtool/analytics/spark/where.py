@@ -22,11 +22,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StructType
 
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
+from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, schema_of
-from rmqtool.analytics.table.splits import Split
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.errors import BadValue, RmqError
 
@@ -130,8 +131,6 @@ class Where:
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
-
-        from rmqtool.analytics.spark.session import failure
 
         schema = spark_schema(schema_of(self.columns)).add(_SPLIT, LongType(), False)
         source = _source_of(_Reader(splits, choice, self.columns), _Writer(folder.location), schema)

@@ -20,8 +20,9 @@ from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.analytics.source.plan import Piece, Request
 from rmqtool.analytics.source.read import Counters, planned, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS
+from rmqtool.analytics.spark.failure import failure, lost
 from rmqtool.analytics.spark.jvm import environment
-from rmqtool.analytics.spark.session import failure, lost, spark_context
+from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.start import NOT_CONNECT
 from rmqtool.analytics.sql.plan import Need, needs
 from rmqtool.errors import BadValue, RmqError, UnreadableStore

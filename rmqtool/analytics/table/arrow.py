@@ -1,7 +1,7 @@
 """Messages of a split as Arrow record batches of the message schema, in bounded memory.
 
-Large splits are read by compiled code (:mod:`rmqtool.analytics.table.columns`), small ones record by record
-(:mod:`rmqtool.analytics.table.rows`); both give the same.
+Large splits are read by compiled code (:mod:`rmqtool.analytics.table.column_reader`), small ones record by record
+(:mod:`rmqtool.analytics.table.row_reader`); both give the same.
 """
 
 import sys
@@ -9,15 +9,15 @@ from collections.abc import Generator, Sequence
 
 import pyarrow as pa
 
+from rmqtool.analytics.ranges.large import is_large
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.rows import Limits, Rows
+from rmqtool.analytics.table.row_reader import Limits, RowReader
 from rmqtool.analytics.table.schema import schema_of
-from rmqtool.analytics.table.splits import Split
 from rmqtool.analytics.table.tally import Tally, crc_of
 from rmqtool.analytics.table.views import VIEW_SCHEMA
-from rmqtool.store.disk.remote import Partial, need
+from rmqtool.store.disk.remote import Partial
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.batch import BULK_BYTES, is_bulk
 from rmqtool.store.log.commit_log import next_record
 
 __all__ = ["BATCH_BYTES", "Choice", "Tally", "batches"]
@@ -56,22 +56,16 @@ def batches(
     view = file.mapped()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
     if "formats.kernel" in sys.modules or is_large(view, at, split.stop):
-        from rmqtool.analytics.table.columns import Columns
+        from rmqtool.analytics.table.column_reader import ColumnReader
 
         # of a file that is fetched in parts, what was decoded is given back
         if views and not isinstance(view.obj, Partial):
             schema, limits = VIEW_SCHEMA, Limits(_VIEWED * batch_bytes)
-        reader: Rows | Columns = Columns(schema, choice, tally, limits)
+        reader: RowReader | ColumnReader = ColumnReader(schema, choice, tally, limits)
     else:
-        reader = Rows(schema, choice, tally, limits)
+        reader = RowReader(schema, choice, tally, limits)
     tally.next = yield from reader.read(file, at, split.stop, last=split.last)
     if tally.last >= 0:
         tally.last_crc = crc_of(file, tally.last, tally.end)
     if own:
         file.release()
-
-
-def is_large(view: memoryview, at: int, stop: int) -> bool:
-    """:func:`rmqtool.store.dispatch.batch.is_bulk`, with all there that it looks at, and what is read first."""
-    need(view, at, min(at + BULK_BYTES, stop))
-    return is_bulk(view, at, stop)

@@ -1,4 +1,4 @@
-"""delay list|due."""
+"""The commands ``delay list`` and ``delay due``: delay levels, and the messages that wait in them."""
 
 from typing import Annotated
 

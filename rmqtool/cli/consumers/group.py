@@ -1,4 +1,4 @@
-"""group list|lag|offsets|reset|clone|diff."""
+"""The ``group`` commands: lag of consumer groups, and how their offsets are set, copied and compared."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -110,7 +110,7 @@ def group_offsets(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List offsets as they are kept, without looking at queues; as CSV a file that group reset reads."""
+    """List offsets as they are stored, without looking at queues; as CSV, a file that group reset reads."""
     from rmqtool.cli.consumers.run_group import OFFSET_FIELDS, offsets
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.cli.shell.show_rows import Warnings
@@ -128,15 +128,20 @@ def group_reset(
     consumer_group: GroupArgument,
     topic: TopicOption = None,
     queue: QueueOption = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first message that is there.")] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the first message that is still there.")
+    ] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last message.")] = False,
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
     ] = None,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this queue offset.")] = None,
-    shift: Annotated[int | None, typer.Option("--shift", help="By so many messages, back where negative.")] = None,
+    shift: Annotated[
+        int | None, typer.Option("--shift", help="By this many messages; backwards where negative.")
+    ] = None,
     from_csv: Annotated[
-        str | None, typer.Option("--from-csv", metavar="FILE", help="As this file says (newOffset, or consumerOffset).")
+        str | None,
+        typer.Option("--from-csv", metavar="FILE", help="To the offsets in this file (newOffset, or consumerOffset)."),
     ] = None,
     clamp: ClampOption = False,
     broadcast: BroadcastOption = None,
@@ -149,9 +154,9 @@ def group_reset(
 ) -> int:
     """Set a stopped broker's offsets of a group; the plan is shown first.
 
-    Without --topic in every topic that the group has offsets in, its retry topic aside. --output csv of a --dry-run is
-    a file that --from-csv takes, edited or not; rows whose consumerOffset is not the present one any more are refused.
-    The file before becomes consumerOffset.json.bak, as a broker does it, and undo puts both back. Exit code 0: nothing
+    Without --topic, in every topic that the group has offsets in, except its retry topic. --output csv of a --dry-run
+    is a file that --from-csv takes, edited or not; rows whose consumerOffset is no longer the current one are refused.
+    The previous file becomes consumerOffset.json.bak, as with a broker, and undo puts both back. Exit code 0: nothing
     to change, or done; 1: a dry run found something to change, or there is no such offset.
     """
     from rmqtool.cli.consumers.run_group import opener_of, reset_planner, run_offsets
@@ -185,11 +190,11 @@ def group_clone(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Give a group the offsets of another, its retry topic aside; the plan is shown first.
+    """Give a group the offsets of another, except those of its retry topic; the plan is shown first.
 
-    With --broadcast or --to-broadcast also between a group and a client that broadcasts, when a group changes its
-    message model: its name is that of the file's directory, and may be the same on both sides. A file that is not there
-    is made. Exit codes as for group reset.
+    With --broadcast or --to-broadcast one side is the file of a broadcasting client, for a group that changes its
+    message model. The client's group is the name of the file's directory, and may be the same on both sides. A file
+    that does not exist is created. Exit codes as for group reset.
     """
     from rmqtool.cli.consumers.run_group import clone_planner, opener_of, run_offsets
 
@@ -217,9 +222,9 @@ def group_diff(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Compare the offsets of two stores or snapshots, or with --bak those of a store with the generation before.
+    """Compare the offsets of two stores or snapshots, or with --bak those of a store with its previous generation.
 
-    change is what OTHER has more. Exit code 1: they differ.
+    change is how far OTHER is ahead. Exit code 1: they differ.
     """
     from rmqtool.cli.consumers.run_group import differences
     from rmqtool.cli.shell.show_rows import Warnings, write_rows

@@ -1,4 +1,4 @@
-"""rebalance plan."""
+"""The command ``rebalance plan``: which consumer gets which queue."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -30,12 +30,12 @@ def rebalance_plan(
         list[str] | None, typer.Option("--consumer", "-c", metavar="CLIENTID", help="A consumer; repeat for each.")
     ] = None,
     was: Annotated[
-        list[str] | None, typer.Option("--was", metavar="CLIENTID", help="A consumer of now, to see what moves.")
+        list[str] | None, typer.Option("--was", metavar="CLIENTID", help="A current consumer, to see what moves.")
     ] = None,
     strategy: Annotated[StrategyName, typer.Option("--strategy", help="How queues are divided.")] = StrategyName.avg,
     broker: Annotated[
         list[str] | None,
-        typer.Option("--broker", metavar="NAME[=QUEUES]", help="A broker of the topic; without it this store's alone."),
+        typer.Option("--broker", metavar="NAME[=QUEUES]", help="A broker of the topic; without it, only this store's."),
     ] = None,
     room: Annotated[
         list[str] | None,

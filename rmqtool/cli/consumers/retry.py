@@ -1,4 +1,4 @@
-"""retry list, dlq list|export|requeue."""
+"""The commands ``retry list`` and ``dlq list|export|requeue``: what consumers gave back."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -73,7 +73,7 @@ def dlq_list(
 ) -> int:
     """List dead letters with the topic and id that they had at first, and when each retry was.
 
-    Where state says scheduled it is not one yet: it waits in the schedule topic for its time.
+    A row in state scheduled is not a dead letter yet: it waits in the schedule topic for its time.
     """
     import time
     from itertools import islice

@@ -1,4 +1,4 @@
-"""transaction list|show."""
+"""The commands ``transaction list`` and ``transaction show``: half messages and what ended them."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -35,7 +35,8 @@ def transaction_list(
 ) -> int:
     """List transactions with their state: pending, committed, rolled-back, given-up after too many checks.
 
-    passed is one that the check has gone by although nothing says how it ended; it will not be checked again.
+    A transaction is passed when the check has moved past it although nothing says how it ended; it will not be checked
+    again.
     """
     from fnmatch import fnmatchcase
     from itertools import islice

@@ -1,4 +1,4 @@
-"""check, explain."""
+"""The commands ``check`` and ``explain``: all damage of a store, and what a finding means."""
 
 from enum import StrEnum
 from typing import Annotated

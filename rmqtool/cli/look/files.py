@@ -1,4 +1,4 @@
-"""commitlog dump|hexdump, consumequeue dump, index dump."""
+"""The commands ``commitlog dump|hexdump``, ``consumequeue dump`` and ``index dump``: a look into each file."""
 
 from typing import Annotated
 
@@ -58,7 +58,7 @@ def commitlog_hexdump(
     offset: Annotated[
         str | None, typer.Option("--offset", metavar="A[:B]", help="Physical offsets; A alone is the record there.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Lines at most.")] = 2000,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many lines.")] = 2000,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show bytes of the commit log with every field named."""
@@ -92,7 +92,7 @@ def consumequeue_dump(
 @command("dump", "rmqtool index dump store --limit 10", index)
 def index_dump(
     store: StoreDir,
-    headers: Annotated[bool, typer.Option("--headers", help="One row a file: its header and geometry.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="One row for each file: its header and geometry.")] = False,
     offset: OffsetOption = None,
     limit: LimitOption = None,
     output: OutputOption = Output.table,

@@ -1,4 +1,4 @@
-"""info, checkpoint, offsets, config."""
+"""The commands ``info``, ``checkpoint``, ``offsets`` and ``config``: what a store's small files say."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ def info(store: StoreDir, output: OutputOption = Output.table, broker_conf: Brok
 
 @command("checkpoint", "rmqtool checkpoint store")
 def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf: BrokerConfOption = None) -> int:
-    """Show the checkpoint."""
+    """Show the checkpoint: up to when messages, queues and index are flushed."""
     from formats import checkpoint as codec
     from rmqtool.cli.shell.output import Column, write_all, write_object, writer
     from rmqtool.cli.shell.times import iso_utc

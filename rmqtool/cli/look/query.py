@@ -1,4 +1,4 @@
-"""query-key, query-id, query-offset, query-time."""
+"""The commands ``query-key``, ``query-id``, ``query-offset`` and ``query-time``: find messages."""
 
 from typing import Annotated
 
@@ -98,8 +98,8 @@ def query_time(
 ) -> int:
     """Find the queue offset for a store time.
 
-    It is looked for as a broker does it: by order, as if times grew along the queue. Where they step back, other
-    messages of that time may lie elsewhere.
+    The search is the broker's: binary, as if times grew along the queue. Where they step back, other messages of that
+    time may lie elsewhere.
     """
     return run_query.run_query_time(
         store, topic, queue, time, upper=upper, engine=engine,

@@ -1,4 +1,4 @@
-"""topic list|show|unused."""
+"""The ``topic`` commands: settings, queues and consumers of topics."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ topic_command = group("topic", "Look at topics: settings, queues and consumers (
 def topic_list(
     store: StoreDir,
     topic: TopicOption = None,
-    system: Annotated[bool, typer.Option("--system", help="Also topics that the broker has for itself.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Also the broker's own topics.")] = False,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:

@@ -1,4 +1,4 @@
-"""trace."""
+"""The command ``trace``: the whole life of one message."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ def trace(
 
     It may have been stored, delayed and delivered, committed or rolled back, retried, and become a dead letter. Copies
     are found through the index; where that has none or is damaged the whole log is read. A group has passed a message
-    when its offset is behind it: it has consumed it, or its subscription left it out. Exit code 1: not found.
+    when its offset is beyond it: it has consumed it, or its subscription left it out. Exit code 1: not found.
     """
     import time
 

@@ -1,4 +1,4 @@
-"""clean."""
+"""The command ``clean``: remove expired files."""
 
 import sys
 from typing import Annotated
@@ -29,7 +29,7 @@ def clean(
         int | None, typer.Option("--files", min=1, help="Remove no more commit-log files than this, oldest first.")
     ] = None,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete for good, which gains space; else undo brings all back.")
+        bool, typer.Option("--delete", help="Delete for good, which frees space; else undo brings all back.")
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -1,4 +1,4 @@
-"""init."""
+"""The command ``init``: make an empty store."""
 
 from typing import Annotated
 
@@ -16,8 +16,8 @@ def init(
 ) -> int:
     """Make an empty store, to append to or to start a broker on.
 
-    Its first commit-log file tells how long all will be. Sizes of queue and index files are told by the first of them:
-    until messages are there, give the same --broker-conf to append.
+    Its first commit-log file tells how long all will be. The sizes of queue and index files are known once the first of
+    them are there: until then, give append the same --broker-conf.
     """
     from rmqtool.cli.shell.output import Column, note, write_all, write_object, writer
     from rmqtool.store.append.create import create

@@ -1,4 +1,4 @@
-"""rebuild."""
+"""The command ``rebuild``: queues, index and checkpoint from the log, or config files from what is left."""
 
 import sys
 from enum import StrEnum
@@ -40,7 +40,7 @@ def rebuild(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Build consume queues, index or checkpoint anew from the commit log, or mend config files.
+    """Rebuild consume queues, index or checkpoint from the commit log, or mend config files.
 
     They are built aside and swapped in; what they replace is kept in STORE.rmqtool, and undo puts it back. The store
     must have been stopped cleanly (recover does that), and its log must be whole.

@@ -1,4 +1,4 @@
-"""recover."""
+"""The command ``recover``: what a broker does at its next start."""
 
 import sys
 from enum import StrEnum
@@ -40,7 +40,7 @@ def recover(
         bool,
         typer.Option(
             "--exactly",
-            help="Do also what a 5.3 broker does wrong: after a clean stop it leaves out the first message that no "
+            help="Also do what a 5.3 broker does wrong: after a clean stop it leaves out the first message that no "
             "queue has, and moves those behind it; it does not load a queue whose last file is empty. Without this "
             "the message is kept, and the file is removed.",
         ),
@@ -59,12 +59,12 @@ def recover(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Bring a store in order as a broker would at its next start, keeping what is cut.
+    """Recover a store as a broker would at its next start, keeping everything that is cut.
 
     The plan is shown first. Every byte and file that goes is kept in STORE.rmqtool beside the store. A killed run is
-    finished by the next one. Where intact messages lie behind damage a broker cuts them off; salvage keeps them. The
-    plan says how many, and --yes alone refuses then, as it does where the log is missing. Exit code 0: nothing to do,
-    or done; 1: a dry run found work, or the broker would refuse to load the store; 4: refused.
+    finished by the next one. Where intact messages lie behind damage, a broker cuts them off; salvage keeps them. The
+    plan says how many there are, and --yes alone is then refused, as it is where the log is missing. Exit code 0:
+    nothing to do, or done; 1: a dry run found work, or the broker would refuse to load the store; 4: refused.
     """
     import shlex
 

@@ -1,4 +1,4 @@
-"""salvage."""
+"""The command ``salvage``: every intact message into a fresh store or a file."""
 
 from enum import StrEnum
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""truncate and dispatch."""
+"""The commands ``truncate`` and ``dispatch``: cut the log, or bring queues and index up to it."""
 
 import sys
 from typing import Annotated
@@ -22,7 +22,7 @@ from rmqtool.cli.shell.options import (
 def truncate(
     store: StoreDir,
     physical_offset: Annotated[
-        int, typer.Argument(metavar="OFFSET", min=0, help="Physical offset of the first message that goes.")
+        int, typer.Argument(metavar="OFFSET", min=0, help="Physical offset of the first message to remove.")
     ],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -30,7 +30,7 @@ def truncate(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Cut the log at a message: it and all behind it go, from queues and index too.
+    """Cut the log at a message: remove it and all behind it, from queues and index too.
 
     The plan is shown first, with the messages that would be lost. What goes is kept in STORE.rmqtool, and undo brings
     it back. The store must have been stopped cleanly. Consumer offsets stay as they are; those that then point beyond
@@ -68,8 +68,8 @@ def dispatch(
 ) -> int:
     """Put messages that no queue has yet into consume queues and index; nothing is cut.
 
-    It is what a broker's start does behind its recovery, from the last message on that any queue has: a queue that lags
-    behind others is built anew by rebuild consumequeue. A store in which a broker would cut anything is refused. Exit
+    This is what a broker's start does after its recovery, from the last message that any queue has: a queue that lags
+    behind the others is mended by rebuild consumequeue. A store in which a broker would cut anything is refused. Exit
     code 0: nothing to do, or done; 1: a dry run found work.
     """
     from rmqtool.cli.repair.show_recovery import write_report

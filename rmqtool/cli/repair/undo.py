@@ -1,4 +1,4 @@
-"""undo."""
+"""The command ``undo``: put back what a writing command replaced."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -50,8 +50,8 @@ def undo(
 ) -> int:
     """Put back what the last writing command replaced.
 
-    Also where that was interrupted, and only while the store is as it left it. Exit code 0: done; 1: there is nothing
-    to undo, or a dry run found that files have changed since.
+    This works for an interrupted command too, and only while the store is as that command left it. Exit code 0: done;
+    1: there is nothing to undo, or a dry run found that files have changed since.
     """
     from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import BadValue, Refused

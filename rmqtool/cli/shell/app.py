@@ -33,6 +33,7 @@ MODULES = {
     "index": "look.files",
     "info": "look.inspect",
     "init": "repair.init",
+    "manual": "shell.manual",
     "offsets": "look.inspect",
     "query-id": "look.query",
     "query-key": "look.query",
@@ -105,7 +106,7 @@ def _version(value: bool) -> None:
 def root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Look into, query, recover and export Apache RocketMQ store directories, without a broker."""
+    """Inspect, query, recover and export Apache RocketMQ store directories, without a broker."""
 
 
 def group(name: str, text: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""dump-to-parquet."""
+"""The command ``dump-to-parquet``: all messages to Parquet."""
 
 import re
 import signal
@@ -65,7 +65,7 @@ def dump_to_parquet(
         typer.Option("--partition-by", metavar="topic,day,hour", help="Directories by these (UTC); may be repeated."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an older output, once the new is whole.")
+        bool, typer.Option("--overwrite", help="Replace an older output once the new one is whole.")
     ] = False,
     since_last: Annotated[
         bool, typer.Option("--since-last", help="Add to OUT what it does not have yet; for repeated runs.")
@@ -96,10 +96,10 @@ def dump_to_parquet(
 ) -> int:
     """Write all messages to Parquet through Spark.
 
-    A damaged record is counted and reported, and the messages behind it are written. A run that was killed or
-    interrupted is gone on with by the same command. With --since-last OUT keeps how far it is, and each message is
-    written once, however often the command runs. Exit code 0: all is written; 1: all that can be read is written, and
-    there was damage, or log that expired before it was written.
+    A damaged record is counted and reported, and the messages behind it are written. The same command continues a run
+    that was killed or interrupted. With --since-last OUT keeps its position in the log, and each message is written
+    once, however often the command runs. Exit code 0: all is written; 1: all that can be read is written, and there was
+    damage, or log that expired before it was written.
     """
     from rmqtool.analytics.dump.dump import dump_to_parquet as dump
     from rmqtool.analytics.dump.report import DumpOptions

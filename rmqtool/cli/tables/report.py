@@ -1,4 +1,4 @@
-"""report traffic, sizes, duplicates, producers, lag, unconsumed, retries."""
+"""The ``report`` commands: ready questions to a store, answered through Spark."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from rmqtool.cli.shell.options import (
 from rmqtool.cli.tables.sql import StoresDir
 
 _in_group = group(
-    "report", "Ready reports through Spark (traffic, sizes, duplicates, producers, lag, unconsumed, retries)."
+    "report", "Run a ready report through Spark (traffic, sizes, duplicates, producers, lag, unconsumed, retries)."
 )
 GroupOption = Annotated[
     list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these groups; may be repeated.")
@@ -130,7 +130,8 @@ def unconsumed(
 ) -> int:
     """List messages that were sent and not consumed.
 
-    Each message behind a group's offset, for each such group; without a group where none has an offset in the queue.
+    Lists each message that lies beyond a group's offset, for each such group, and without a group where none has an
+    offset in the queue.
     """
     return _run(
         "unconsumed", store, output, topics=topic, groups=groups, since=since, until=until, limit=limit,

@@ -2,11 +2,9 @@
 
 import sys
 import time
-from dataclasses import asdict
 from types import TracebackType
 
-from rmqtool.analytics.dump.report import DumpReport, camel
-from rmqtool.analytics.spark.archive import WarmUp
+from rmqtool.analytics.dump.report import DumpReport
 from rmqtool.cli.shell.output import Column, note, write_all, write_object, writer
 
 _SILENT = 2.0  # seconds; what is done by then shows no progress
@@ -75,19 +73,3 @@ def write_report(report: DumpReport, form: str) -> None:
         note(f"{report.resumed} of {report.splits} splits had been read by an earlier run")
     where = report.spark or "this process"
     note(f"{report.rows} messages by {where} in {report.seconds:.1f} s, {report.startup_seconds:.1f} s of it to start")
-
-
-def write_warm_up(made: WarmUp, form: str) -> None:
-    """Print what a warm-up has made."""
-    row = {camel(name): round(v, 2) if isinstance(v, float) else v for name, v in asdict(made).items()}
-    if form in ("json", "ndjson"):
-        write_object(form, row)
-    else:
-        write_all(writer(form, tuple(row), [Column(name) for name in row]), [row])
-    note(f"Spark starts in {made.start_after:.1f} s instead of {made.start_before:.1f} s")
-
-
-def write_removed(paths: list[str]) -> None:
-    """Name files that were removed."""
-    for path in paths:
-        note(f"{path}: removed")

@@ -1,4 +1,4 @@
-"""sql."""
+"""The command ``sql``: Spark SQL over stores."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ def sql(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Ask a store in SQL, through Spark.
+    """Query a store in SQL, through Spark.
 
     Tables: messages, queues, offsets, topics, index, findings. Columns are the fields of the other commands' machine
     output; broker tells stores apart. Only what the query needs is read. Exit code 1: damage was met.

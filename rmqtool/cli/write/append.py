@@ -1,4 +1,4 @@
-"""append."""
+"""The command ``append``: messages into a store that is there."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ def append(
     store: StoreDir,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, a message a line; - is stdin.")] = "-",
     keep_times: Annotated[
-        bool, typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of the time of now.")
+        bool, typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of the current time.")
     ] = False,
     sync: Annotated[
         bool, typer.Option("--sync", help="Make messages durable before they are acknowledged (SYNC_FLUSH).")
@@ -26,12 +26,12 @@ def append(
 ) -> int:
     """Append messages to a store, given as NDJSON in the shape that this tool prints.
 
-    Only topic must be there; queueId, body, bodyEncoding, properties, tags, keys and the others are taken where they
-    are. A message with a DELAY property waits in its level, unless physicalOffset says that it was stored before. Every
-    line is answered in the order of the input: --output ndjson tells where each message lies, as soon as it is stored;
-    the table counts by topic and queue. What is acknowledged survives a killed process, with --sync a power cut too.
-    Lines that are not taken are named on stderr, and the exit code is 1. What a killed append left is put in order
-    first, as recover would do it, where no message is lost by that.
+    Only topic is required; queueId, body, bodyEncoding, properties, tags, keys and the other fields are used where they
+    are given. A message with a DELAY property waits in its level, unless physicalOffset says that it was stored before.
+    Every line is answered in the order of the input: --output ndjson tells where each message lies, as soon as it is
+    stored; the table counts by topic and queue. What is acknowledged survives a killed process, and with --sync a power
+    cut too. Lines that are not taken are named on stderr, and the exit code is 1. What a killed append has left is
+    recovered first, as recover would do it, where no message is lost by that.
     """
     from rmqtool.cli.write.run_append import run
 

@@ -1,4 +1,4 @@
-"""import."""
+"""The command ``import``: messages into a fresh store."""
 
 from typing import Annotated
 
@@ -15,7 +15,8 @@ def import_(
         list[str], typer.Argument(metavar="FILE...", help="Parquet files or directories of them, or NDJSON files.")
     ],
     new_times: Annotated[
-        bool, typer.Option("--new-times", help="Store the messages as of now, and not with their storeTimestamp.")
+        bool,
+        typer.Option("--new-times", help="Store the messages with the current time instead of their storeTimestamp."),
     ] = False,
     engine: Annotated[str, typer.Option("--engine", metavar="4.9|5.3", help="Whose rules to follow.")] = "4.9",
     output: OutputOption = Output.table,
@@ -24,10 +25,10 @@ def import_(
     """Make a store that a broker boots from messages in Parquet or NDJSON.
 
     It takes what dump-to-parquet and --output ndjson write, filtered or edited as you like; columns may be missing, but
-    not topic. Messages come in the order of their physical offsets, without these of their queue offsets, and are
-    numbered anew in each queue, from 0. Bodies that were inflated are stored so. The store appears when it is whole,
-    without config files: a broker delivers its SCHEDULE_TOPIC_XXXX once more, so leave that out where it was delivered.
-    Exit code 1: some rows were not taken.
+    not topic. Messages come in the order of their physical offsets, or without these of their queue offsets, and are
+    numbered from 0 in each queue. Bodies that were decompressed stay so. The store appears when it is whole, without
+    config files: a broker delivers its SCHEDULE_TOPIC_XXXX once more, so leave that out where it was delivered. Exit
+    code 1: some rows were not taken.
     """
     from rmqtool.cli.write.run_import import run
 

@@ -1,4 +1,4 @@
-"""run."""
+"""The command ``run``: serve a store without a broker."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, St
 @command("run", "rmqtool run store --until delivered --transactions 'exec ./decide.sh'")
 def run(
     store: StoreDir,
-    once: Annotated[bool, typer.Option("--once", help="Do what is to be done now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Do what is due now, and end.")] = False,
     until: Annotated[
         str | None,
         typer.Option("--until", metavar="TIME|delivered", help="End at this time, or when no delayed message waits."),
@@ -21,7 +21,7 @@ def run(
         typer.Option(
             "--transactions",
             metavar="unknown|commit|rollback|exec COMMAND",
-            help="Check open transactions, and answer so; without it they are left alone.",
+            help="Check open transactions with this answer; without it they are left alone.",
         ),
     ] = None,
     output: OutputOption = Output.table,

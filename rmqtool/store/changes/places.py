@@ -44,6 +44,11 @@ class Places:
         self.named = {os.path.abspath(path) for path in named}
         self._folders: dict[str, str] = {}
 
+    @property
+    def log_folders(self) -> set[str]:
+        """Where files of the log lie."""
+        return set(self.logs) or {os.path.join(self.root, "commitlog")}
+
     @classmethod
     def of(cls, layout: StoreLayout, named: Iterable[str] = ()) -> "Places":
         """Those of a store."""

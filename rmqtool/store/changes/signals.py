@@ -71,6 +71,10 @@ class Signals:
             raise Stop
         self._deferring = True
 
+    def hold(self) -> None:
+        """From here on signals are only noted, one that came before too."""
+        self._deferring = True
+
     def resume(self) -> None:
         """A change is complete, and the next one is prepared.
 

@@ -3,7 +3,9 @@
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
+from itertools import pairwise
 
 import numpy as np
 
@@ -71,6 +73,35 @@ class Survey:
                 if not good:
                     found.append(f"{kept}: is not what was kept")
         return found
+
+    def gaps(self) -> list[tuple[str, str]]:
+        """Files of the log that may not be put back: those that came behind them have gone since, by another run that
+        deletes for good, or by a broker. A change that expects something of the log says so itself.
+
+        Returns:
+            (path, what is missing behind it).
+        """
+        if self._manifest.log is not None or self._manifest.head.format == 1:
+            return []
+        back, there = dict[int, tuple[str, int]](), dict[int, tuple[str, int]]()
+        for action, how in zip(self._manifest.actions, self.how, strict=True):
+            base = offset_name(os.path.basename(action.path))
+            if action.do == "remove" and base is not None and os.path.dirname(action.path) in self._places.log_folders:
+                found = action.path if how is How.BEFORE else self._inside(action.kept)
+                with suppress(OSError):  # told already
+                    back[base] = action.path, os.stat(found).st_size
+        for folder in sorted(self._places.log_folders) if back else ():
+            for entry in list_dir(folder):
+                if (base := offset_name(entry.name)) is not None and base not in back:
+                    there[base] = entry.path, os.stat(entry.path).st_size
+        if not there:
+            return []
+        files = sorted((back | there).items())
+        return [
+            (path, f"the log would go on at {following}, not at {base + size}: what lay between has gone since")
+            for (base, (path, size)), (following, _file) in pairwise(files)
+            if base + size != following and (base in back or following in back)
+        ]
 
     def _inside(self, name: str | None) -> str:
         assert name is not None

@@ -74,14 +74,20 @@ def plan_undo(root: str | Places, home: str | None = None) -> UndoReport:
 
 
 def _report(transaction: Transaction, survey: Survey, *, applied: bool) -> UndoReport:
+    gaps = [path for path, _words in survey.gaps()]
     return UndoReport(
         store=transaction.places.root,
         backup=transaction.path,
         actions=_words(transaction),
-        conflicts=list(dict.fromkeys(survey.paths)),
-        reasons=survey.differences + survey.lacks(undoing=True),
+        conflicts=list(dict.fromkeys(survey.paths + gaps)),
+        reasons=_differences(transaction, survey) + survey.lacks(undoing=True),
         applied=applied,
     )
+
+
+def _differences(transaction: Transaction, survey: Survey) -> list[str]:
+    """What speaks against it, for people."""
+    return survey.differences + [f"{transaction.places.shown(path)}: {words}" for path, words in survey.gaps()]
 
 
 def undo(root: str | Places, home: str | None = None, *, force: bool = False) -> UndoReport:
@@ -112,10 +118,11 @@ def _undo(transaction: Transaction, signals: Signals, *, force: bool) -> UndoRep
     places, head = transaction.places, transaction.head
     survey = transaction.survey()
     report = _report(transaction, survey, applied=True)
-    if survey.differences and not force:
+    differences = _differences(transaction, survey)
+    if differences and not force:
         way = f". {way_on(places.root)}" if head.state != "done" else ""
         raise Refused(
-            f"{shortened(survey.differences)}: has changed since: nothing was changed; --force puts the old ones back "
+            f"{shortened(differences)}: has changed since: nothing was changed; --force puts the old ones back "
             f"all the same, and keeps what is there now{way}"
         )
     if lacks := survey.lacks(undoing=True):

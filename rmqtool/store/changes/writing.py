@@ -1,7 +1,7 @@
 """The one way in which a command changes a store: lock, finish or refuse what is half done, sweep, change, commit."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from rmqtool.store.changes.change import PLAN_HINT, Transaction
 from rmqtool.store.changes.pending import settle
@@ -58,10 +58,11 @@ def planning(root: str) -> Iterator[Transaction]:
     Raises:
         Interrupted: SIGINT or SIGTERM.
     """
-    with Signals() as signals, ExitStack() as stack:
-        try:
+    with Signals() as signals:
+        with suppress(Stop), ExitStack() as stack:
             directory = stack.enter_context(temporary_folder())
-            yield stack.enter_context(Transaction(root, "plan", directory, PLAN_HINT, dry=True))
-        except Stop:
-            stack.close()
-            raise signals.error("nothing was changed") from None
+            transaction = stack.enter_context(Transaction(root, "plan", directory, PLAN_HINT, dry=True))
+            stack.callback(signals.hold)  # a signal that comes while the folder is removed must not leave half of it
+            yield transaction
+        if signals.asked is not None:
+            raise signals.error("nothing was changed")

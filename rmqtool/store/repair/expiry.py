@@ -14,13 +14,14 @@ from formats.errors import FormatError
 from formats.index import HEADER_SIZE, read_header
 from formats.queues.consume import is_ext_address, read, real_offset
 from rmqtool.errors import BadValue, Refused, UnreadableStore
+from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.writing import changing
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.mapping import read_at
-from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.segments import Segment, Segments, offset_name
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.version import unsupported
 from rmqtool.store.queues.reader import runs_of
@@ -171,6 +172,9 @@ def clean(
             report.warnings.extend((pending.action(), *pending.warnings(layout.root)))
         return report
     with changing(layout, "clean", backup) as transaction:
+        if transaction.finished is not None and transaction.finished[1] == "clean":
+            # this is the command that goes on with it; how many files were asked for is done by that
+            return _finished(layout, reserved_hours, transaction.finished[0])
         paths, before, low = _plan(layout, reserved_ms, most_files)
         report = _report(layout, reserved_hours, paths, before, low)
         if shown is not None and shown.files != report.files:
@@ -179,7 +183,7 @@ def clean(
             return report
         kept = None
         if delete:
-            _delete(layout, paths, report.files, transaction.signals)
+            _delete(layout, paths, report.files, transaction.signals, limited=most_files is not None)
         else:
             for path in paths:
                 transaction.remove(path)
@@ -188,9 +192,43 @@ def clean(
     return replace(report, applied=True, deleted=delete, backup=kept)
 
 
-def _delete(layout: StoreLayout, paths: list[str], files: list[Expired], signals: Signals) -> None:
+def _finished(layout: StoreLayout, reserved_hours: float, folder: str) -> CleanReport:
+    """What an interrupted run has removed, that was finished just now."""
+    places = Places.of(layout)
+    actions = [action for action in manifests.read(folder, places).actions if action.kept is not None]
+    report = _report(layout, reserved_hours, [os.path.join(folder, str(action.kept)) for action in actions], -1, -1)
+    bases = [
+        base
+        for action in actions
+        if os.path.dirname(action.path) in places.log_folders
+        and (base := offset_name(os.path.basename(action.path))) is not None
+    ]
+    log = layout.commit_log().files
+    low = log[0].base if log else -1
+    return replace(
+        report,
+        minPhyOffset=min(bases, default=low),
+        newMinPhyOffset=low,
+        files=[
+            replace(file, file=os.path.relpath(action.path, layout.root))
+            for file, action in zip(report.files, actions, strict=True)
+        ],
+        warnings=["a run that was interrupted has been finished, and nothing else was removed"],
+        applied=True,
+        backup=folder,
+    )
+
+
+def _delete(
+    layout: StoreLayout, paths: list[str], files: list[Expired], signals: Signals, *, limited: bool = False
+) -> None:
     """Delete for good: the log from its beginning, as a broker does it, then what points below its new one. Killed in
-    between it leaves what the next run, or a broker, finds expired. It takes no room."""
+    between it leaves what the next run, or a broker, finds expired. It takes no room.
+
+    Args:
+        limited: only so many files of the log were asked for: the same command would count anew.
+    """
+    logs = Places.of(layout).log_folders
     signals.defer()
     for done, (path, planned) in enumerate(zip(paths, files, strict=True)):
         try:
@@ -208,7 +246,10 @@ def _delete(layout: StoreLayout, paths: list[str], files: list[Expired], signals
             sync(os.path.dirname(path))
         if signals.asked is not None:
             sync(os.path.dirname(path))
+            of_log = sum(os.path.dirname(path) in logs for path in paths[done + 1 :])
             go_on = "the same command goes on with them" if left else "nothing is left to do"
+            if left and limited:
+                go_on = f"with --files {of_log} it goes on with them" if of_log else "the next clean takes them"
             raise signals.error(f"{done + 1} of {len(paths)} files are deleted, {left} are left: {go_on}")
 
 

@@ -6,12 +6,12 @@ real. Where no queue does, the chain of records does that leads to it without a 
 position, if it is longer than any message is; else the file is gone through from its beginning, from record to record.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from formats.message.read import Record
-from rmqtool.analytics.source.tables import Store
-from rmqtool.analytics.table.arrow import is_large
-from rmqtool.analytics.table.splits import Split
+from rmqtool.analytics.ranges.large import is_large
+from rmqtool.analytics.ranges.splits import Split
 from rmqtool.store.disk.remote import reach, record_at
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
@@ -22,8 +22,12 @@ WINDOW = 8 << 20  # bytes after which pages are given back
 CHAIN = 16 << 20  # bytes; four times the longest message that a broker takes by default
 
 
-def exact(split: Split, store: Store) -> tuple[Split, int]:
-    """(the split with its true start, bytes looked at): it begins where a walk of what lies before it ends."""
+def exact(split: Split, layout: Callable[[], StoreLayout]) -> tuple[Split, int]:
+    """(the split with its true start, bytes looked at): it begins where a walk of what lies before it ends.
+
+    Args:
+        layout: opens the store whose queues prove a record; only called where that is needed.
+    """
     if split.exact:
         return split, 0
     file = split.segment()
@@ -31,7 +35,7 @@ def exact(split: Split, store: Store) -> tuple[Split, int]:
     looked = 0
     if first < split.stop:
         record = record_at(file.mapped(), first, file.size, crc=True)
-        if isinstance(record, Record) and is_queued(store.layout(), record, file.base + first):
+        if isinstance(record, Record) and is_queued(layout(), record, file.base + first):
             looked = record.total_size + UNIT
         elif (proved := _chained(file, split)) is not None:
             first, looked = proved

@@ -1,4 +1,4 @@
-"""Records as Arrow record batches, one after the other: what :mod:`rmqtool.analytics.table.columns` is held to."""
+"""Records as Arrow record batches, one by one: what :mod:`rmqtool.analytics.table.column_reader` is held to."""
 
 from collections.abc import Callable, Generator
 from functools import cached_property
@@ -11,9 +11,9 @@ from formats.message.bodies import decompress
 from formats.message.ids import offset_id
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.primitives import host_text
+from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import BODY_COLUMNS, BODY_ENCODING, TIME_COLUMNS, micros
-from rmqtool.analytics.table.splits import name_of
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage, Found, walk_file
@@ -85,7 +85,7 @@ class Limits(NamedTuple):
     huge: int = 1 << 29
 
 
-class Rows:
+class RowReader:
     """Collects rows until a batch is full.
 
     Args:

@@ -1,0 +1,188 @@
+"""The manual's page about file formats: a table for every layout, made of its declaration.
+
+``python -m formats.explain.page`` writes ``rmqtool/manual/formats.md`` to stdout; a test holds that the committed one
+equals it. Offsets, sizes, types, names and meanings come from :mod:`formats.layouts`, the members of config files from
+:mod:`formats.config.files`; what is said around the tables stands here.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import NamedTuple
+
+from construct import Bytes, Computed, Container, FormatField, Struct
+
+from formats.config.beans import Bean, Nested
+from formats.config.files import KINDS
+from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Kind, Numbered, Table
+from formats.explain.page_text import BIG_ENDIAN, CONFIG, FILES, PLAIN_FILES
+from formats.layouts import dledger, index, marks, message, queues, timer
+from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
+from formats.layouts.docs import Doc, leaf_of
+from formats.primitives import flag_names
+from formats.variants.rocksdb import PLACES
+
+_UNITS: dict[str, Struct] = {
+    "record 1": message.record(0, MAGIC_V1),
+    "record 2": message.record(0, MAGIC_V2),
+    "blank": message.BLANK,
+    "batch item": message.BATCH_ITEM,
+    "queue entry": queues.ENTRY,
+    "extension unit": queues.EXT_UNIT,
+    "batch entry": queues.BATCH_ENTRY,
+    "index header": index.HEADER,
+    "index slot": index.SLOT,
+    "index entry": index.ENTRY,
+    "checkpoint": marks.CHECKPOINT,
+    "timer slot": timer.SLOT,
+    "timer unit": timer.LOG_UNIT,
+    "timer blank": timer.LOG_BLANK,
+    "timer checkpoint": timer.CHECKPOINT,
+    "dledger entry": dledger.ENTRY_HEAD,
+    "dledger blank": dledger.BLANK,
+    "dledger index": dledger.INDEX_UNIT,
+}
+_HOSTS = {"both IPv4": 0, "born IPv6": BORN_V6, "store IPv6": STORE_V6, "both IPv6": BORN_V6 | STORE_V6}
+_FLAGS = (0x1, 0x101, 0x201, 0x2, 0x4, 0x8, 0xC, BORN_V6, STORE_V6, 0x40, 0x80)
+_TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+_KINDS: dict[Kind, str] = {INT: "int", LONG: "long", FLAG: "boolean", TEXT: "text"}
+
+
+class Field(NamedTuple):
+    """One row of a layout's table."""
+
+    offset: str
+    size: str
+    type: str
+    name: str
+    since: str  # first version that writes it
+    meaning: str
+
+
+def rows(layout: Struct, since: str) -> list[Field]:
+    """The fields of a layout; a length that another field tells is named by a capital letter.
+
+    Raises:
+        TypeError: a field has no fixed type, or a length that is not the field before it.
+    """
+    at, lengths, found, previous = 0, "", list[Field](), ""
+    for named in layout.subcons:
+        leaf = leaf_of(named)
+        if isinstance(leaf, Computed):
+            continue
+        offset = f"{at}{lengths}"
+        if isinstance(leaf, FormatField):
+            size, kind = str(leaf.length), _TYPES[leaf.length]
+            at += leaf.length
+        elif not isinstance(leaf, Bytes):
+            raise TypeError(f"{named!r} is neither a number nor bytes")
+        elif isinstance(leaf.length, int):
+            size, kind = str(leaf.length), "bytes"
+            at += leaf.length
+        else:
+            if leaf.length(Container({previous: 7})) != 7:
+                raise TypeError(f"{named!r} does not have the length that {previous} says")
+            size, kind = previous[0].upper(), "bytes"
+            lengths += f"+{size}"
+            found[-1] = found[-1]._replace(meaning=f"{size}: {found[-1].meaning}")
+        version = named.docs.since if isinstance(named.docs, Doc) else since
+        found.append(Field(offset, size, kind, f"`{named.name}`", version, str(named.docs)))
+        previous = named.name
+    return found
+
+
+def table(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of a Markdown table; all columns but the last are padded."""
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)][:-1]
+    for row in (titles, ["-" * width for width in widths] + ["---"], *cells):
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        yield f"| {' | '.join([*padded, row[-1]])} |".rstrip()
+    yield ""
+
+
+def _unit(name: str, since: str) -> Iterator[str]:
+    found = rows(_UNITS[name], since)
+    if name == "record 2":  # the same as version 1 up to the body
+        found = [row for row in found if "+" in row.offset]
+    yield from table(("offset", "size", "type", "field", "since", "meaning"), found)
+    if name == "record 1":
+        yield from _hosts()
+        yield from _flags()
+
+
+def _hosts() -> Iterator[str]:
+    yield "The addresses have 16 bytes instead of 4 where `sys_flag` says so. Then these fields begin at:"
+    yield ""
+    starts = {title: {row.name: row.offset for row in rows(message.HEADS[bits], "")} for title, bits in _HOSTS.items()}
+    first, *others = starts.values()
+    moved = [name for name in first if any(other[name] != first[name] for other in others)]
+    yield from table(("field", *starts), [(name, *(start[name] for start in starts.values())) for name in moved])
+
+
+def _flags() -> Iterator[str]:
+    yield "Bits of `sys_flag` (the kind of compression counts only with bit 0x1):"
+    yield ""
+    yield from table(("bits", "name"), [(f"0x{bits:03X}", " ".join(flag_names(bits))) for bits in _FLAGS])
+
+
+def kind_text(kind: Kind) -> str:
+    """What a member of a config file holds."""
+    if isinstance(kind, Numbered):
+        return f"map of number to {kind_text(kind.item)}"
+    if isinstance(kind, Table):
+        return f"map of text to {kind_text(kind.item)}"
+    if isinstance(kind, Items):
+        return f"list of {kind_text(kind.item)}"
+    if isinstance(kind, Nested):
+        return kind.bean.__name__
+    return _KINDS.get(kind, type(kind).__name__)
+
+
+def _beans(kind: Kind) -> Iterator[type[Bean]]:
+    """The objects that a member holds."""
+    if isinstance(kind, Table | Items):
+        yield from _beans(kind.item)
+    elif isinstance(kind, Nested):
+        yield kind.bean
+
+
+def _config() -> Iterator[str]:
+    yield "## Config files"
+    yield ""
+    yield CONFIG.strip()
+    yield ""
+    todo: list[tuple[str, type[Bean], str]] = [(f"config/{name}", model, model.SINCE) for name, model in KINDS.items()]
+    seen: set[type[Bean]] = set()
+    for title, model, first in todo:
+        if model in seen:
+            continue
+        seen.add(model)
+        members = [one.metadata for one in fields(model) if one.metadata]
+        yield f"### {title}"
+        yield ""
+        cells = [(f"`{one['name']}`", max(first, one["since"]), kind_text(one["kind"])) for one in members]
+        yield from table(("member", "since", "type"), cells)
+        todo += [(bean.__name__, bean, max(first, one["since"])) for one in members for bean in _beans(one["kind"])]
+
+
+def page() -> str:
+    """The whole page."""
+    lines = ["# File formats", "", "Every file of a store: offset, size, type, name and meaning of each field.", ""]
+    lines += [BIG_ENDIAN.strip(), ""]
+    for file in FILES:
+        lines += [f"## {file.title}", "", f"- files: {file.files}", f"- size: {file.size}", f"- source: {file.source}"]
+        lines += ["", file.text.strip(), ""]
+        for unit in file.units:
+            lines += [f"### {unit.title}", ""]
+            lines += [unit.text.strip(), ""] if unit.text else []
+            lines += _unit(unit.layout, unit.since or file.since)
+    lines += [PLAIN_FILES.strip(), ""]
+    lines += table(
+        ("place", "since", "holds"), [(f"`{place}/`", form.since, form.holds) for place, form in PLACES.items()]
+    )
+    lines += _config()
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,237 @@
+"""What the manual's page about formats says around its tables: where each file lies, and how its units follow."""
+
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """One table."""
+
+    title: str
+    layout: str  # name in formats.explain.page
+    text: str = ""
+    since: str = ""  # where it came later than the file
+
+
+class File(NamedTuple):
+    """One kind of file."""
+
+    title: str
+    files: str  # where they lie below the store
+    size: str
+    source: str  # Java classes
+    since: str  # first version of RocketMQ that writes it
+    text: str
+    units: tuple[Unit, ...]
+
+
+BIG_ENDIAN = """
+Numbers are big-endian and signed. Versions are those of RocketMQ that first wrote a field; `4.x` is every version that
+this tool reads. `rmqtool commitlog hexdump STORE --offset A:B` shows the fields with their values.
+
+Files that grow are named by the offset of their first byte, with 20 decimal digits, and have their full length from the
+beginning; what is not written yet is zero. The next file may be there already, all zero.
+"""
+
+FILES = (
+    File(
+        "Commit log",
+        "`commitlog/00000000000000000000` and so on",
+        "`mappedFileSizeCommitLog`, 1 GiB",
+        "`store.CommitLog`, `common.message.MessageDecoder`, 5.x also `store.MessageExtEncoder`",
+        "4.x",
+        """
+Records of all topics, one behind the other, in the order in which they were stored. Where a record does not fit any
+more, a blank ends the file. A record ends the log where its lengths do not add up, its magic is unknown, or its body
+does not have its checksum.
+""",
+        (
+            Unit(
+                "Record, version 1",
+                "record 1",
+                "`B`, `T` and `P` are the lengths of body, topic and properties; a negative `B` or `P` counts as 0.",
+            ),
+            Unit(
+                "Record, version 2",
+                "record 2",
+                """
+Since 5.1.0, for topics of more than 127 characters (only `%RETRY%` topics may be so long). 4.9 takes it for damage. The
+head and the body are those of version 1; behind them:
+""",
+                "5.1.0",
+            ),
+            Unit("End-of-file blank", "blank", "It has at least 8 bytes."),
+            Unit(
+                "Item of a batch",
+                "batch item",
+                "Of a batch on the wire, and since 5.0 in the body of a record with the bit `inner-batch`.",
+            ),
+        ),
+    ),
+    File(
+        "Consume queue",
+        "`consumequeue/TOPIC/QUEUE/00000000000000000000` and so on",
+        "`mappedFileSizeConsumeQueue`, 6,000,000 bytes (300,000 entries)",
+        "`store.ConsumeQueue`",
+        "4.x",
+        """
+The entry of queue offset `q` lies `20 * q` bytes behind the queue's beginning. The first entry without a size ends the
+queue. Where a queue begins in the middle of its first file, fillers (size 2^31-1) stand in front.
+""",
+        (
+            Unit(
+                "Entry",
+                "queue entry",
+                """
+`tags_code` is Java's hash of the tag. In `SCHEDULE_TOPIC_XXXX` it is the time of delivery in milliseconds. From
+-2^31-1 downwards it is an address in the queue's extension: the unit's byte there, minus 2^63.
+""",
+            ),
+        ),
+    ),
+    File(
+        "Consume-queue extension",
+        "`consumequeue_ext/TOPIC/QUEUE/00000000000000000000` and so on",
+        "`mappedFileSizeConsumeQueueExt`, 48 MiB",
+        "`store.ConsumeQueueExt`",
+        "4.x",
+        """
+Only with `enableConsumeQueueExt`. Units of different length follow one another; a `unit_size` of -1 says that the rest
+of the file is not used.
+""",
+        (Unit("Unit", "extension unit", "`B` is the length of the bit map."),),
+    ),
+    File(
+        "Batch consume queue",
+        "`batchconsumequeue/TOPIC/QUEUE/00000000000000000000` and so on",
+        "`mapperFileSizeBatchConsumeQueue`, 13,800,000 bytes (300,000 entries)",
+        "`store.queue.BatchConsumeQueue`, `SparseConsumeQueue`",
+        "5.0",
+        """
+For topics with `queue.type=BatchCQ`: an entry for each batch, found by binary search over `base_queue_offset`.
+""",
+        (Unit("Entry", "batch entry"),),
+    ),
+    File(
+        "Index",
+        "`index/yyyyMMddHHmmssSSS` (time of creation, the broker's own zone)",
+        "40 + 4 * slots + 20 * entries; 5,000,000 slots and 20,000,000 entries make 420,000,040 bytes",
+        "`store.index.IndexFile`, `IndexHeader`",
+        "4.x",
+        """
+A header, then hash slots, then entries. A key `topic#key` belongs to the slot `key_hash % slots`; its entries hang in a
+chain from the newest to the oldest. Neither the number of slots nor that of entries is stored: they are the broker's
+`maxHashSlotNum` and `maxIndexNum`. Hashes collide, so whoever looks a key up compares the message itself.
+""",
+        (
+            Unit("Header", "index header"),
+            Unit("Slot", "index slot"),
+            Unit("Entry", "index entry"),
+        ),
+    ),
+    File(
+        "Checkpoint",
+        "`checkpoint`",
+        "4096 bytes",
+        "`store.StoreCheckpoint`",
+        "4.x",
+        """
+Up to where messages, queue entries and index are flushed, told in store timestamps. A file that is shorter reads as if
+zeros followed.
+""",
+        (Unit("Checkpoint", "checkpoint"),),
+    ),
+    File(
+        "Timer wheel",
+        "`timerwheel`",
+        "604,800 * 2 * 32 = 38,707,200 bytes",
+        "`store.timer.TimerWheel`, `Slot`",
+        "5.0",
+        """
+A ring of slots of 32 bytes, one for each `timerPrecisionMs` (a second) of two weeks. A slot counts only where `time` is
+the time that is looked for.
+""",
+        (Unit("Slot", "timer slot"),),
+    ),
+    File(
+        "Timer log",
+        "`timerlog/00000000000000000000` and so on",
+        "`mappedFileSizeTimerLog`, 100 MiB",
+        "`store.timer.TimerLog`",
+        "5.0",
+        """
+Units of 52 bytes; those of one slot are chained backwards. A blank of 16 bytes ends a file; its magic lies where units
+have theirs.
+""",
+        (Unit("Unit", "timer unit"), Unit("End-of-file blank", "timer blank")),
+    ),
+    File(
+        "Timer checkpoint",
+        "`config/timercheck` (binary, though it lies below `config/`)",
+        "4096 bytes; zeros follow the fields",
+        "`store.timer.TimerCheckpoint`",
+        "5.0",
+        "How far the timer service has come.",
+        (Unit("Checkpoint", "timer checkpoint"),),
+    ),
+    File(
+        "Compaction log and queue",
+        "`compaction/compactionLog/TOPIC/QUEUE/...` and `compaction/compactionCq/TOPIC/QUEUE/...`, with the same names",
+        "104,857,460 and 10,485,746 bytes",
+        "`store.kv.CompactionLog`, `CompactionStore`",
+        "5.1",
+        """
+For topics with `cleanup.policy=COMPACTION`. The log holds records as the commit log does, but `physical_offset` says
+where a record lies in this log. The queue holds entries of the batch consume queue, one for each record, with
+`batch_size` 1. A file may end in zeros instead of a blank.
+""",
+        (),
+    ),
+    File(
+        "DLedger log",
+        "`dledger-ID/data/00000000000000000000` and so on",
+        "`mappedFileSizeCommitLog`, 1 GiB",
+        "`io.openmessaging.storage.dledger` 0.3, `store.dledger.DLedgerCommitLog`",
+        "4.5",
+        """
+In place of the commit log with `enableDLegerCommitLog`: each entry wraps one record, whose `physical_offset` is
+`position + 48`. Such logs are recognised and named, not read.
+""",
+        (Unit("Entry header", "dledger entry"), Unit("End-of-file blank", "dledger blank")),
+    ),
+    File(
+        "DLedger index",
+        "`dledger-ID/index/00000000000000000000` and so on",
+        "167,772,160 bytes",
+        "`io.openmessaging.storage.dledger` 0.3",
+        "4.5",
+        """
+The unit of entry `n` lies at byte `32 * n`. Beside it lie `checkpoint` (lines `endIndex=`, `committedIndex=`) and
+`currterm` (`currTerm=`, `voteLeader=`), both text.
+""",
+        (Unit("Unit", "dledger index"),),
+    ),
+)
+
+PLAIN_FILES = """
+## Small text files
+
+| file | since | content |
+| --- | --- | --- |
+| `abort` | 4.x | is there while a broker runs: after a clean stop it is gone. Empty; since 5.0 the process id |
+| `abort.bak` | 5.x | means nothing |
+| `lock` | 4.x | the word `lock`; a broker holds a lock on this file while it runs |
+| `epochFileCheckpoint` | 5.x | number of lines, their CRC, then a line `EPOCH-OFFSET` for each epoch of the master |
+| `brokerIdentity` | 5.x | `CLUSTER#BROKER#ID` |
+
+`epochFileCheckpoint` has the CRC-32 with the top bit cleared of its lines, line ends included; 0 is not checked. Each
+line is an epoch and the physical offset of its first message; both grow.
+
+## RocksDB
+
+These directories of 5.x are databases of RocksDB. They are recognised and named, not read.
+"""
+
+CONFIG = """
+JSON as fastjson writes it, with the generation before in `.bak`. Members that are not known here are kept. What a file
+lacks has the default of the Java class. Of the versions only 4.9 and 5.3 are told apart here.
+"""

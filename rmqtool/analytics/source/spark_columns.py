@@ -1,0 +1,44 @@
+"""The columns of a table that Spark asks for, in the types that it wants."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rmqtool.analytics.source.tables import SCHEMAS
+from rmqtool.errors import BadValue
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class SparkColumns:
+    """The columns that Spark asked for, and batches as it wants them.
+
+    Raises:
+        BadValue: a column that the table does not have, or has with another type.
+    """
+
+    def __init__(self, table: str, schema: "StructType") -> None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        known = {field.name: field.dataType for field in from_arrow_schema(SCHEMAS[table])}
+        for field in schema:
+            if field.name not in known:
+                raise BadValue(f"table {table} has no column {field.name}; it has {', '.join(known)}")
+            if field.dataType.simpleString() != known[field.name].simpleString():
+                kinds = known[field.name].simpleString(), field.dataType.simpleString()
+                raise BadValue(f"column {field.name} of table {table} is {kinds[0]}, not {kinds[1]}")
+        self.names, self._schema = schema.fieldNames(), schema
+
+    def fitted(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches with the very types that Spark compares with, nullability included."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        for batch in found:
+            arrays = [
+                column if column.type.equals(kind) else column.cast(kind)
+                for column, kind in zip(batch.columns, wanted.types, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)

@@ -1,0 +1,46 @@
+"""What failed inside Spark, in one line."""
+
+from contextlib import suppress
+
+
+def lost(err: BaseException) -> str | None:
+    """What to say where a process of Spark's has ended before it was done; None where that is not what failed."""
+    from py4j.protocol import Py4JNetworkError
+
+    cause: BaseException | None = err
+    while cause is not None:
+        if isinstance(cause, EOFError | ConnectionError | Py4JNetworkError):
+            return "Spark's Java process ended before it was done: it was killed, or the memory did not suffice"
+        cause = cause.__cause__ or cause.__context__
+    text = str(err)
+    if "Python worker exited unexpectedly" in text or "java.io.EOFException" in text:
+        return "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
+    if "java.lang.OutOfMemoryError" in text:
+        return "Spark's Java process ran out of memory"
+    return None
+
+
+def failure(err: BaseException) -> str:
+    """What failed inside Spark, in one line: py4j's own messages are whole stack traces.
+
+    Raises:
+        KeyboardInterrupt: what failed was PySpark tidying up after one.
+    """
+    cause: BaseException | None = err
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        cause = cause.__context__
+    text = str(err)
+    java = getattr(err, "java_exception", None)
+    if java is not None:
+        with suppress(Exception):
+            text = str(java.toString())
+    lines = [line for line in text.splitlines() if line.strip()]
+    headers = [number for number, line in enumerate(lines) if line.lstrip().startswith("Traceback (")]
+    if headers:  # a task's own exception: the first line after the frames, which are indented
+        indent = len(lines[headers[-1]]) - len(lines[headers[-1]].lstrip())
+        for line in lines[headers[-1] + 1 :]:
+            if not line[indent : indent + 1].isspace():
+                return line.strip()
+    return lines[0].strip() if lines else type(err).__name__

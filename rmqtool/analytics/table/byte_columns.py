@@ -1,0 +1,77 @@
+"""Columns of bytes and text that are made from addresses in memory."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from formats.kernel_arrow import Texts, gather
+from rmqtool.analytics.table.record_block import Mask
+
+
+class ByteColumn:
+    """Grows a column of bytes."""
+
+    def __init__(self) -> None:
+        self._data = np.empty(1 << 12, np.uint8)
+        self._offsets = np.zeros(1 << 8, np.int32)
+        self._missing: list[Mask] = []
+        self._filled = self._rows = 0
+
+    def add(self, texts: Texts) -> None:
+        """Append texts; one that is not there becomes null."""
+        rows = self._rows + len(texts.length)
+        missing = texts.length < 0
+        size = int(texts.length.sum() + np.count_nonzero(missing))
+        self._data = _grown(self._data, self._filled, self._filled + size)
+        self._offsets = _grown(self._offsets, self._rows + 1, rows + 1)
+        self._filled = gather(texts, self._data, self._offsets[self._rows + 1 : rows + 1], self._filled)
+        self._missing.append(missing)
+        self._rows = rows
+
+    def finish(self) -> pa.BinaryArray:
+        """The column; a new one begins."""
+        missing = np.concatenate(self._missing) if self._missing else np.zeros(0, np.bool_)
+        valid = None
+        if missing.any():
+            valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+        buffers = [valid, pa.py_buffer(self._offsets[: self._rows + 1]), pa.py_buffer(self._data[: self._filled])]
+        made = pa.Array.from_buffers(pa.binary(), self._rows, buffers)
+        # the next batch will be much like this one
+        self._data = np.empty(self._filled + self._filled // 8 + 1, np.uint8)
+        self._offsets = np.zeros(len(self._offsets), np.int32)
+        self._missing, self._filled, self._rows = [], 0, 0
+        return made
+
+
+_Values = TypeVar("_Values", bound=np.ndarray[Any, Any])
+
+
+def _grown(values: _Values, filled: int, needed: int) -> _Values:
+    if needed <= len(values):
+        return values
+    made = np.empty(max(needed, 2 * len(values)), values.dtype)
+    made[:filled] = values[:filled]
+    return made  # type: ignore[return-value]
+
+
+def binary_of(texts: Texts) -> pa.BinaryArray:
+    """Texts as one array of bytes."""
+    column = ByteColumn()
+    column.add(texts)
+    return column.finish()
+
+
+def text_of(values: pa.BinaryArray) -> pa.StringArray:
+    """Bytes as text; malformed UTF-8 becomes U+FFFD."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return each_text(values, lambda value: value.decode("utf-8", "replace"))
+
+
+def each_text(values: pa.BinaryArray, text: Callable[[bytes], str]) -> pa.StringArray:
+    """A text for each, made once for those that are equal."""
+    encoded = values.dictionary_encode()
+    return pa.array(map(text, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)

@@ -1,0 +1,150 @@
+"""Records as Arrow record batches, many at once; equal to :mod:`rmqtool.analytics.table.row_reader`."""
+
+from collections.abc import Generator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from formats.jit import address_of
+from formats.kernel import Walker
+from formats.kernel_arrow import ID_SPACE, ItemParser, Texts, offset_ids, split_keys, views_of
+from rmqtool.analytics.ranges.record_rows import walk_rows
+from rmqtool.analytics.ranges.splits import name_of
+from rmqtool.analytics.table.byte_columns import ByteColumn, binary_of
+from rmqtool.analytics.table.choice import Choice
+from rmqtool.analytics.table.columns import GrowingColumn, column_of
+from rmqtool.analytics.table.record_block import Mask, RecordBlock
+from rmqtool.analytics.table.row_reader import Limits
+from rmqtool.analytics.table.schema import BODY_COLUMNS
+from rmqtool.analytics.table.tally import Tally
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import Damage
+
+
+class ColumnReader:
+    """Collects the columns of one file's records until a batch is full.
+
+    Args:
+        tally: filled along the way.
+    """
+
+    def __init__(self, schema: pa.Schema, choice: Choice, tally: Tally, limits: Limits) -> None:
+        self._schema, self._choice, self._tally, self._limits = schema, choice, tally, limits
+        self._with_bodies = not BODY_COLUMNS.isdisjoint(schema.names)
+        self._columns: list[GrowingColumn] = []
+        self._rows = self._size = 0
+
+    def read(self, file: Segment, at: int, stop: int, *, last: bool) -> Generator[pa.RecordBatch, None, int]:
+        """As :meth:`rmqtool.analytics.table.row_reader.Rows.read`."""
+        source = name_of(file.path)
+        self._columns = [column_of(field.name, field.type, self._tally, source) for field in self._schema]
+        address, keep = address_of(file.mapped())
+        walk = walk_rows(file, at, stop, last=last)
+        while True:
+            try:
+                item = next(walk)
+            except StopIteration as end:
+                if self._rows:
+                    yield self._finish()
+                del keep
+                following: int = end.value
+                return following
+            if isinstance(item, Damage):
+                if self._choice.in_range(item.physical_offset):
+                    self._tally.add_damage(item)
+                continue
+            begin, size = int(item.at[-1]), int(item.total_size[-1])
+            self._tally.add_records(item.records, int(item.total_size.sum()), begin, begin + size)
+            block = RecordBlock(file, address, item)
+            mask = chosen(block, self._choice)
+            yield from self._add(block if mask.all() else block.pick(mask))
+
+    def _add(self, block: RecordBlock) -> Generator[pa.RecordBatch, None, None]:
+        start = 0
+        while start < len(block):
+            stop, bodies = self._fit(block, start)
+            if stop > start:
+                taken = block if stop - start == len(block) and not bodies else block.pick(slice(start, stop), bodies)
+                for column in self._columns:
+                    column.add(taken)
+                self._tally.not_decompressed += len(taken.errors)
+            if stop == start or self._size >= self._limits.bytes or self._rows >= self._limits.rows:
+                yield self._finish()
+            start = stop
+
+    def _fit(self, block: RecordBlock, start: int) -> tuple[int, dict[int, bytes | str]]:
+        """(row after those from ``start`` on that the batch takes, their inflated bodies); none where it must end."""
+        rows = block.rows
+        huge = np.flatnonzero(rows.total_size[start:] > self._limits.huge)
+        stop = min(len(block), start + self._limits.rows - self._rows)
+        if len(huge):
+            before = int(huge[0])
+            stop = min(stop, start + before if before or self._rows else start + 1)
+        sizes = rows.total_size[start:stop] - rows.body_length[start:stop]
+        bodies: dict[int, bytes | str] = {}
+        if self._with_bodies:
+            ends = self._size + np.cumsum(sizes + rows.body_length[start:stop])
+            for row in (row - start for row in block.compressed() if start <= row < stop):
+                if row and ends[row - 1] >= self._limits.bytes:
+                    break
+                body = bodies[row] = block.inflate(start + row)
+                if isinstance(body, bytes):
+                    ends[row:] += len(body) - rows.body_length[start + row]
+        else:
+            ends = self._size + np.cumsum(sizes)
+        taken = min(int(np.searchsorted(ends, self._limits.bytes)) + 1, stop - start)
+        if taken:
+            self._size = int(ends[taken - 1])
+            self._rows += taken
+        return start + taken, {row: body for row, body in bodies.items() if row < taken}
+
+    def _finish(self) -> pa.RecordBatch:
+        self._tally.rows += self._rows
+        self._rows = self._size = 0
+        return pa.RecordBatch.from_arrays([column.finish() for column in self._columns], schema=self._schema)
+
+
+def _among(texts: Texts, values: tuple[str, ...]) -> Mask:
+    wanted = pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.binary())
+    found: Mask = pc.is_in(binary_of(texts), wanted).to_numpy(zero_copy_only=False)
+    return found
+
+
+def chosen(block: RecordBlock, choice: Choice) -> Mask:
+    """Which rows are asked for, as :meth:`rmqtool.analytics.table.choice.Choice.has` tells."""
+    rows, mask = block.rows, np.ones(len(block), np.bool_)
+    for values, start, stop in (
+        (rows.store_timestamp, choice.since, choice.until),
+        (block.offsets, choice.start, choice.stop),
+        (rows.queue_offset, choice.queue_start, choice.queue_stop),
+    ):
+        if start is not None:
+            mask &= values >= start
+        if stop is not None:
+            mask &= values < stop
+    if choice.queues:
+        mask &= np.isin(rows.queue_id, choice.queues)
+    if choice.topics:
+        topics = binary_of(block.topics).dictionary_encode()
+        wanted = np.array([choice.has_topic(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
+        mask &= wanted[topics.indices.to_numpy()]
+    if choice.tags and mask.any():
+        mask &= _among(block.items.tags, choice.tags)
+    if choice.keys and mask.any():
+        bounds, texts = block.keys
+        hits = np.concatenate(([0], np.cumsum(_among(texts, choice.keys))))
+        mask &= hits[bounds[1:]] > hits[bounds[:-1]]
+    return mask
+
+
+def load() -> None:
+    """Load all compiled code, by running it on nothing."""
+    nothing = Texts(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    Walker(b"", 1).walk(0, 0)
+    ItemParser(nothing).odd()
+    split_keys(nothing)
+    offset_ids(nothing, nothing.length, np.empty((0, ID_SPACE), np.uint8))
+    ByteColumn().add(nothing)
+    views_of(nothing, 0, 0)
+    pa.array(nothing.length)  # imports pandas, where there is one

@@ -1,0 +1,82 @@
+"""The command ``manual``: the pages below ``rmqtool/manual``, in the terminal."""
+
+import sys
+from enum import StrEnum
+from pkgutil import get_data
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import Output, OutputOption
+from rmqtool.cli.shell.output import Column, Row, use_color, write_all, write_object, writer
+
+FIELDS = ("topic", "title", "summary", "text")
+_COLUMNS = (Column("topic"), Column("summary", wide=True))
+
+
+class Topic(StrEnum):
+    """The pages, in the order in which they are listed."""
+
+    emergencies = "emergencies"
+    commands = "commands"
+    machine_output = "machine-output"
+    writing = "writing"
+    services = "services"
+    sql = "sql"
+    spark = "spark"
+    remote = "remote"
+    formats = "formats"
+    developing = "developing"
+
+
+@command("manual", "rmqtool manual emergencies")
+def manual(
+    topic: Annotated[
+        Topic | None, typer.Argument(metavar="[TOPIC]", help="A page; without it, the list of pages.")
+    ] = None,
+    output: OutputOption = Output.table,
+) -> int:
+    """Read the manual: what to do in an emergency, every command, and the format of every file.
+
+    Without a topic the pages are listed. On a terminal a page is laid out; into a pipe or a file it goes as Markdown.
+    """
+    if topic is None:
+        write_all(writer(output.value, FIELDS[:3], _COLUMNS), map(_listed, Topic))
+        return 0
+    row = {**_listed(topic), "text": _text(topic)}
+    if output in (Output.json, Output.ndjson):
+        write_object(output.value, row)
+    elif output is Output.csv:
+        write_all(writer("csv", FIELDS, ()), [row])
+    elif sys.stdout.isatty():
+        _lay_out(row["text"])
+    else:
+        sys.stdout.write(row["text"])
+    return 0
+
+
+def _text(topic: Topic) -> str:
+    data = get_data("rmqtool", f"manual/{topic}.md")
+    assert data is not None  # the loader of an installed package gives its files
+    return data.decode()
+
+
+def _listed(topic: Topic) -> Row:
+    """A page begins with its title, and a paragraph of one sentence."""
+    title, summary = _text(topic).split("\n\n", 2)[:2]
+    return {"topic": topic.value, "title": title.removeprefix("# "), "summary": " ".join(summary.split())}
+
+
+def _lay_out(text: str) -> None:
+    """A page for a terminal. Other pages are named there by their command; a link would lead nowhere."""
+    import re
+
+    from rich.console import Console
+    from rich.markdown import Markdown
+    from rich.theme import Theme
+
+    text = re.sub(r"\[([^]\[]+)\]\([^)\s]+\.md(?:#[^)\s]*)?\)", r"\1", text)
+    theme = Theme({"markdown.code": "bold cyan"})  # Rich's own has a black background
+    console = Console(file=sys.stdout, theme=theme, no_color=not use_color(), highlight=False)
+    console.print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))

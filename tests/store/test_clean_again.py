@@ -1,0 +1,100 @@
+"""``clean`` beside other runs of itself: one that was interrupted, and one that deletes for good."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from tests.cli.running import rmqtool
+from tests.store.dying import ended, killed
+from tests.store.helpers import content
+from tests.store.test_change_between import SIZES, conf
+
+__all__ = ["conf"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A log of nine files."""
+    path = tmp_path / "store"
+    with Store.create(path, broker_conf=SIZES) as opened:
+        opened.append_many([Message(topic="t", body=b"x" * 1000) for _ in range(500)])
+    return path
+
+
+def log_of(store: Path) -> list[int]:
+    return sorted(int(path.name) for path in (store / "commitlog").iterdir())
+
+
+def test_the_same_command_goes_on_and_removes_no_more(store: Path, conf: Path) -> None:
+    """It asked for two files; that they were two others by the time it was run again is not what was asked for."""
+    words = ["clean", store, "--hours", "0", "--files", "2", "--yes", "--broker-conf", conf]
+    before, files = content(store), log_of(store)
+    for step, more in ((1, []), (4, []), (4, ["--delete"])):
+        killed(step, *words)
+        done = rmqtool(*words, *more, "--output", "json")
+        assert done.code == 0, done
+        assert log_of(store) == files[2:]
+        said = json.loads(done.out)
+        (folder,) = Path(f"{store}.rmqtool").glob("*/manifest.json")
+        assert said["backup"] == str(folder.parent)
+        assert (said["applied"], said["deleted"]) == (True, False)
+        assert (said["minPhyOffset"], said["newMinPhyOffset"]) == (0, files[2])
+        assert [file["file"] for file in said["files"][:2]] == [f"commitlog/{base:020d}" for base in files[:2]]
+        assert {file["bytes"] for file in said["files"][:2]} == {1 << 16}
+        assert said["warnings"] == ["a run that was interrupted has been finished, and nothing else was removed"]
+        assert rmqtool("undo", store, "--yes", "--broker-conf", conf).code == 0
+        assert {**content(store), "lock": ""} == {**before, "lock": ""}
+        for path in sorted(folder.parent.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        folder.parent.rmdir()
+    assert rmqtool(*words).code == 0
+    assert rmqtool(*words).code == 0  # nothing was interrupted: two more
+    assert log_of(store) == files[4:]
+
+
+def test_one_that_deletes_and_is_stopped_says_how_many_are_left(store: Path, conf: Path) -> None:
+    words = ["clean", store, "--hours", "0", "--yes", "--delete", "--broker-conf", conf]
+    files = log_of(store)
+    done = ended(signal.SIGTERM, -2, *words, "--files", 3)
+    left = 3 - (len(files) - len(log_of(store)))
+    assert done.code == 143, done
+    assert 0 < left < 3
+    assert f"with --files {left} it goes on with them" in done.err
+    assert rmqtool(*words, "--files", left).code == 0
+    assert log_of(store) == files[3:]
+    assert rmqtool("check", store, "--broker-conf", conf).code == 0
+
+
+def test_undo_makes_no_hole_in_the_log(store: Path, conf: Path) -> None:
+    words = ["clean", store, "--hours", "0", "--files", "1", "--yes", "--broker-conf", conf]
+    assert rmqtool(*words).code == 0
+    assert rmqtool(*words, "--delete").code == 0
+    before, files = content(store), log_of(store)
+    size = 1 << 16
+    assert files[0] == 2 * size
+    planned = rmqtool("undo", store, "--dry-run", "--output", "json", "--broker-conf", conf)
+    assert json.loads(planned.out)["conflicts"] == [str(store / "commitlog" / f"{0:020d}")]
+    for options in ([], ["--broker-conf", conf]):
+        done = rmqtool("undo", store, "--yes", *options)
+        assert done.code == 4, done
+        assert f"the log would go on at {2 * size}, not at {size}" in done.err
+    assert content(store) == before
+    assert rmqtool("undo", store, "--yes", "--force").code == 0
+    assert log_of(store) == [0, *files]
+
+
+def test_undo_puts_back_one_clean_after_the_other(store: Path, conf: Path) -> None:
+    words = ["clean", store, "--hours", "0", "--files", "2", "--yes", "--broker-conf", conf]
+    before = content(store)
+    for _ in range(3):
+        assert rmqtool(*words).code == 0
+    with Store(store, broker_conf=SIZES, write=True) as opened:
+        opened.append(Message(topic="t", body=b"later"))
+    later = content(store)
+    for _ in range(3):
+        assert rmqtool("undo", store, "--yes").code == 0
+    assert set(before) <= set(content(store))
+    assert all(content(store)[name] == digest for name, digest in later.items())
