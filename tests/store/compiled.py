@@ -11,9 +11,9 @@ import pytest
 from rmqtool.store.disk import sparse
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch import bulk as bulk_dispatch
-from rmqtool.store.dispatch import dispatcher
 from rmqtool.store.index import builder as index_builder
 from rmqtool.store.queues import builder as queue_builder
+from rmqtool.store.recovery import dispatcher
 
 BLOCK = 1500  # bytes: some records
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.dispatch import dispatcher, reading
+from rmqtool.store.dispatch import reading
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues import builder as queue_builder
+from rmqtool.store.recovery import dispatcher
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.conftest import Unpacked

@@ -9,11 +9,11 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.append.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, Touched
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.dispatch.batch import BatchBuilder
-from rmqtool.store.dispatch.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 
 

@@ -23,13 +23,13 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
-from rmqtool.store.dispatch.dispatcher import QueueKey
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
+from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.report import RecoveryReport
 
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from rmqtool.store.changes.change import Transaction
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
-from rmqtool.store.dispatch.dispatcher import QueueKey
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.actions import report as report_of
+from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage
 from rmqtool.store.recovery.plan import Recovery, run_recovery

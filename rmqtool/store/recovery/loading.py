@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from rmqtool.errors import Refused
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.dispatcher import QueueKey
 from rmqtool.store.layout.paths import is_path_name
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 
 Stage = Callable[[], str]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.errors import Refused
 from rmqtool.store.dispatch.batch import BatchBuilder
-from rmqtool.store.dispatch.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage, StagedQueues, load
 from rmqtool.store.recovery.report import QueueRange, StoreState

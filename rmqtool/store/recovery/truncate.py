@@ -8,8 +8,8 @@ from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.dispatch.batch import BatchBuilder
-from rmqtool.store.dispatch.dispatcher import Dispatcher
 from rmqtool.store.dispatch.reading import checked, reput_batches
+from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage
 from rmqtool.store.recovery.plan import Recovery, run_recovery

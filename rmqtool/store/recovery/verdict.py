@@ -14,8 +14,8 @@ from formats.message.read import End
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
-from rmqtool.store.dispatch.dispatcher import Dispatcher
 from rmqtool.store.dispatch.reading import Readahead, checked, recovery_batches
+from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded
 from rmqtool.store.releases.rules import EVERYTHING

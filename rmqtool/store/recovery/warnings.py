@@ -3,8 +3,8 @@
 from formats.endings import Ending
 from formats.message.read import End
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.dispatcher import Dispatcher
 from rmqtool.store.dispatch.reading import checked
+from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.verdict import LogVerdict
 

@@ -24,7 +24,6 @@ from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder
-from rmqtool.store.dispatch.dispatcher import Dispatcher
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
@@ -32,6 +31,7 @@ from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.commit_log import next_record
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.actions import Say, lost, prepare_index
+from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
