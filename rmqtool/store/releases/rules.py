@@ -90,7 +90,7 @@ class Rules:
         return max(0, len(files) - SCANNED_FILES)
 
     def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
-        """Records that say this position or a later one are dispatched while they are checked; None: no records."""
+        """Physical offset from which on records are dispatched while they are checked; None where none are."""
         return EVERYTHING if aborted else None
 
     def readable(self, file: Segment) -> int:
@@ -120,7 +120,7 @@ class Rules:
         return end
 
     def redispatches(self, *, cut: bool) -> bool:
-        """Whether what no queue has after the check is dispatched.
+        """Whether messages that no queue has after the check are dispatched.
 
         Args:
             cut: queues knew more than the log and were cut, perhaps to less than it.
@@ -136,7 +136,7 @@ class Rules:
         queue.correct_min(min_physical_offset)
 
     def confirmed(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
-        """The checkpoint with what recovery itself puts there.
+        """The checkpoint with the field that recovery itself sets.
 
         Args:
             low, end: of the log.
@@ -145,12 +145,12 @@ class Rules:
         return point
 
     def warnings(self) -> list[str]:
-        """What is to be said of this store in any case."""
+        """Warnings that hold for this store whatever recovery finds."""
         return []
 
 
 def has_bad_batch_numbers(record: Record) -> bool:
-    """Both numbers are there, whatever the flags say, and one is none to ``parseLong`` or ``parseShort``."""
+    """Whether the record has both numbers, whatever its flags, and ``parseLong`` or ``parseShort`` refuses one of them."""
     if _BATCH_MARK not in record.properties:
         return False
     found = parse_raw(record.properties)
@@ -173,7 +173,7 @@ class RulesV5(Rules):
 
     @cached_property
     def batch_topics(self) -> set[str]:
-        """By topics.json or the generation before, as a broker loads it."""
+        """By topics.json, or by its .bak where that cannot be read, as a broker loads it."""
         name, value = _BATCH_QUEUE
         for file in ("topics.json", "topics.json.bak"):
             try:
@@ -226,11 +226,11 @@ class RulesV5(Rules):
         return known_number(files, known)
 
     def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
-        """After a clean stop what queues do not know, without the first of it (the broker compares by ``>``)."""
+        """After a clean stop all that queues do not know, but for the first message (the broker compares by ``>``)."""
         return EVERYTHING if aborted else known + self.exactly
 
     def readable(self, file: Segment) -> int:
-        """Up to the first record whose numbers of an inner batch are none (CommitLog.setBatchSizeIfNeeded)."""
+        """Up to the first record whose inner-batch numbers cannot be parsed (CommitLog.setBatchSizeIfNeeded)."""
         return self._before(file, _BATCH_MARK)
 
     def stumbles_over(self, record: Record) -> bool:
@@ -246,7 +246,7 @@ class RulesV5(Rules):
         return end
 
     def redispatches(self, *, cut: bool) -> bool:
-        """Not by the broker, whose next start then leaves out the first message that is missing."""
+        """The broker does not, and its next start then leaves out the first of these messages."""
         return self.waits or (cut and not self.exactly)
 
     def blocked(self, queue: QueueBuilder) -> bool:
