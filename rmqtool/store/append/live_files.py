@@ -211,7 +211,7 @@ class LiveIndexFile(IndexFile):
         return memoryview(self.map)[INDEX_HEADER.size : stop]
 
     def _announce(self) -> None:
-        """Set the header's end time to that of what is about to be put, so that after a kill the next start drops this file."""
+        """Write the end time of what is about to be put: after a kill in between the next start drops this file."""
         end, self.end_timestamp = self.end_timestamp, max(self.end_timestamp, self.until)
         self.write_header()
         self.end_timestamp = end

@@ -150,7 +150,7 @@ class Rules:
 
 
 def has_bad_batch_numbers(record: Record) -> bool:
-    """Whether the record has both numbers, whatever its flags, and ``parseLong`` or ``parseShort`` refuses one of them."""
+    """Whether a record has both numbers, whatever its flags, and ``parseLong`` or ``parseShort`` refuses one."""
     if _BATCH_MARK not in record.properties:
         return False
     found = parse_raw(record.properties)
