@@ -6,13 +6,16 @@ from random import Random
 
 import pytest
 
+from rmqtool import Message, Store
+from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.recovery.command import plan
 from rmqtool.store.salvage.carve import Salvage, SalvageReport
 from rmqtool.store.salvage.survey import Survey, true_files
 from tests.conftest import Unpacked
 from tests.damage import log_files, swap_log_files
-from tests.store.helpers import conf_of
+from tests.store.helpers import conf_of, rewrite
 
 FILE = 49152
 
@@ -58,14 +61,40 @@ def test_a_wrong_queue_offset_costs_no_message(number: int, which: int, golden_c
 
 
 def test_the_last_of_a_queue_has_none_behind_it_to_tell(golden_copy: Unpacked, tmp_path: Path) -> None:
-    """A lower number there is that of an old message that a cut has left, as far as anybody knows."""
-    for number, kept in ((0, 499), (10**6, 500)):
+    """A lower number there is that of an old message that a cut has left, if it was stored before those in front."""
+    for number, age, kept in ((0, 1, 499), (0, 0, 500), (10**6, 0, 500)):
         store = golden_copy("clean")
-        set_number(messages_of(store)[-1], number)
-        target = tmp_path / str(number)
+        last = messages_of(store)[-1]
+        rewrite(last, queue_offset=number, store_timestamp=last.record.store_timestamp - age * 3_600_000)
+        target = tmp_path / f"{number}-{age}"
         report = salvage(store, target)
         assert (report.messages, report.wrongOffsets, report.duplicates) == (kept, 0, 500 - kept)
+        assert report.restarted == int(number == 0 and not age)
         assert len(messages_of(target)) == kept
+
+
+def test_a_queue_that_began_anew(tmp_path: Path) -> None:
+    """A broker whose queue is lost begins it at 0 again: what it acknowledged then is no less a message."""
+    store, sizes = tmp_path / "store", {"mappedFileSizeCommitLog": str(FILE), "mappedFileSizeConsumeQueue": "2000"}
+    bodies = []
+    for generation, count in enumerate((30, 5, 50, 1)):
+        with Store(store, broker_conf=sizes, write=True) if bodies else Store.create(store, broker_conf=sizes) as into:
+            for number in range(count):
+                bodies.append(f"{generation}-{number}".encode())
+                into.append(Message(topic="t", queue_id=0, body=bodies[-1]))
+            into.append(Message(topic="other", queue_id=0, body=b""))  # a queue that leads to the log's end
+        shutil.rmtree(store / "consumequeue" / "t")
+    report = Salvage(StoreLayout(str(store), BrokerConf(sizes)), str(tmp_path / "new")).run()
+    assert (report.messages, report.lostRangeCount, report.duplicates) == (90, 0, 0)
+    assert report.restarted == 5 + 30 + 1
+    there = [
+        item.record
+        for item in CommitLog(StoreLayout(str(tmp_path / "new"), BrokerConf(sizes))).walk()
+        if isinstance(item, Found) and item.record.topic == b"t"
+    ]
+    assert [record.body for record in there] == bodies
+    assert [record.queue_offset for record in there] == list(range(86))
+    assert plan(StoreLayout(str(tmp_path / "new"), BrokerConf(sizes))).clean
 
 
 def test_lost_messages_are_no_wrong_offsets(golden_copy: Unpacked, tmp_path: Path) -> None:

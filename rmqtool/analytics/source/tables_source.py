@@ -4,8 +4,10 @@ Spark finds it by the module ``pyspark_rocketmq``, or by :func:`register`. Every
 imported where it is needed: every Spark of an environment that has rmqtool in it loads this module.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -20,6 +22,9 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+
+from rmqtool.analytics.spark.python import give_this_python
+from rmqtool.errors import RmqError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,11 +48,27 @@ _OPS: dict[type[Filter], str] = {
 # Spark refuses a reader that takes filters unless it is set up to hand them on, and does not say whether it is; but
 # where it does, it runs this module
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # see pyspark.util.handle_worker_exception
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``spark.read.format("rocketmq")`` known, where Spark has not found it by itself."""
+    """Make ``spark.read.format("rocketmq")`` known, where Spark has not found it by itself.
+
+    A local session starts the Python that runs this for it, where no other was named (``PYSPARK_PYTHON``).
+    """
+    give_this_python(spark)
     spark.dataSource.register(RocketMQSource)
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """An error of ours reaches the user as its own line, without the traceback that Spark's workers put before it."""
+    try:
+        yield
+    except RmqError:
+        if str(getattr(sys.modules["__main__"].__spec__, "name", "")).startswith("pyspark."):
+            os.environ[_HIDE_TRACEBACK] = "1"  # of this worker, which ends with the error
+        raise
 
 
 class RocketMQSource(DataSource):
@@ -62,24 +83,28 @@ class RocketMQSource(DataSource):
 
         from rmqtool.analytics.source.tables import SCHEMAS
 
-        return from_arrow_schema(SCHEMAS[self._request().table])
+        with _told_in_one_line():
+            return from_arrow_schema(SCHEMAS[self._request().table])
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         pushing = _PUSHING in sys.modules or getattr(sys.modules["__main__"].__spec__, "name", None) == _PUSHING
         kind = FilteringReader if pushing else Reader
-        return kind(self._request(), schema)
+        with _told_in_one_line():
+            return kind(self._request(), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "StoreWriter":
         from rmqtool.analytics.source.write import StoreWriter
 
-        return StoreWriter(self.options.get("path"), self.options.get("brokerConf"), overwrite=overwrite)
+        with _told_in_one_line():
+            return StoreWriter(self.options.get("path"), self.options.get("brokerConf"), overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "Tail":
         from rmqtool.analytics.source.spark_columns import SparkColumns
         from rmqtool.analytics.source.stream import Tail, TailOptions
 
-        request = self._request()
-        return Tail(request, TailOptions.of(self.options), SparkColumns(request.table, schema))
+        with _told_in_one_line():
+            request = self._request()
+            return Tail(request, TailOptions.of(self.options), SparkColumns(request.table, schema))
 
     def _request(self) -> "Request":
         from rmqtool.analytics.source.plan import request_of
@@ -100,7 +125,8 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         from rmqtool.analytics.source.read import planned
 
-        found, counters = planned(self.request.suiting(self.columns.names), self.wanted)
+        with _told_in_one_line():
+            found, counters = planned(self.request.suiting(self.columns.names), self.wanted)
         if self.request.counters:
             counters.save(self.request.counters)
         return [InputPartition(piece) for piece in found]

@@ -59,7 +59,8 @@ class SalvageReport:
     lostBytes: int = 0
     renumbered: list[Renumbered] = field(default_factory=list)
     wrongOffsets: int = 0  # messages whose queue offset was damaged: they got the one that they must have had
-    duplicates: int = 0  # records whose queue offset another one before them had: stale bytes come back to life
+    restarted: int = 0  # messages of queues that began anew at a lower offset: they follow those before them
+    duplicates: int = 0  # older records whose queue offset another one before them had: stale bytes come back to life
     configs: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -75,13 +76,14 @@ class _Queue:
         floating: offsets that were given to messages with a wrong one since the last right one.
         lost: offsets that no message has.
         moves: (old offset, by how much it and those after it moved down).
+        stored: store timestamp of its last message.
     """
 
-    __slots__ = ("floating", "lost", "moves", "next_new", "next_old")
+    __slots__ = ("floating", "lost", "moves", "next_new", "next_old", "stored")
 
     def __init__(self, first: int) -> None:
         self.next_old = self.next_new = first
-        self.floating = self.lost = 0
+        self.floating = self.lost = self.stored = 0
         self.moves: list[tuple[int, int]] = []
 
 
@@ -104,7 +106,7 @@ class Salvage:
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
         self.warnings = disk.words() + moved_words(moved, passed, disk.name)
-        self.messages = self.duplicates = self.renumbered = 0
+        self.messages = self.duplicates = self.renumbered = self.restarted = 0
 
     def run(self) -> SalvageReport:
         """Do it all.
@@ -161,6 +163,7 @@ class Salvage:
                 for (topic, queue_id), queue in sorted(self.queues.items())
                 if queue.lost
             ],
+            restarted=self.restarted,
             duplicates=self.duplicates,
             wrongOffsets=self.renumbered,
             configs=configs,
@@ -229,7 +232,11 @@ class Salvage:
             self.renumbered += 1
             queue.floating += span
         elif record.queue_offset < queue.next_old:
-            return None
+            if record.store_timestamp < queue.stored:
+                return None  # cut once, and never overwritten: a message that is kept took its place later
+            # a broker whose queue was lost begins it at 0 again, and gives offsets a second time
+            self.restarted += 1
+            queue.floating += span
         else:
             queue.lost += max(record.queue_offset - queue.next_old - queue.floating, 0)
             down = record.queue_offset - number
@@ -237,6 +244,7 @@ class Salvage:
                 queue.moves.append((record.queue_offset, down))
             queue.next_old, queue.floating = record.queue_offset + span, 0
         queue.next_new += span
+        queue.stored = record.store_timestamp
         return number
 
     def _copy_configs(self) -> list[str]:
