@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Column = np.ndarray[Any, np.dtype[Any]]
 Following = Callable[[], tuple[memoryview, int] | None]
 BATCH_RECORDS = 1 << 15
-BULK_BYTES = 2 << 20  # plain code takes about as long for these as compiled code takes to load: 0.1 s
+BULK_BYTES = 2 << 20  # compiled code takes a tenth of a second to load, which plain code needs for as much
 _PROBE = 4096
 
 
@@ -304,6 +304,6 @@ def _light_puts(row: int, properties: dict[str, str]) -> list[LightQueuePut]:
 
 
 def is_bulk(view: memoryview, at: int, limit: int) -> bool:
-    """Whether there is enough to read that loading compiled code pays. Most of a commit-log file may be unwritten."""
+    """Whether so much is there that compiled code earns its start. Most of a commit-log file may be unwritten."""
     probe = at + BULK_BYTES
     return probe <= limit and any(view[max(probe - _PROBE, at) : probe])
