@@ -62,7 +62,7 @@ class Store:
         self._live: LiveStore | None = None
         if write:
             self._live = LiveStore(os.fspath(path), conf, engine=engine, sync_flush=sync_flush, mend=mend, clock=clock)
-        self.layout = StoreLayout(os.fspath(path), conf)
+        self.layout = self._live.layout if self._live is not None else StoreLayout(os.fspath(path), conf)
         self._engine = engine or (self._live.engine if self._live else "4.9")
         self._reader: KeyReader | None = None
         self._seen = -1

@@ -218,18 +218,18 @@ class QueueCheck:
     def _without_entry(
         self, queue: QueueState, rows: Column, ordinals: Column, position: Column, times: Column, reasons: Column
     ) -> None:
-        """Messages whose own entry is not theirs: some may stand elsewhere in the queue, which entries will tell."""
+        """Note messages without an entry at their place, but for those that have one at another place of the queue."""
         offsets = position[rows]
         low, high = int(offsets[0]), int(offsets[-1])
-        elsewhere = np.zeros(len(rows), bool)
+        misplaced = np.zeros(len(rows), bool)
         for file in queue.files:
             if file.live and file.low <= high and file.high >= low:
                 for _first, units in file.runs(0, file.used):
                     kind = masks(units)
                     there = units["physical_offset"][kind.valid & ~kind.filler]
-                    elsewhere |= np.isin(offsets, there.astype(np.int64))
+                    misplaced |= np.isin(offsets, there.astype(np.int64))
                 file.segment.release()
-        rows = rows[~elsewhere]
+        rows = rows[~misplaced]
         if not len(rows):
             return
         start, flushed = self.ctx.start.redispatch_from, self.ctx.checkpoint.min_timestamp
