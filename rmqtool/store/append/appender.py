@@ -11,7 +11,7 @@ from formats.message.build import compose, fits, pack
 from formats.message.ids import offset_id
 from formats.message.properties import MULTI_QUEUE_OFFSET, build, parse
 from formats.message.read import End, read
-from rmqtool.store.append.outgoing import AppendRules, Illegal, Message, PutResult, PutStatus, Ready
+from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.log.writer import LogWriter
 
@@ -54,7 +54,7 @@ class Appender:
     """
 
     def __init__(
-        self, writer: LogWriter, rules: AppendRules, next_offsets: dict[QueueKey, int], clock: Clock = system_clock
+        self, writer: LogWriter, rules: Rules, next_offsets: dict[QueueKey, int], clock: Clock = system_clock
     ) -> None:
         self.writer, self.rules, self.next_offsets, self.clock = writer, rules, next_offsets, clock
         self.last_store_timestamp = 0

@@ -29,16 +29,7 @@ from formats.message.properties import DELAY, KEYS, TAGS
 from formats.message.read import SCHEDULE_TOPIC
 from formats.primitives import BORN_V6, STORE_V6
 from rmqtool.store.append.acceptance import INNER, objection
-from rmqtool.store.append.outgoing import (
-    AppendRules,
-    Illegal,
-    Message,
-    PutResult,
-    PutStatus,
-    Ready,
-    check_topic,
-    host_of,
-)
+from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
 
 QueueKey = tuple[str, int]
 Column = np.ndarray[Any, np.dtype[np.int64]]
@@ -312,7 +303,7 @@ def of_ready(ready: list[Ready], now: int) -> Prepared:
     return Prepared(columns, [topic.decode() for topic in topics], list(hosts), (body, packed))
 
 
-def of_messages(messages: Sequence[Message], rules: AppendRules, now: int) -> Prepared | None:
+def of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepared | None:
     """Messages checked all at once; None where they must be looked at one by one: one is not taken, or is special."""
     try:
         return _of_messages(messages, rules, now)
@@ -320,7 +311,7 @@ def of_messages(messages: Sequence[Message], rules: AppendRules, now: int) -> Pr
         return None  # whatever it is, the other way says it of the message that has it
 
 
-def _of_messages(messages: Sequence[Message], rules: AppendRules, now: int) -> Prepared | None:
+def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepared | None:
     count = len(messages)
     topics, host_names = _Numbers(), _Numbers()
     names, *numbers, born, stored, born_hosts, store_hosts, bodies, properties, tags, keys = zip(

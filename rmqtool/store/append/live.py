@@ -16,7 +16,7 @@ from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.append.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.append.dispatching import LiveDispatch
 from rmqtool.store.append.live_files import CheckpointFile
-from rmqtool.store.append.outgoing import AppendRules, Illegal, Message, PutResult
+from rmqtool.store.append.outgoing import Illegal, Message, PutResult, Rules
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.pending import refuse_pending
 from rmqtool.store.changes.places import Places
@@ -110,7 +110,7 @@ class LiveStore:
         self.sync_flush = (conf.text("flushDiskType") == "SYNC_FLUSH") if sync_flush is None else sync_flush
         file_size = inputs.log.file_size
         logs = layout.commit_log_paths[: len(conf.paths("storePathCommitLog")) or 1]
-        rules = AppendRules(
+        rules = Rules(
             engine=self.engine,
             levels=len(inputs.levels.millis),
             room=file_size - BLANK_SIZE,

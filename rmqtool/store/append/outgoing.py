@@ -154,7 +154,7 @@ class PutResult(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class AppendRules:
+class Rules:
     """What an engine takes and how it writes it.
 
     Attributes:

@@ -11,7 +11,7 @@ from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.index.reader import geometry_of
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.releases.rules import Rules, rules_for
+from rmqtool.store.releases.rules import ReleaseRules, rules_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class StoreInputs:
     """
 
     layout: StoreLayout
-    rules: Rules
+    rules: ReleaseRules
     reason: str
     warnings: list[str]
     log: CommitLog

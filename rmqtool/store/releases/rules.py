@@ -1,6 +1,6 @@
 """What brokers of 4.9 and of 5.3 do differently in recovery, beside the procedure that both have (store-engine 1.3, 4).
 
-:class:`Rules` are those of 4.9.8, :class:`RulesV5` what 5.3.3 changes. :func:`rules_for` chooses.
+:class:`ReleaseRules` are those of 4.9.8, :class:`ReleaseRulesV5` what 5.3.3 changes. :func:`rules_for` chooses.
 """
 
 import os
@@ -40,7 +40,7 @@ class Admitted(NamedTuple):
     removed: list[Segment]  # that it deletes, and then loads the others
 
 
-class Rules:
+class ReleaseRules:
     """Those of 4.9.8.
 
     Attributes:
@@ -159,7 +159,7 @@ def has_bad_batch_numbers(record: Record) -> bool:
     )
 
 
-class RulesV5(Rules):
+class ReleaseRulesV5(ReleaseRules):
     """Those of 5.3.3."""
 
     engine: ClassVar[str] = "5.3"
@@ -301,7 +301,7 @@ def _holds(view: memoryview, mark: bytes) -> bool:
 class ChosenRules(NamedTuple):
     """Rules, why these, and what speaks against them."""
 
-    rules: Rules
+    rules: ReleaseRules
     reason: str
     warning: str | None
 
@@ -323,8 +323,8 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
     elif engine != seen:
         warning = "nothing shows that a 5.x broker has written this store; the rules are those of 5.3"
     if engine == "5.3":
-        return ChosenRules(RulesV5(layout, exactly=exactly), reason, warning)
-    return ChosenRules(Rules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
+        return ChosenRules(ReleaseRulesV5(layout, exactly=exactly), reason, warning)
+    return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
 
 
 def _first_version(layout: StoreLayout) -> int:

@@ -8,7 +8,7 @@ from rmqtool.store.check.common.findings import Collector
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.inputs import StoreInputs
-from rmqtool.store.releases.rules import Rules
+from rmqtool.store.releases.rules import ReleaseRules
 
 QueueKey = tuple[str, int]
 
@@ -94,7 +94,7 @@ class Context:
         return self.inputs.log
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ReleaseRules:
         """Of the release that seems to have written the store."""
         return self.inputs.rules
 
