@@ -14,7 +14,7 @@ class Ending(Enum):
     DAMAGED = "damaged"  # bytes that are neither
 
 
-class End(NamedTuple):
+class UnitEnd(NamedTuple):
     """Where a run of units stops, and why."""
 
     ending: Ending
@@ -22,10 +22,10 @@ class End(NamedTuple):
     reason: str
 
 
-def short_tail(buf: bytes | memoryview, at: int, limit: int, unit: str) -> End:
+def short_tail(buf: bytes | memoryview, at: int, limit: int, unit: str) -> UnitEnd:
     """The end for a tail that is too short to be judged: nothing left, zero bytes, or the beginning of a unit."""
     if at >= limit:
-        return End(Ending.CLEAN, at, "end of the file")
+        return UnitEnd(Ending.CLEAN, at, "end of the file")
     if bytes(buf[at:limit]).strip(b"\0"):
-        return End(Ending.CUT, at, f"{limit - at} bytes left, too few for a {unit}")
-    return End(Ending.UNWRITTEN, at, "not written")
+        return UnitEnd(Ending.CUT, at, f"{limit - at} bytes left, too few for a {unit}")
+    return UnitEnd(Ending.UNWRITTEN, at, "not written")

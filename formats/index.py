@@ -43,7 +43,7 @@ class Header(NamedTuple):
         return max(self.index_count, 1)
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """One entry, as stored. Entry 0 is never used."""
 
     key_hash: int
@@ -84,7 +84,7 @@ def read_header(buf: bytes | memoryview) -> Header:
     return Header._make(INDEX_HEADER.unpack_from(buf))
 
 
-def read_entry(buf: bytes | memoryview, slots: int, number: int) -> Entry:
+def read_entry(buf: bytes | memoryview, slots: int, number: int) -> IndexEntry:
     """One entry by number.
 
     Raises:
@@ -93,7 +93,7 @@ def read_entry(buf: bytes | memoryview, slots: int, number: int) -> Entry:
     at = entry_at(slots, number)
     if slots < 0 or number < 0 or at + ENTRY_SIZE > len(buf):
         raise BadLength(max(at, 0), f"entry {number} lies outside the file")
-    return Entry._make(INDEX_ENTRY.unpack_from(buf, at))
+    return IndexEntry._make(INDEX_ENTRY.unpack_from(buf, at))
 
 
 def newest(buf: bytes | memoryview, slots: int, hash_value: int) -> int:
@@ -110,7 +110,7 @@ def newest(buf: bytes | memoryview, slots: int, hash_value: int) -> int:
 
 def chain(
     buf: bytes | memoryview, slots: int, hash_value: int, count: int | None = None
-) -> Iterator[tuple[int, Entry]]:
+) -> Iterator[tuple[int, IndexEntry]]:
     """(number, entry) of the chain in the slot of a hash, newest first; other hashes of the same slot included.
 
     As in the broker, numbers above the header's count end the chain, and the number equal to it (an entry whose count
@@ -162,7 +162,7 @@ def entries_array(buf: bytes | memoryview, slots: int) -> "Array":
     return np.frombuffer(buf, INDEX_ENTRY.dtype, count=(len(buf) - start) // ENTRY_SIZE, offset=start)
 
 
-def build(header: Header, slots: Sequence[int], entries: Sequence[Entry], capacity: int | None = None) -> bytes:
+def build(header: Header, slots: Sequence[int], entries: Sequence[IndexEntry], capacity: int | None = None) -> bytes:
     """One whole file.
 
     Args:

@@ -143,12 +143,9 @@ MOST_ENTRIES = 14  # modules and packages at one level
 MOST_LINES = 400
 # what is above that now; a name goes when its package or module is divided, none comes
 KNOWN_WIDE = {"formats"}
-KNOWN_LONG = {
-    "rmqtool.services.waiting.transaction_check", "rmqtool.store.append.live", "rmqtool.store.dispatch.batch",
-    "rmqtool.store.recovery.plan",
-}  # fmt: skip
+KNOWN_LONG: set[str] = set()
 # a circle by its members; the same holds
-KNOWN_MODULE_CIRCLES: set[frozenset[str]] = {frozenset({"rmqtool.store.dispatch.batch", "rmqtool.store.dispatch.bulk"})}
+KNOWN_MODULE_CIRCLES: set[frozenset[str]] = set()
 KNOWN_ROOM_CIRCLES: set[frozenset[str]] = {frozenset({"formats", "formats.message"})}
 
 

@@ -36,6 +36,7 @@ from formats.config.groups import (
 )
 from formats.config.json import Key, Value
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
+from formats.message.properties import LMQ_PREFIX
 
 __all__ = [
     "ENGINES",
@@ -71,8 +72,6 @@ __all__ = [
     "kind_of",
     "split_key",
 ]
-
-LMQ_PREFIX = "%LMQ%"  # of a group or topic (MixAll)
 
 
 class QueueOffset(NamedTuple):

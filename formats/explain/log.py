@@ -66,7 +66,7 @@ def explain_dledger(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
             return
         found = dledger.read_entry(buf, at, limit)
         unit = f"entry[{number}]"
-        if isinstance(found, dledger.Entry):
+        if isinstance(found, dledger.DLedgerEntry):
             notes: dict[str, Note] = {"position": _position_note(base + at)}
             body_at = yield from walk(dledger_layouts.ENTRY_HEAD, buf, at, limit, unit, notes)
             end = at + found.size

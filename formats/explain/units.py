@@ -65,7 +65,7 @@ def batch_queue_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
 
     def check(at: int) -> str:
         entry = batch_consume_queue.read(buf, at, len(buf))
-        return entry.reason if not isinstance(entry, batch_consume_queue.Entry) else ""
+        return entry.reason if not isinstance(entry, batch_consume_queue.BatchEntry) else ""
 
     return _rows(queues.BATCH_ENTRY, buf, base, "entry", {"store_timestamp": time_note}, check)
 

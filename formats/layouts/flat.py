@@ -37,6 +37,10 @@ class Flat:
             self.offsets[field] = at
             at += struct.calcsize(">" + code)
 
+    def field(self, name: str) -> struct.Struct:
+        """A struct that reads one field alone; ``unpack_from`` takes where the unit begins."""
+        return struct.Struct(f">{self.offsets[name]}x{dict(self.fields)[name]}")
+
     @cached_property
     def dtype(self) -> "np.dtype[Any]":
         """The same layout as a packed NumPy record type."""

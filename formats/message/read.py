@@ -19,7 +19,10 @@ HEADS = {
     BORN_V6 | STORE_V6: derived.HEAD_V6_V6,
 }
 _LENGTH_AND_MAGIC = derived.BLANK.unpack_from
-_AT_SYS_FLAG = derived.HEAD_V4_V4.offsets["sys_flag"]
+HOSTS_V6 = BORN_V6 | STORE_V6  # bits of sys_flag that tell the heads apart
+_SYS_FLAG = derived.HEAD_V4_V4.field("sys_flag")  # at the same place in all of them, as are these
+_BODY_CRC, _BODY_LENGTH = map(derived.HEAD_V4_V4.names.index, ("body_crc", "body_length"))
+_ADDRESS_V4, _PORT, _ADDRESS_V6 = 4, 4, 16  # bytes
 
 
 class Record(NamedTuple):
@@ -53,13 +56,22 @@ class Record(NamedTuple):
 
 
 class End(NamedTuple):
-    """No record here: what there is instead."""
+    """No record here: what there is instead.
+
+    Attributes:
+        at: byte in the buffer.
+        size: what the broker's check answers: 0 for a filler, > 0 where lengths disagree by this claim, else -1.
+        consumed: bytes that this check has read when it answers a size > 0.
+        expected, actual: checksum that the record says and that its body has, in words; None where this is not why.
+    """
 
     ending: Ending
-    at: int  # byte in the buffer
+    at: int
     reason: str
-    size: int = -1  # what the broker's check answers: 0 filler, > 0 lengths disagree by this claim, else -1
-    consumed: int = 0  # bytes that check has read when it answers a size > 0
+    size: int = -1
+    consumed: int = 0
+    expected: str | None = None
+    actual: str | None = None
 
 
 def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> Record | End:
@@ -88,13 +100,13 @@ def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> R
         return End(Ending.CUT, at, f"record of {size} bytes, {room} left", *_claim(buf, at, limit, size))
     if size < MIN_SIZE:
         return End(Ending.DAMAGED, at, f"record size {size} is below {MIN_SIZE}", *_claim(buf, at, limit, size))
-    (sys_flag,) = derived.INDEX_SLOT.unpack_from(buf, at + _AT_SYS_FLAG)
-    layout = HEADS[sys_flag & 0x30]
+    (sys_flag,) = _SYS_FLAG.unpack_from(buf, at)
+    layout = HEADS[sys_flag & HOSTS_V6]
     body_at = at + layout.size
     if body_at + 3 > limit:
         return End(Ending.DAMAGED, at, "record ends inside its fixed fields")
     head = layout.unpack_from(buf, at)
-    body_length = head[16]
+    body_length = head[_BODY_LENGTH]
     topic_at = body_at + (body_length if body_length > 0 else 0)
     if topic_at + 3 > limit:
         return End(Ending.DAMAGED, at, f"body length {body_length} does not fit a record of {size} bytes")
@@ -119,8 +131,10 @@ def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> R
         claim = size if end <= limit and size >= max(topic_length, properties_length) else -1
         return End(Ending.DAMAGED, at, f"lengths add up to {end - at}, the record says {size}", claim, end - at)
     body = bytes(buf[body_at : body_at + body_length]) if body_length > 0 else b""
-    if crc and body and (actual := zlib.crc32(body) & 0x7FFFFFFF) != head[2]:
-        return End(Ending.DAMAGED, at, f"body CRC is 0x{actual:08X}, the record says 0x{head[2] & 0xFFFFFFFF:08X}")
+    if crc and body and (checksum := zlib.crc32(body) & 0x7FFFFFFF) != head[_BODY_CRC]:
+        expected, actual = f"0x{head[_BODY_CRC] & 0xFFFFFFFF:08X}", f"0x{checksum:08X}"
+        reason = f"body CRC is {actual}, the record says {expected}"
+        return End(Ending.DAMAGED, at, reason, expected=expected, actual=actual)
     topic = bytes(buf[topic_at:topic_end])
     properties = bytes(buf[topic_end + 2 : end])
     if topic == SCHEDULE_TOPIC and (level := delay_property(properties)) is not None and not is_java_int(level):
@@ -135,11 +149,11 @@ def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> tuple[int
     """
     if at + 40 > limit or size <= 0:
         return -1, 0
-    (sys_flag,) = derived.INDEX_SLOT.unpack_from(buf, at + _AT_SYS_FLAG)
-    layout = HEADS[sys_flag & 0x30]
+    (sys_flag,) = _SYS_FLAG.unpack_from(buf, at)
+    layout = HEADS[sys_flag & HOSTS_V6]
     if at + layout.size > limit:
         return -1, 0
-    topic_at = at + layout.size + max(layout.unpack_from(buf, at)[16], 0)
+    topic_at = at + layout.size + max(layout.unpack_from(buf, at)[_BODY_LENGTH], 0)
     if topic_at >= limit:
         return -1, 0
     if _LENGTH_AND_MAGIC(buf, at)[1] == MAGIC_V1:
@@ -152,7 +166,7 @@ def _claim(buf: bytes | memoryview, at: int, limit: int, size: int) -> tuple[int
         return -1, 0
     properties_length = max(int.from_bytes(buf[end - 2 : end], "big", signed=True), 0)
     end += properties_length
-    host = 20 if sys_flag & 0x30 else 8
+    host = (_ADDRESS_V6 if sys_flag & HOSTS_V6 else _ADDRESS_V4) + _PORT
     if end > limit or size < max(topic_length, properties_length, host):
         return -1, 0
     return size, end - at

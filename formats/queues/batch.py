@@ -8,7 +8,7 @@ end early with an end unit); store-formats 4.3. The position of an entry says no
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.endings import End, Ending, short_tail
+from formats.endings import Ending, UnitEnd, short_tail
 from formats.layouts.derived import BATCH_CQ_ENTRY
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SIZE = BATCH_CQ_ENTRY.size
 _CHUNK = 1 << 16
 
 
-class Entry(NamedTuple):
+class BatchEntry(NamedTuple):
     """One entry, as stored."""
 
     physical_offset: int  # of the inner-batch record
@@ -38,35 +38,35 @@ class Entry(NamedTuple):
         return self.base_queue_offset + self.batch_size
 
 
-END_UNIT = Entry(-1, 0, 0, 0, 0, 0, -1, 0)
+END_UNIT = BatchEntry(-1, 0, 0, 0, 0, 0, -1, 0)
 
 
-def is_valid(entry: Entry) -> bool:
+def is_valid(entry: BatchEntry) -> bool:
     """Whether the broker takes an entry for one."""
     return entry.physical_offset >= 0 and entry.size > 0 and entry.base_queue_offset >= 0 and entry.batch_size > 0
 
 
-def read(buf: bytes | memoryview, at: int, limit: int) -> Entry | End:
+def read(buf: bytes | memoryview, at: int, limit: int) -> BatchEntry | UnitEnd:
     """The entry at ``at`` of a buffer whose readable part ends at ``limit``; an end unit ends a sparse file."""
     if limit - at < SIZE:
         return short_tail(buf, at, limit, "batch-consume-queue entry")
-    entry = Entry._make(BATCH_CQ_ENTRY.unpack_from(buf, at))
+    entry = BatchEntry._make(BATCH_CQ_ENTRY.unpack_from(buf, at))
     if is_valid(entry):
         return entry
     if entry == END_UNIT:
-        return End(Ending.FILLER, at, "end unit")
+        return UnitEnd(Ending.FILLER, at, "end unit")
     if not any(entry):
-        return End(Ending.UNWRITTEN, at, "not written")
-    return End(Ending.DAMAGED, at, "neither an entry nor an end unit")
+        return UnitEnd(Ending.UNWRITTEN, at, "not written")
+    return UnitEnd(Ending.DAMAGED, at, "neither an entry nor an end unit")
 
 
-def entries(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Entry | End]]:
-    """(byte, entry) in order from ``at``; the last item is the :class:`End`."""
+def entries(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, BatchEntry | UnitEnd]]:
+    """(byte, entry) in order from ``at``; the last item is the :class:`UnitEnd`."""
     limit = len(buf)
     while True:
         entry = read(buf, at, limit)
         yield at, entry
-        if isinstance(entry, End):
+        if isinstance(entry, UnitEnd):
             return
         at += SIZE
 

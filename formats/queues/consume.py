@@ -21,7 +21,7 @@ EXT_BOUND = -(2**31) - 1  # a tags code at or below it is an address; no hash an
 _CHUNK = 1 << 16
 
 
-class Entry(NamedTuple):
+class ConsumeEntry(NamedTuple):
     """One entry, as stored."""
 
     physical_offset: int  # of the record's first byte in the commit log
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     tags_code: int  # tag hash, or deliver time (ms) in the delay topic, or an extension address
 
 
-FILLER = Entry(0, FILLER_SIZE, 0)  # stands before the first entry of a queue that begins inside a file
+FILLER = ConsumeEntry(0, FILLER_SIZE, 0)  # stands before the first entry of a queue that begins inside a file
 
 
 def is_valid(physical_offset: int, size: int) -> bool:
@@ -37,7 +37,7 @@ def is_valid(physical_offset: int, size: int) -> bool:
     return physical_offset >= 0 and size > 0
 
 
-def read(buf: bytes | memoryview, at: int = 0) -> Entry:
+def read(buf: bytes | memoryview, at: int = 0) -> ConsumeEntry:
     """The entry at byte ``at``.
 
     Raises:
@@ -45,19 +45,19 @@ def read(buf: bytes | memoryview, at: int = 0) -> Entry:
     """
     if not 0 <= at <= len(buf) - SIZE:
         raise Truncated(at, "consume-queue entry ends outside its file")
-    return Entry._make(CQ_ENTRY.unpack_from(buf, at))
+    return ConsumeEntry._make(CQ_ENTRY.unpack_from(buf, at))
 
 
-def entries(buf: bytes | memoryview) -> Iterator[Entry]:
+def entries(buf: bytes | memoryview) -> Iterator[ConsumeEntry]:
     """Whole entries in order, valid or not; a partial one at the end is left out."""
     whole = memoryview(buf)[: len(buf) // SIZE * SIZE]
-    return map(Entry._make, CQ_ENTRY.iter_unpack(whole))
+    return map(ConsumeEntry._make, CQ_ENTRY.iter_unpack(whole))
 
 
 def as_array(buf: bytes | memoryview) -> "Entries":
     """Whole entries as a record array of shape (n,), without copying; a partial one at the end is left out.
 
-    Fields are those of :class:`Entry`, big-endian as stored. The array is read-only where the buffer is.
+    Fields are those of :class:`ConsumeEntry`, big-endian as stored. The array is read-only where the buffer is.
     """
     import numpy as np
 

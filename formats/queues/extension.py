@@ -7,7 +7,7 @@ Source: org.apache.rocketmq.store.ConsumeQueueExt; store-formats 4.4. Queue entr
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from formats.endings import End, Ending, short_tail
+from formats.endings import Ending, UnitEnd, short_tail
 from formats.errors import BadLength
 from formats.layouts.derived import CQ_EXT_HEAD
 
@@ -27,7 +27,7 @@ class Unit(NamedTuple):
     bit_map: bytes
 
 
-def read(buf: bytes | memoryview, at: int, limit: int) -> Unit | End:
+def read(buf: bytes | memoryview, at: int, limit: int) -> Unit | UnitEnd:
     """The unit at ``at`` of a buffer whose readable part ends at ``limit``.
 
     The broker ends a file at any size below 1. Here a size of -1 is the writer's mark, 0 unwritten, the others damage;
@@ -38,27 +38,27 @@ def read(buf: bytes | memoryview, at: int, limit: int) -> Unit | End:
         return short_tail(buf, at, limit, "unit")
     size = int.from_bytes(buf[at : at + 2], "big", signed=True)
     if size == -1:
-        return End(Ending.FILLER, at, "end mark")
+        return UnitEnd(Ending.FILLER, at, "end mark")
     if size == 0:
-        return End(Ending.UNWRITTEN, at, "not written")
+        return UnitEnd(Ending.UNWRITTEN, at, "not written")
     if size < HEAD_SIZE:
-        return End(Ending.DAMAGED, at, f"unit size {size}")
+        return UnitEnd(Ending.DAMAGED, at, f"unit size {size}")
     if size > room:
-        return End(Ending.CUT, at, f"unit of {size} bytes, {room} left")
+        return UnitEnd(Ending.CUT, at, f"unit of {size} bytes, {room} left")
     head = CQ_EXT_HEAD.unpack_from(buf, at)
     map_size = max(head[3], 0)
     if size != HEAD_SIZE + map_size:
-        return End(Ending.DAMAGED, at, f"unit size {size} with a bit map of {head[3]} bytes")
+        return UnitEnd(Ending.DAMAGED, at, f"unit size {size} with a bit map of {head[3]} bytes")
     return Unit._make((*head, bytes(buf[at + HEAD_SIZE : at + size])))
 
 
-def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Unit | End]]:
-    """(byte, unit) in order from ``at``; the last item is the :class:`End`."""
+def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Unit | UnitEnd]]:
+    """(byte, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
     limit = len(buf)
     while True:
         unit = read(buf, at, limit)
         yield at, unit
-        if isinstance(unit, End):
+        if isinstance(unit, UnitEnd):
             return
         at += unit.unit_size
 

@@ -39,8 +39,8 @@ def moved(record: bytes, position: int) -> bytes:
     return record[:_AT_PHYSICAL_OFFSET] + position.to_bytes(8, "big", signed=True) + record[end:]
 
 
-def entry_for(record: message.Record, position: int, tags_code: int) -> batch_consume_queue.Entry:
+def entry_for(record: message.Record, position: int, tags_code: int) -> batch_consume_queue.BatchEntry:
     """The queue's entry for a record at ``position`` of the log."""
-    return batch_consume_queue.Entry(
+    return batch_consume_queue.BatchEntry(
         position, record.total_size, tags_code, record.store_timestamp, record.queue_offset, 1
     )

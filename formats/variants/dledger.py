@@ -6,7 +6,7 @@ The record inside an entry says ``position + 48`` as its physical offset, and so
 
 from typing import NamedTuple
 
-from formats.endings import End, Ending, short_tail
+from formats.endings import Ending, UnitEnd, short_tail
 from formats.errors import BadLength, BadText
 from formats.layouts.codes import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from formats.layouts.derived import BLANK, DLEDGER_BLANK, DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT
@@ -18,7 +18,7 @@ MAGIC_ENTRY = 1
 MAGIC_END = -1
 
 
-class Entry(NamedTuple):
+class DLedgerEntry(NamedTuple):
     """The header of an entry, as stored; the body follows it."""
 
     magic: int
@@ -62,39 +62,39 @@ def kind_at(buf: bytes | memoryview, at: int, limit: int) -> str:
     return "unwritten" if first == 0 and second == 0 else "unknown"
 
 
-def read_entry(buf: bytes | memoryview, at: int, limit: int) -> Entry | End:
+def read_entry(buf: bytes | memoryview, at: int, limit: int) -> DLedgerEntry | UnitEnd:
     """The entry at ``at`` of a data file whose readable part ends at ``limit``; its body is whole too."""
     room = limit - at
     if room < BLANK.size:
         return short_tail(buf, at, limit, "DLedger entry")
     magic, size = BLANK.unpack_from(buf, at)
     if magic == MAGIC_END:
-        return End(Ending.FILLER, at, f"end-of-file blank of {size} bytes")
+        return UnitEnd(Ending.FILLER, at, f"end-of-file blank of {size} bytes")
     if magic == 0 and size == 0:
-        return End(Ending.UNWRITTEN, at, "not written")
+        return UnitEnd(Ending.UNWRITTEN, at, "not written")
     if magic != MAGIC_ENTRY:
-        return End(Ending.DAMAGED, at, f"magic {magic} is no DLedger entry's")
+        return UnitEnd(Ending.DAMAGED, at, f"magic {magic} is no DLedger entry's")
     if size < HEAD_SIZE:
-        return End(Ending.DAMAGED, at, f"entry size {size} is below {HEAD_SIZE}")
+        return UnitEnd(Ending.DAMAGED, at, f"entry size {size} is below {HEAD_SIZE}")
     if size > room:
-        return End(Ending.CUT, at, f"entry of {size} bytes, {room} left")
-    entry = Entry._make(DLEDGER_ENTRY_HEAD.unpack_from(buf, at))
+        return UnitEnd(Ending.CUT, at, f"entry of {size} bytes, {room} left")
+    entry = DLedgerEntry._make(DLEDGER_ENTRY_HEAD.unpack_from(buf, at))
     if entry.body_size != size - HEAD_SIZE:
-        return End(Ending.DAMAGED, at, f"entry of {size} bytes with a body of {entry.body_size}")
+        return UnitEnd(Ending.DAMAGED, at, f"entry of {size} bytes with a body of {entry.body_size}")
     return entry
 
 
-def read_index_unit(buf: bytes | memoryview, at: int, limit: int) -> IndexUnit | End:
+def read_index_unit(buf: bytes | memoryview, at: int, limit: int) -> IndexUnit | UnitEnd:
     """The unit at ``at`` of an index file whose readable part ends at ``limit``."""
     if limit - at < INDEX_UNIT_SIZE:
         return short_tail(buf, at, limit, "DLedger index unit")
     unit = IndexUnit._make(DLEDGER_INDEX_UNIT.unpack_from(buf, at))
     if not any(unit):
-        return End(Ending.UNWRITTEN, at, "not written")
+        return UnitEnd(Ending.UNWRITTEN, at, "not written")
     if unit.magic == MAGIC_END:
-        return End(Ending.FILLER, at, "end-of-file blank")
+        return UnitEnd(Ending.FILLER, at, "end-of-file blank")
     if unit.magic != MAGIC_ENTRY or unit.size < HEAD_SIZE or unit.position < 0:
-        return End(Ending.DAMAGED, at, f"index unit with magic {unit.magic} and size {unit.size}")
+        return UnitEnd(Ending.DAMAGED, at, f"index unit with magic {unit.magic} and size {unit.size}")
     return unit
 
 

@@ -6,7 +6,7 @@ Source: org.apache.rocketmq.store.timer.TimerWheel, Slot, TimerLog, TimerCheckpo
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from formats.endings import End, Ending, short_tail
+from formats.endings import Ending, UnitEnd, short_tail
 from formats.errors import BadLength, Truncated
 from formats.layouts.codes import MAGIC_BLANK
 from formats.layouts.derived import TIMER_CHECKPOINT, TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
@@ -103,30 +103,30 @@ def is_magic(magic: int) -> bool:
     return magic | 0xF == 0xF
 
 
-def read_unit(buf: bytes | memoryview, at: int, limit: int) -> LogUnit | End:
+def read_unit(buf: bytes | memoryview, at: int, limit: int) -> LogUnit | UnitEnd:
     """The unit at ``at`` of a timer-log file whose readable part ends at ``limit``."""
     room = limit - at
     if room < BLANK_SIZE:
         return short_tail(buf, at, limit, "timer-log unit")
     size, zero, magic = TIMER_LOG_BLANK.unpack_from(buf, at)
     if magic == MAGIC_BLANK:
-        return End(Ending.FILLER, at, f"end-of-file blank of {size} bytes")
+        return UnitEnd(Ending.FILLER, at, f"end-of-file blank of {size} bytes")
     if size == 0 and zero == 0 and magic == 0:
-        return End(Ending.UNWRITTEN, at, "not written")
+        return UnitEnd(Ending.UNWRITTEN, at, "not written")
     if size != UNIT_SIZE or not is_magic(magic):
-        return End(Ending.DAMAGED, at, f"unit of size {size} with magic 0x{magic & 0xFFFFFFFF:X}")
+        return UnitEnd(Ending.DAMAGED, at, f"unit of size {size} with magic 0x{magic & 0xFFFFFFFF:X}")
     if room < UNIT_SIZE:
-        return End(Ending.CUT, at, f"unit of {size} bytes, {room} left")
+        return UnitEnd(Ending.CUT, at, f"unit of {size} bytes, {room} left")
     return LogUnit._make(TIMER_LOG_UNIT.unpack_from(buf, at))
 
 
-def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, LogUnit | End]]:
-    """(byte, unit) in order from ``at``; the last item is the :class:`End`."""
+def units(buf: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, LogUnit | UnitEnd]]:
+    """(byte, unit) in order from ``at``; the last item is the :class:`UnitEnd`."""
     limit = len(buf)
     while True:
         unit = read_unit(buf, at, limit)
         yield at, unit
-        if isinstance(unit, End):
+        if isinstance(unit, UnitEnd):
             return
         at += UNIT_SIZE
 

@@ -12,7 +12,7 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.cli.shell.output import Column, TableWriter, dump_json, writer
 from rmqtool.contract import render_body
-from rmqtool.store.append.live import create
+from rmqtool.store.append.create import create
 
 
 class Terminal(io.StringIO):

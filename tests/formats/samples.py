@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from formats import checkpoint, index, marks
-from formats.endings import End
+from formats.endings import UnitEnd
 from formats.layouts.codes import STORE_V6
 from formats.message import bodies, ids, properties
 from formats.message import build as message_build
@@ -51,13 +51,13 @@ def _read_queue(raw: bytes) -> Any:
 
 def _read_ext(raw: bytes) -> Any:
     *units, (_, end) = consume_queue_ext.units(raw)
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     return [consume_queue_ext.has_bit(unit.bit_map, 9) for _, unit in units]  # type: ignore[union-attr]
 
 
 def _read_batch(raw: bytes) -> Any:
     *entries, (_, end) = batch_consume_queue.entries(raw)
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     prefix = batch_consume_queue.valid_prefix(batch_consume_queue.as_array(raw))
     assert prefix == len(entries)
     return entries
@@ -72,7 +72,7 @@ def _read_index(raw: bytes) -> Any:
 
 def _read_timer_log(raw: bytes) -> Any:
     *units, (_, end) = timer.units(raw)
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     return [unit.deliver_time for _, unit in units]  # type: ignore[union-attr]
 
 
@@ -82,7 +82,7 @@ def _read_wheel(raw: bytes) -> Any:
 
 def _read_dledger(raw: bytes) -> Any:
     at, found = 0, []
-    while isinstance(entry := dledger.read_entry(raw, at, len(raw)), dledger.Entry):
+    while isinstance(entry := dledger.read_entry(raw, at, len(raw)), dledger.DLedgerEntry):
         found.append((entry, message.read(raw, at + dledger.HEAD_SIZE, at + entry.size)))
         at += entry.size
     return found, dledger.kind_at(raw, at, len(raw))
@@ -101,11 +101,11 @@ _WIDE = message_build.pack(a_record(physical_offset=176, born_address=bytes(16),
 _SUMMED = message_build.append_crc(message_build.pack(a_record(sys_flag=STORE_V6, store_address=bytes(range(16)))))
 _LOG = _PLAIN + _WIDE + _SUMMED + message_build.build_blank(40) + bytes(32)
 _ENTRIES = [consume_queue.FILLER, (7, 176, -9), (183, 200, consume_queue.ext_address(22)), (383, 9, 1700000000000)]
-_BATCHES = [batch_consume_queue.Entry(0, 176, 7, 1700000000000, 41, 3), batch_consume_queue.END_UNIT]
+_BATCHES = [batch_consume_queue.BatchEntry(0, 176, 7, 1700000000000, 41, 3), batch_consume_queue.END_UNIT]
 _INDEX = index.build(
     index.Header(1700000000000, 1700000009000, 7, 183, 2, 4),
     [3, 0, 2],
-    [index.Entry(3, 7, 0, 0), index.Entry(5, 7, 0, 0), index.Entry(6, 183, 9, 1)],
+    [index.IndexEntry(3, 7, 0, 0), index.IndexEntry(5, 7, 0, 0), index.IndexEntry(6, 183, 9, 1)],
     6,
 )
 _TIMER = b"".join(

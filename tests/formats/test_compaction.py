@@ -52,5 +52,5 @@ def test_a_queue_that_was_rolled_early_ends_with_an_end_unit() -> None:
 
     assert compaction.read_entry(raw, 0, len(raw)) == entry
     end = compaction.read_entry(raw, 46, len(raw))
-    assert not isinstance(end, batch.Entry)
+    assert not isinstance(end, batch.BatchEntry)
     assert end.ending is Ending.FILLER

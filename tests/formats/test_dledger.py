@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.endings import End, Ending
+from formats.endings import Ending, UnitEnd
 from formats.errors import BadLength, BadText
 from formats.layouts import dledger as layouts
 from formats.layouts.derived import DLEDGER_INDEX_UNIT
@@ -38,7 +38,7 @@ def test_an_entry_reads_as_it_was_built(body: bytes, index: int, term: int, posi
 
     assert entry == (1, len(raw), index, term, position, channel, 0, 0, len(body))
     parsed = layouts.ENTRY_HEAD.parse(raw)
-    assert tuple(parsed[name] for name in dledger.Entry._fields) == entry
+    assert tuple(parsed[name] for name in dledger.DLedgerEntry._fields) == entry
     assert layouts.ENTRY_HEAD.build(parsed) + body == raw
 
 
@@ -64,7 +64,7 @@ def test_an_entry_reads_as_it_was_built(body: bytes, index: int, term: int, posi
 def test_what_is_no_entry_is_named(raw: bytes, ending: Ending) -> None:
     end = dledger.read_entry(raw, 0, len(raw))
 
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     assert (end.ending, end.at) == (ending, 0)
 
 
@@ -113,7 +113,7 @@ def test_an_index_unit_reads_as_it_was_built(values: tuple[int, ...]) -> None:
 def test_what_is_no_index_unit_is_named(raw: bytes, ending: Ending) -> None:
     end = dledger.read_index_unit(raw, 0, len(raw))
 
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     assert end.ending is ending
 
 

@@ -99,7 +99,7 @@ UNITS: dict[str, tuple[Callable[[bytes, int, int], Any], bytes]] = {
     "extension unit": (consume_queue_ext.read, consume_queue_ext.build_unit(1, 2, b"map")),
     "batch entry": (
         batch_consume_queue.read,
-        batch_consume_queue.build([batch_consume_queue.Entry(0, 9, 7, 8, 41, 3)]),
+        batch_consume_queue.build([batch_consume_queue.BatchEntry(0, 9, 7, 8, 41, 3)]),
     ),
     "timer unit": (timer.read_unit, timer.build_unit(timer.LogUnit(52, -1, 1, 8, 9, 7, 176, 99))),
     "dledger entry": (dledger.read_entry, dledger.build_entry(b"body", index=1, term=2, position=3)),

@@ -34,7 +34,9 @@ def written(puts: list[Put], slots: int, capacity: int) -> bytes:
     for number, put in enumerate(puts, start=1):
         slot = put.key_hash % slots
         begin = begin or put.timestamp
-        entries.append(index.Entry(put.key_hash, put.physical_offset, (put.timestamp - begin) // 1000, newest[slot]))
+        entries.append(
+            index.IndexEntry(put.key_hash, put.physical_offset, (put.timestamp - begin) // 1000, newest[slot])
+        )
         used += not newest[slot]
         newest[slot] = number
     first, last = (puts[0], puts[-1]) if puts else (Put(0, 0, 0), Put(0, 0, 0))
@@ -165,7 +167,7 @@ def test_a_file_that_is_one_byte_over_and_over_is_given_up_in_time() -> None:
 
 def test_a_loop_in_a_chain_ends() -> None:
     header = index.Header(1, 1, 0, 0, 1, 4)
-    looped = index.build(header, [3], [index.Entry(0, 0, 0, n) for n in (2, 3, 2)])
+    looped = index.build(header, [3], [index.IndexEntry(0, 0, 0, n) for n in (2, 3, 2)])
 
     assert [number for number, _ in index.chain(looped, 1, 0)] == [3, 2]
 
@@ -173,14 +175,14 @@ def test_a_loop_in_a_chain_ends() -> None:
 @pytest.mark.parametrize(("slot", "numbers"), [(0, []), (-1, []), (2, [2, 1]), (3, [3]), (4, []), (2**31 - 1, [])])
 def test_a_chain_stays_inside_the_count(slot: int, numbers: list[int]) -> None:
     # count 3: entries 1 and 2 are counted, 3 is one whose count was not written, 4 is beyond
-    rows = [index.Entry(0, 0, 0, n) for n in (0, 1, 0, 0)]
+    rows = [index.IndexEntry(0, 0, 0, n) for n in (0, 1, 0, 0)]
     raw = index.build(index.Header(1, 1, 0, 0, 1, 3), [slot], rows)
 
     assert [number for number, _ in index.chain(raw, 1, 0)] == numbers
 
 
 def test_a_file_of_one_entry_has_a_chain() -> None:
-    raw = index.build(index.Header(1, 1, 0, 0, 1, 2), [1], [index.Entry(0, 7, 0, 0)])
+    raw = index.build(index.Header(1, 1, 0, 0, 1, 2), [1], [index.IndexEntry(0, 7, 0, 0)])
 
     assert list(index.chain(raw, 1, 0)) == [(1, (0, 7, 0, 0))]
 
@@ -198,28 +200,28 @@ def test_a_file_may_end_with_its_header_or_its_slots() -> None:
 
 
 def test_entry_0_can_be_looked_at() -> None:
-    raw = index.build(index.Header(1, 1, 0, 0, 1, 2), [1], [index.Entry(5, 7, 0, 0)])
+    raw = index.build(index.Header(1, 1, 0, 0, 1, 2), [1], [index.IndexEntry(5, 7, 0, 0)])
 
     assert index.read_entry(raw, 1, 0) == (0, 0, 0, 0)
     assert index.read_entry(raw, 1, 1) == (5, 7, 0, 0)
 
 
 def test_an_uncounted_file_has_no_chains() -> None:
-    raw = index.build(index.Header(0, 0, 0, 0, 0, 0), [1], [index.Entry(0, 0, 0, 0)])
+    raw = index.build(index.Header(0, 0, 0, 0, 0, 0), [1], [index.IndexEntry(0, 0, 0, 0)])
 
     assert index.read_header(raw).next_number == 1
     assert list(index.chain(raw, 1, 0)) == []
 
 
 def test_a_chain_stays_inside_the_file() -> None:
-    raw = index.build(index.Header(1, 1, 0, 0, 1, 100), [5], [index.Entry(0, 0, 0, 0)] * 3)
+    raw = index.build(index.Header(1, 1, 0, 0, 1, 100), [5], [index.IndexEntry(0, 0, 0, 0)] * 3)
 
     assert list(index.chain(raw, 1, 0)) == []
 
 
 @pytest.mark.parametrize("slots", [0, -1, 12, 2**40])
 def test_slots_that_do_not_fit_are_refused(slots: int) -> None:
-    raw = index.build(index.Header(1, 1, 0, 0, 1, 2), [1], [index.Entry(0, 0, 0, 0)])  # room for 11 slots, no more
+    raw = index.build(index.Header(1, 1, 0, 0, 1, 2), [1], [index.IndexEntry(0, 0, 0, 0)])  # room for 11 slots, no more
     with pytest.raises(BadLength):
         list(index.chain(raw, slots, 0))
 
@@ -238,7 +240,7 @@ def test_short_files_are_refused() -> None:
 
 
 def test_more_entries_than_room_are_refused() -> None:
-    rows = [index.Entry(0, 0, 0, 0)] * 3
+    rows = [index.IndexEntry(0, 0, 0, 0)] * 3
     header = index.Header(0, 0, 0, 0, 0, 4)
 
     assert len(index.build(header, [0], rows, 4)) == index.file_size(1, 4)
@@ -256,7 +258,7 @@ def test_more_entries_than_room_are_refused() -> None:
 def test_files_read_as_they_were_built(
     header: tuple[int, ...], slots: list[int], rows: list[tuple[int, ...]], more: int
 ) -> None:
-    entries = [index.Entry._make(row) for row in rows]
+    entries = [index.IndexEntry._make(row) for row in rows]
     raw = index.build(index.Header._make(header), slots, entries, len(rows) + 1 + more)
 
     assert index.read_header(raw) == header

@@ -1,5 +1,6 @@
 """Records: what is read, what is refused and under which name, and that writing gives the same bytes."""
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from formats.endings import Ending
 from formats.errors import BadLength, FormatError
+from formats.layouts import derived
 from formats.layouts import message as layouts
 from formats.layouts.codes import MAGIC_BLANK, MAGIC_V1
 from formats.message import build as message_build
@@ -191,6 +193,18 @@ def test_packing_is_what_the_declaration_builds(record: Record) -> None:
     fields = record._asdict() | {"topic_length": len(record.topic), "properties_length": len(record.properties)}
 
     assert layouts.record(record.sys_flag, record.magic).build(fields) == pack(record)
+
+
+def test_a_wrong_checksum_is_told_in_fields_too() -> None:
+    said = derived.HEAD_V4_V4.field("body_crc").unpack_from(RAW)[0]
+    assert said == zlib.crc32(a_record().body) & 0x7FFFFFFF
+    end = read(put(RAW, derived.HEAD_V4_V4.offsets["body_crc"], said ^ 1), 0, SIZE)
+    assert isinstance(end, End)
+    assert (end.expected, end.actual) == (f"0x{said ^ 1:08X}", f"0x{said:08X}")
+    assert end.reason == f"body CRC is {end.actual}, the record says {end.expected}"
+    other = read(put(RAW, 0, SIZE + 1), 0, SIZE)
+    assert isinstance(other, End)
+    assert other.expected is other.actual is None
 
 
 @many_examples

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.endings import End, Ending
+from formats.endings import Ending, UnitEnd
 from formats.errors import BadLength, Truncated
 from formats.layouts import queues
 from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
@@ -129,7 +129,7 @@ def test_every_extension_file_rebuilds(golden: Unpacked) -> None:
         end = found.pop()
         packed = [ext.build_unit(unit.tags_code, unit.store_timestamp, unit.bit_map) for unit in found]
 
-        assert isinstance(end, End)
+        assert isinstance(end, UnitEnd)
         assert end.ending is Ending.UNWRITTEN
         assert found
         assert ext.build_file(packed, len(raw)) == raw
@@ -179,7 +179,7 @@ UNIT = ext.build_unit(5, 6, b"\x01\x02")
 def test_what_is_no_unit_is_named(raw: bytes, ending: Ending) -> None:
     end = ext.read(raw, 0, len(raw))
 
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     assert (end.ending, end.at) == (ending, 0)
 
 
@@ -228,10 +228,10 @@ def test_batch_entries_read_as_they_were_written(rows: list[tuple[int, ...]], ta
     array = batch.as_array(raw)
 
     assert [row.item() for row in array] == rows
-    valid = [batch.is_valid(batch.Entry._make(row)) for row in rows]
+    valid = [batch.is_valid(batch.BatchEntry._make(row)) for row in rows]
     assert batch.valid_prefix(array) == (valid.index(False) if False in valid else len(rows))
     parsed = queues.BATCH_ENTRY[len(rows)].parse(raw)
-    assert [tuple(row[name] for name in batch.Entry._fields) for row in parsed] == rows
+    assert [tuple(row[name] for name in batch.BatchEntry._fields) for row in parsed] == rows
 
 
 @examples
@@ -239,13 +239,13 @@ def test_batch_entries_read_as_they_were_written(rows: list[tuple[int, ...]], ta
 def test_valid_batches_are_found_up_to_the_end_unit(rows: list[tuple[int, int]]) -> None:
     entries, base = [], 0
     for size, count in rows:
-        entries.append(batch.Entry(base * 1000, size, 7, 8, base, count))
+        entries.append(batch.BatchEntry(base * 1000, size, 7, 8, base, count))
         base = entries[-1].next_queue_offset
     raw = batch.build([*entries, batch.END_UNIT]) + bytes(46)
     *found, (at, end) = batch.entries(raw)
 
     assert [entry for _, entry in found] == entries
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     assert (end.ending, at) == (Ending.FILLER, 46 * len(entries))
 
 
@@ -256,16 +256,16 @@ def test_valid_batches_are_found_up_to_the_end_unit(rows: list[tuple[int, int]])
         (bytes(45), Ending.UNWRITTEN),
         (bytes(46), Ending.UNWRITTEN),
         (b"\x01" + bytes(44), Ending.CUT),
-        (batch.build([batch.Entry(5, 5, 0, 0, -1, 1)]), Ending.DAMAGED),
-        (batch.build([batch.Entry(5, 5, 0, 0, 0, 0)]), Ending.DAMAGED),
-        (batch.build([batch.Entry(5, 0, 0, 0, 0, 1)]), Ending.DAMAGED),
-        (batch.build([batch.Entry(-1, 0, 0, 0, 0, 1)]), Ending.DAMAGED),
+        (batch.build([batch.BatchEntry(5, 5, 0, 0, -1, 1)]), Ending.DAMAGED),
+        (batch.build([batch.BatchEntry(5, 5, 0, 0, 0, 0)]), Ending.DAMAGED),
+        (batch.build([batch.BatchEntry(5, 0, 0, 0, 0, 1)]), Ending.DAMAGED),
+        (batch.build([batch.BatchEntry(-1, 0, 0, 0, 0, 1)]), Ending.DAMAGED),
     ],
 )
 def test_what_is_no_batch_entry_is_named(raw: bytes, ending: Ending) -> None:
     end = batch.read(raw, 0, len(raw))
 
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     assert end.ending is ending
 
 

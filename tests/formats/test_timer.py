@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.endings import End, Ending
+from formats.endings import Ending, UnitEnd
 from formats.errors import BadLength, Truncated
 from formats.layouts import timer as layouts
 from formats.layouts.codes import MAGIC_BLANK
@@ -72,7 +72,7 @@ def test_units_read_as_they_were_written_up_to_the_blank(rows: list[tuple[int, .
     *found, (at, end) = timer.units(raw)
 
     assert [unit for _, unit in found] == units
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     assert (end.ending, end.at, at) == (Ending.FILLER, len(raw) - spare, len(raw) - spare)
     parsed = layouts.LOG_UNIT[len(units)].parse(raw)
     assert [tuple(row[name] for name in timer.LogUnit._fields) for row in parsed] == units
@@ -97,7 +97,7 @@ def test_units_read_as_they_were_written_up_to_the_blank(rows: list[tuple[int, .
 def test_what_is_no_unit_is_named(raw: bytes, ending: Ending) -> None:
     end = timer.read_unit(raw, 0, len(raw))
 
-    assert isinstance(end, End)
+    assert isinstance(end, UnitEnd)
     assert end.ending is ending
 
 

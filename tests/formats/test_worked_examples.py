@@ -134,7 +134,7 @@ def test_index_file() -> None:
     slots = [0] * index.DEFAULT_SLOTS
     for _, _, _, slot, _, number, _ in KEYS:
         slots[slot] = number
-    rows = [index.Entry(key_hash, 0x40001000, 0, 0) for _, _, key_hash, *_ in KEYS]
+    rows = [index.IndexEntry(key_hash, 0x40001000, 0, 0) for _, _, key_hash, *_ in KEYS]
     # of 20,000,000 entries only the first are ever read: a file with room for them has the same bytes so far
     raw = index.build(header, slots, rows)
 
@@ -210,7 +210,7 @@ def test_batch_item_on_the_wire() -> None:
 
 
 def test_batch_queue_entry() -> None:
-    entry = batch_consume_queue.Entry(0x40001000, 176, -934813832, 1700000000123, 41, 3)
+    entry = batch_consume_queue.BatchEntry(0x40001000, 176, -934813832, 1700000000123, 41, 3)
 
     assert batch_consume_queue.read(BATCH_ENTRY, 0, len(BATCH_ENTRY)) == entry
     assert batch_consume_queue.build([entry]) == BATCH_ENTRY

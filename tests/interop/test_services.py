@@ -24,7 +24,8 @@ from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.delay import Delays
 from rmqtool.services.waiting.delivery import Delivery, deliver_due
 from rmqtool.services.waiting.half_messages import Transactions, op_offsets
-from rmqtool.services.waiting.transaction_check import CheckRequest, Decision, TransactionService
+from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout

@@ -24,7 +24,8 @@ from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.waiting.delivery import Delivery
-from rmqtool.services.waiting.transaction_check import Decision, TransactionService
+from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.waiting.transaction_rules import Decision
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.conftest import Unpacked
 from tests.services.build import log_of, never

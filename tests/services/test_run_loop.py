@@ -25,7 +25,8 @@ from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.half_messages import CHECK_GROUP
-from rmqtool.services.waiting.transaction_check import CheckRequest, Decision, TransactionService
+from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
 from rmqtool.store.append.outgoing import PutResult
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf

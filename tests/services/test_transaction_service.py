@@ -10,7 +10,8 @@ from rmqtool.services.lookup.configs import topics_of
 from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool.services.sending.rules import Rejected
 from rmqtool.services.waiting.half_messages import CHECK_GROUP, Transactions
-from rmqtool.services.waiting.transaction_check import Checked, CheckRequest, Decision, TransactionService
+from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.waiting.transaction_rules import Checked, CheckRequest, Decision
 from rmqtool.store.append.outgoing import PutResult
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never

@@ -13,7 +13,7 @@ from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch import bulk as bulk_dispatch
 from rmqtool.store.index import builder as index_builder
 from rmqtool.store.queues import builder as queue_builder
-from rmqtool.store.recovery import plan as recovery
+from rmqtool.store.recovery import dispatcher
 
 BLOCK = 1500  # bytes: some records
 
@@ -30,7 +30,7 @@ def compiled_way() -> Iterator[Counter[str]]:
         # what comes with many records: queues write more than once, and look at their entries piece by piece
         patch.setattr(queue_builder, "_GATHERED", 100)
         patch.setattr(sparse, "_FIRST", 40)
-        patch.setattr(recovery, "_MOST_HELD", 2000)
+        patch.setattr(dispatcher, "_MOST_HELD", 2000)
         patch.setattr(bulk_dispatch._Reader, "_found", _counted(bulk_dispatch._Reader._found, gone, "block"))
         patch.setattr(index_builder.IndexFile, "put_bulk", _counted(index_builder.IndexFile.put_bulk, gone, "keys"))
         yield gone

@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.append import live, live_files
+from rmqtool.store.append import dispatching, live, live_files
 from rmqtool.store.append.outgoing import Illegal, PutStatus
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -234,13 +234,13 @@ def test_dispatch_beside_appends_gives_the_same_store(tmp_path: Path, monkeypatc
         store.append_many(messages)
     monkeypatch.setattr(live, "_DISPATCH_BYTES", 700)
     threads = set()
-    real = live.LiveStore._dispatch_to
+    real = dispatching.LiveDispatch._dispatch_to
 
-    def dispatch_to(self: live.LiveStore, end: int) -> int:
+    def dispatch_to(self: dispatching.LiveDispatch, end: int) -> int:
         threads.add(threading.current_thread())
         return real(self, end)
 
-    monkeypatch.setattr(live.LiveStore, "_dispatch_to", dispatch_to)
+    monkeypatch.setattr(dispatching.LiveDispatch, "_dispatch_to", dispatch_to)
     with new(tmp_path / "other") as store:
         for n, message in enumerate(messages):
             store.append(message)

@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.store.append import live
-from rmqtool.store.append.live import create
+from rmqtool.store.append.create import create
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout

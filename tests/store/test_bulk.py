@@ -21,7 +21,9 @@ from rmqtool.kernels.scan import Walker
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch import bulk as bulk_dispatch
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels, recovery_batches, reput_batches
+from rmqtool.store.dispatch import reading
+from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.reading import recovery_batches, reput_batches
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log import scan
 from rmqtool.store.recovery.command import plan, recover
@@ -335,11 +337,11 @@ def test_what_a_batch_lies_in_serves_a_later_one(monkeypatch: pytest.MonkeyPatch
 
 def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 700)
-    monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
+    monkeypatch.setattr(reading, "is_bulk", lambda *_args: True)
     monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
     files = [memoryview(positioned([a_record(body=bytes(n))] * 30)) for n in (5, 50, 500)]
     plain, before = BatchBuilder(DelayLevels([])), threading.active_count()
-    readahead, asked = dispatch.Readahead(), list[int]()
+    readahead, asked = reading.Readahead(), list[int]()
     for number, view in enumerate(files):
 
         def following(number: int = number) -> tuple[memoryview, int] | None:
@@ -362,12 +364,12 @@ def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyP
 
 def test_behind_damage_the_next_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(dispatch, "is_bulk", lambda *_args: True)
+    monkeypatch.setattr(reading, "is_bulk", lambda *_args: True)
     monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
     broken = bytearray(positioned([a_record()] * 3))
     broken[len(broken) // 3 + 4] ^= 1  # of the second magic
     views, before = [memoryview(bytes(broken)), memoryview(positioned([a_record()] * 500))], threading.active_count()
-    readahead = dispatch.Readahead()
+    readahead = reading.Readahead()
     plain = BatchBuilder(DelayLevels([]))
     found, end = drained(
         recovery_batches(
@@ -439,11 +441,11 @@ def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.Monkey
     ):
         results = []
         for bulk in (True, False):
-            monkeypatch.setattr(dispatch, "is_bulk", lambda _view, at, limit, bulk=bulk: bulk and limit - at > 1000)
+            monkeypatch.setattr(reading, "is_bulk", lambda _view, at, limit, bulk=bulk: bulk and limit - at > 1000)
             builder = BatchBuilder(DelayLevels(LEVELS))
             one, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
             two, reached = drained(reput_batches(memoryview(raw), 0, len(raw), builder))
-            assert dispatch.checked(memoryview(raw), 0, len(raw)) == (end, rows_of(one)[-1][4])
+            assert reading.checked(memoryview(raw), 0, len(raw)) == (end, rows_of(one)[-1][4])
             results.append((rows_of(one), end, rows_of(two), reached))
         assert results[0] == results[1]
 

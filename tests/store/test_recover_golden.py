@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.dispatch import batch as dispatch
+from rmqtool.store.dispatch import reading
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues import builder as queue_builder
-from rmqtool.store.recovery import plan as recovery
+from rmqtool.store.recovery import dispatcher
 from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.conftest import Unpacked
@@ -118,10 +118,10 @@ def test_queues_write_what_they_have_gathered(golden_copy: Unpacked, monkeypatch
     case = "consumequeue-deleted-no-checkpoint"
     contents, calls = [], []
     real = queue_builder.write_early
-    monkeypatch.setattr(dispatch, "BATCH_RECORDS", 20)
+    monkeypatch.setattr(reading, "BATCH_RECORDS", 20)
     for of_one, of_all in ((1 << 20, 1 << 20), (100, 1 << 20), (1 << 20, 1000)):
         monkeypatch.setattr(queue_builder, "_GATHERED", of_one)
-        monkeypatch.setattr(recovery, "_MOST_HELD", of_all)
+        monkeypatch.setattr(dispatcher, "_MOST_HELD", of_all)
         sizes: list[int] = []
 
         def write_early(fd: int, data: memoryview, at: int, sizes: list[int] = sizes) -> None:

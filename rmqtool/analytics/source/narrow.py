@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from formats.index import ENTRY_SIZE, Entry, chain, entries_array, entry_at, key_hash, newest, slot_at, slots_array
+from formats.index import ENTRY_SIZE, IndexEntry, chain, entries_array, entry_at, key_hash, newest, slot_at, slots_array
 from formats.message.ids import is_id, parse_offset_id
+from formats.message.properties import LMQ_PREFIX
 from formats.message.read import Record
 from formats.queues.consume import FILLER_SIZE, as_array
 from rmqtool.analytics.remote.stores import each
@@ -35,7 +36,6 @@ _SHARE = 3  # a way that leads to more than one in so many bytes of the log is n
 _CLOCK_SLACK = 60_000  # ms that a broker's clock may have gone back while it ran
 _NEAR_ENOUGH = 4 << 10  # bytes; a search by time ends here
 _MOST_HELD = 1 << 24  # entries of queues that are compared with those of the index
-_LIGHT = "%LMQ%"  # what queues begin with that have no messages of their own
 _UNCLEAR = set("*?[\ufffd")
 
 
@@ -140,7 +140,7 @@ def _by_index(log: CommitLog, wanted: Wanted) -> Way | None:
     return Way(*_joined(starts[outside], stops[kept][outside], log), scan, bytes_read + looked)
 
 
-def _chain(file: IndexView, hashed: int) -> Iterator[Entry]:
+def _chain(file: IndexView, hashed: int) -> Iterator[IndexEntry]:
     """:func:`formats.index.chain`, with all there that it looks at."""
     number = newest(file.view, file.slots, hashed)
     need(file.view, at := entry_at(file.slots, number), at + ENTRY_SIZE)
@@ -207,7 +207,7 @@ def _covered(log: CommitLog, *, hold: bool = False) -> tuple[list[tuple[int, int
         return _entries(ConsumeQueue(log.layout, *queue), Choice())
 
     for topic, queue_id, path in log.layout.queue_dirs():
-        if topic.startswith(_LIGHT):
+        if topic.startswith(LMQ_PREFIX):
             continue  # their messages are in other queues too
         units = read((topic, queue_id, path))
         if units is None:

@@ -20,7 +20,7 @@ def init(
     them are there: until then, give append the same --broker-conf.
     """
     from rmqtool.cli.shell.output import Column, note, write_all, write_object, writer
-    from rmqtool.store.append.live import create
+    from rmqtool.store.append.create import create
     from rmqtool.store.layout.broker_conf import load
 
     layout = create(store, load(broker_conf) if broker_conf else None)

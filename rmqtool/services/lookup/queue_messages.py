@@ -11,7 +11,7 @@ from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue, Entry
+from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
 
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
@@ -36,7 +36,7 @@ RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 class QueueMessage(NamedTuple):
     """A message with the entry that leads to it."""
 
-    entry: Entry
+    entry: QueueEntry
     record: Record
     properties: dict[str, str]
 

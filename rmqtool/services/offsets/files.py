@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from formats.config.files import LMQ_PREFIX, ConsumerOffsets, LmqConsumerOffsets, QueueOffset
+from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, QueueOffset
 from formats.errors import FormatError
+from formats.message.properties import LMQ_PREFIX
 from formats.primitives import java_hash
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services.lookup.configs import Warn, load_config

@@ -8,7 +8,8 @@ from rmqtool.errors import Refused
 from rmqtool.services.lookup.get_message import GetResult, get_message
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.store.append.appender import Clock, system_clock
-from rmqtool.store.append.live import LiveStore, create
+from rmqtool.store.append.create import create
+from rmqtool.store.append.live import LiveStore
 from rmqtool.store.append.outgoing import Message, PutResult
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
@@ -61,7 +62,7 @@ class Store:
         self._live: LiveStore | None = None
         if write:
             self._live = LiveStore(os.fspath(path), conf, engine=engine, sync_flush=sync_flush, mend=mend, clock=clock)
-        self.layout = StoreLayout(os.fspath(path), conf)
+        self.layout = self._live.layout if self._live is not None else StoreLayout(os.fspath(path), conf)
         self._engine = engine or (self._live.engine if self._live else "4.9")
         self._reader: KeyReader | None = None
         self._seen = -1

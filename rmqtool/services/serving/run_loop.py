@@ -15,7 +15,8 @@ from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.opened.broker_state import BrokerState, setting
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.waiting.delivery import Delivered, Delivery
-from rmqtool.services.waiting.transaction_check import Checked, Decide, TransactionService
+from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.waiting.transaction_rules import Checked, Decide
 
 _SHORTEST, _LONGEST = 100, 1_000  # ms of a pause: the broker's own; and so that a changed clock is noticed
 _AFTER_A_FAILURE = 10_000  # ms until a level that stands still is tried again

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY
-from formats.message.read import HEADS, Record
+from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.pairs import Pairs
@@ -25,7 +25,7 @@ from rmqtool.store.queues.reader import ConsumeQueue
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 CHECK_TIMES, PREPARED_OFFSET = "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"
 OP_TAG = "d"
-_AT_SYS_FLAG = HEADS[0].offsets["sys_flag"]
+_SYS_FLAG = HEADS[0].field("sys_flag")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ class Transactions:
         view, at = file.view(), physical_offset - file.base
         if at + HEADS[0].size > len(view):
             return False
-        layout = HEADS[int.from_bytes(view[at + _AT_SYS_FLAG : at + _AT_SYS_FLAG + 4], "big") & 0x30]
+        layout = HEADS[_SYS_FLAG.unpack_from(view, at)[0] & HOSTS_V6]
         place = at + layout.offsets["prepared_transaction_offset"]
         if int.from_bytes(view[place : place + 8], "big") not in prepared:
             return False

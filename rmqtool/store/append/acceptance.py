@@ -1,4 +1,4 @@
-"""What a broker's start would stumble over, asked before a message is written.
+"""Checks before a message is written that no later start of a broker fails to read it.
 
 Recovery ends the log at the first record that its reader does not take, and everything behind it is cut. Lengths, CRC
 and topic are right by construction. What is left are properties that the reader of one release or the other takes for
@@ -19,7 +19,7 @@ _MOST_OFFSET = (2**63 - 1) // 20  # an entry behind it has no place in a queue
 
 
 def needs_a_look(topic: bytes, properties: bytes) -> bool:
-    """Whether there may be an :func:`objection`; of most messages this tells at once that there is none."""
+    """Whether there may be an :func:`objection`; a quick test that most messages pass."""
     return _INNER in properties or topic == SCHEDULE_TOPIC
 
 

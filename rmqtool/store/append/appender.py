@@ -12,6 +12,7 @@ from formats.message.ids import offset_id
 from formats.message.properties import MULTI_QUEUE_OFFSET, build, parse
 from formats.message.read import End, read
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
+from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.log.writer import LogWriter
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ Clock = Callable[[], int]
 BULK = 256  # compiled code takes a tenth of a second to load, so for few messages it is not worth it
 _LOADED_BULK = 16  # once it is there
 _BUFFER = 4 << 20
-_LIGHT_PREFIX = "%LMQ%"
 
 
 def system_clock() -> int:
@@ -160,7 +160,7 @@ class Appender:
         key = (topic, ready.queue_id)
         queue_offset = self.next_offsets.get(key, 0) if ready.queued else 0
         properties = ready.properties
-        light = [(name, 0 if name.startswith(_LIGHT_PREFIX) else ready.queue_id) for name in ready.light_queues]
+        light = [(name, light_queue_id(name, ready.queue_id)) for name in ready.light_queues]
         if light:
             offsets = ",".join(str(self.next_offsets.get(one, 0)) for one in light)
             properties = _with_light_offsets(properties, offsets, trailing=self.rules.engine != "4.9")

@@ -10,13 +10,15 @@ import os
 
 import numpy as np
 
-from formats.endings import End
+from formats import checkpoint
+from formats.checkpoint import Checkpoint
+from formats.endings import UnitEnd
 from formats.layouts.derived import INDEX_HEADER, INDEX_SLOT
 from formats.queues.consume import ext_address
 from formats.queues.extension import END_MARK, build_unit, fits, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.durable import sync
-from rmqtool.store.disk.new_files import open_at_length
+from rmqtool.store.disk.new_files import make_file, open_at_length
 from rmqtool.store.disk.segments import Segment, Segments, name_of, write_all
 from rmqtool.store.dispatch.batch import Batch, QueuePuts
 from rmqtool.store.index.builder import IndexBuilder, IndexFile
@@ -63,6 +65,40 @@ class Touched:
         self.folders.clear()
 
 
+class CheckpointFile:
+    """The checkpoint of a running store: what it says is durable.
+
+    Args:
+        path: of the file; it is made where it is missing.
+        point: what it says now.
+    """
+
+    def __init__(self, path: str, point: Checkpoint) -> None:
+        self._path, self._point = path, point
+
+    def write(self, last_store_timestamp: int, index_timestamp: int) -> None:
+        """Say that log and queues are durable up to a message, and the index up to the last full file.
+
+        Args:
+            last_store_timestamp: of the message, ms.
+            index_timestamp: end time of that file, ms; an earlier one than is told already changes nothing.
+        """
+        point = self._point._replace(
+            physic_msg_timestamp=last_store_timestamp,
+            logics_msg_timestamp=last_store_timestamp,
+            index_msg_timestamp=max(index_timestamp, self._point.index_msg_timestamp),
+        )
+        data = checkpoint.build(point)
+        if not make_file(self._path, data):
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                write_all(fd, data, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._point = point
+
+
 class LiveQueueFile(QueueFile):
     """A queue file that is written where it is."""
 
@@ -95,7 +131,7 @@ class QueueExtension:
         if segments.files:
             last = segments.files[-1]
             at, view = 0, last.view()
-            while not isinstance(unit := read(view, at, len(view)), End):
+            while not isinstance(unit := read(view, at, len(view)), UnitEnd):
                 at += unit.unit_size
             self.position = last.base + at
             last.release()
@@ -134,7 +170,7 @@ class LiveQueue(QueueBuilder):
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: Touched) -> None:
         self.touched = touched
         self.path = path
-        super().__init__(topic, queue_id, path, file_size, str)
+        super().__init__(topic, queue_id, path, file_size, str, Segments.of([path]))
         self.extension: QueueExtension | None = None
 
     def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
@@ -175,7 +211,7 @@ class LiveIndexFile(IndexFile):
         return memoryview(self.map)[INDEX_HEADER.size : stop]
 
     def _announce(self) -> None:
-        """Let the header end with what is to come: killed in the middle of it, the next start drops this file."""
+        """Write the end time of what is about to be put: after a kill in between the next start drops this file."""
         end, self.end_timestamp = self.end_timestamp, max(self.end_timestamp, self.until)
         self.write_header()
         self.end_timestamp = end

@@ -119,7 +119,7 @@ class Ready(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Of the record: the second has room for long topics."""
+        """Version of the record; only the second has room for long topics."""
         return 1 if len(self.topic) <= MAX_TOPIC[1] else 2
 
     @property

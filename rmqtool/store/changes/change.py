@@ -43,7 +43,7 @@ _LITTLE = 8  # actions that are rather finished than left, when a signal asks to
 
 
 class Transaction:
-    """Prepare with :meth:`stage`, :meth:`remove`, :meth:`zero`; then :meth:`commit`.
+    """Prepare with :meth:`staging`, :meth:`remove`, :meth:`zero`; then :meth:`commit`.
 
     Args:
         root: the store directory, or the places in which its files may be.

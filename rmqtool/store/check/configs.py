@@ -13,12 +13,14 @@ from formats.config.files import (
     kind_of,
 )
 from formats.errors import FormatError
+from formats.message.properties import LMQ_PREFIX
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
-from rmqtool.store.check.common.context import LIGHT_PREFIX, Context
+from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.segments import read_small
+from rmqtool.store.dispatch.light import is_light
 
 _LATE = 60_000  # ms: a message that was due so long ago was delivered, and its offset written
 _SYSTEM_TOPIC, _SYSTEM_GROUP = "rmq_sys_", "CID_RMQ_SYS_"  # a broker needs no configuration for them
@@ -29,10 +31,10 @@ def check_configs(ctx: Context, *, queues: bool) -> None:
     """Check every file below ``config/``.
 
     Args:
-        queues: whether ``ctx.queue_ends`` tells all queues.
+        queues: whether ``ctx.queues_seen.ends`` tells all queues.
     """
     tables = {name: table for name in KINDS if (table := _check_file(ctx, name)) is not None}
-    for file in list_dir(ctx.layout.path("config")):
+    for file in ctx.layout.entries("config"):
         if file.name.endswith(".tmp") and kind_of(file.name) is not None:
             ctx.found.add("config-tmp", _path(file.name))
     topics, groups = tables.get("topics.json"), tables.get("subscriptionGroup.json")
@@ -101,8 +103,8 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
 
 
 def _topics(ctx: Context, topics: Topics) -> None:
-    for (topic, queue_id), end in sorted(ctx.queue_ends.items()):
-        if not end or topic.startswith(LIGHT_PREFIX) or topic.lower().startswith(_SYSTEM_TOPIC):
+    for (topic, queue_id), end in sorted(ctx.queues_seen.ends.items()):
+        if not end or is_light(topic) or topic.lower().startswith(_SYSTEM_TOPIC):
             continue
         config = topics.topics.get(topic)
         if config is None:
@@ -115,12 +117,12 @@ def _topics(ctx: Context, topics: Topics) -> None:
 def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffsets]) -> None:
     named = {entry.group for table in offsets for entry in table.entries()}
     for group in sorted(named - set(groups.groups)):
-        if group and not group.startswith((LIGHT_PREFIX, _SYSTEM_GROUP)):
+        if group and not group.startswith((LMQ_PREFIX, _SYSTEM_GROUP)):
             ctx.found.add("group-unknown", _path("subscriptionGroup.json"), expected=group)
 
 
 def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
-    end = ctx.queue_ends.get((entry.topic, entry.queue_id), 0)
+    end = ctx.queues_seen.ends.get((entry.topic, entry.queue_id), 0)
     about = {"topic": entry.topic, "queueId": entry.queue_id, "queueOffset": entry.offset}
     if entry.offset > end:
         ctx.found.add(
@@ -132,7 +134,7 @@ def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
             **about,
         )
         return
-    begin = ctx.queue_begins.get((entry.topic, entry.queue_id), 0)
+    begin = ctx.queues_seen.begins.get((entry.topic, entry.queue_id), 0)
     if 0 <= entry.offset < begin:
         ctx.found.add(
             "offset-expired",
@@ -147,7 +149,7 @@ def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
 def _delays(ctx: Context, delays: DelayOffsets) -> None:
     name = _path("delayOffset.json")
     for level, offset in delays.offsets.items():
-        end = ctx.queue_ends.get((_DELAY_TOPIC, level - 1), 0)
+        end = ctx.queues_seen.ends.get((_DELAY_TOPIC, level - 1), 0)
         if offset > end:
             ctx.found.add(
                 "delay-offset-ahead",
@@ -160,8 +162,9 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
             )
     # An offset is written when the first message is delivered; without one a broker begins at the queue's beginning.
     # That a message was due proves nothing: others may have been stored later, by whom the delay service is not run.
-    for level, due in sorted(ctx.first_due.items()):
-        if level not in delays.offsets and is_overdue(ctx, due) and was_delivered(ctx.log, ctx.first_delayed[level]):
+    queues = ctx.queues_seen
+    for level, due in sorted(queues.first_due.items()):
+        if level not in delays.offsets and is_overdue(ctx, due) and was_delivered(ctx.log, queues.first_delayed[level]):
             ctx.found.add(
                 "delay-offset-lost",
                 name,
@@ -174,4 +177,4 @@ def _delays(ctx: Context, delays: DelayOffsets) -> None:
 
 def is_overdue(ctx: Context, due: int, late: int = _LATE) -> bool:
     """Whether a message was due so many ms before the end of the log; a tag hash in place of a time is small."""
-    return 2**31 <= due < (ctx.last_timestamp or 0) - late
+    return 2**31 <= due < (ctx.log_seen.last_timestamp or 0) - late

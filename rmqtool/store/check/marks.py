@@ -10,7 +10,6 @@ from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.layout.version import dledger_dirs, rocksdb_forms
 
 _KNOWN = {
@@ -66,7 +65,7 @@ def check_marks(ctx: Context) -> None:
     if layout.aborted:
         about = {"severity": INFO} if pid is not None else {}
         found.add("abort-present", "abort", **about)
-    for entry in list_dir(layout.root):
+    for entry in layout.entries():
         if entry.name in _UNCHECKED:
             found.add("not-checked", entry.name, actual=_UNCHECKED[entry.name])
         elif entry.name.startswith("dledger-"):
@@ -91,9 +90,9 @@ def unwritable(ctx: Context) -> str | None:
 
 def queues_are_files(ctx: Context) -> bool:
     """Whether queues are plain files over a plain log, and not a database or over a DLedger log; tells if not."""
-    if any(entry.name.startswith("dledger-") for entry in list_dir(ctx.layout.root)):
+    if any(entry.name.startswith("dledger-") for entry in ctx.layout.entries()):
         return False
-    entries = list_dir(ctx.layout.path("consumequeue"))
+    entries = ctx.layout.entries("consumequeue")
     names = [entry.name for entry in entries if entry.is_file()]
     database = describe(names, "consumequeue") is not None
     if database:
@@ -114,7 +113,7 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
     times = point.physic_msg_timestamp or point.logics_msg_timestamp
     if (files and not read) or not (entries or (times and not files)) or dledger_dirs(ctx.layout):
         return
-    ctx.log_absent = ctx.found.situation.log_absent = True
+    ctx.log_seen.absent = ctx.found.situation.log_absent = True
     words = f"{entries} queue entries point to nothing; " if entries else "the checkpoint knows of messages; "
     ctx.found.add(
         "log-absent",
@@ -145,11 +144,11 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
     point = checkpoint.parse(data)
     if len(data) != checkpoint.SIZE:
         found.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
-    elif ctx.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
+    elif ctx.log_seen.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
         found.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
-    if ctx.log_absent:
+    if ctx.log_seen.absent:
         return
-    last = ctx.last_timestamp
+    last = ctx.log_seen.last_timestamp
     ahead = [
         (0, "log", point.physic_msg_timestamp, last),
         (8, "queues", point.logics_msg_timestamp, last),

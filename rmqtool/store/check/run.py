@@ -48,7 +48,7 @@ def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Find
     # what may be advised depends on the whole log, so that nothing is told before it was read
     for _ in LogCheck(ctx, take).run():
         pass
-    if ctx.last_timestamp is None and not ctx.log_absent:
+    if ctx.log_seen.last_timestamp is None and not ctx.log_seen.absent:
         check_presence(ctx, queues.entries, read=True)
     if with_queues:
         found.situation.queues_damaged = queues.damaged

@@ -116,7 +116,7 @@ def write_early(fd: int, data: bytes | memoryview, at: int) -> None:
         at += len(part)
 
 
-class Entry:
+class DirectoryEntry:
     """A name in a directory; a link that leads in a circle is neither file nor directory, as one that leads nowhere."""
 
     __slots__ = ("_entry", "name", "path")
@@ -151,7 +151,7 @@ class Entry:
             raise UnreadableStore(f"{self.path}: {os.strerror(err.errno or 0)}") from err
 
 
-class FarEntry(Entry):
+class FarEntry(DirectoryEntry):
     """A name in a directory of a store that is elsewhere."""
 
     __slots__ = ("_known",)
@@ -174,7 +174,7 @@ class FarEntry(Entry):
         return self._known.mtime_ns
 
 
-def list_dir(path: str) -> list[Entry]:
+def list_dir(path: str) -> list[DirectoryEntry]:
     """Directory entries sorted by name; none when the directory is missing.
 
     Raises:
@@ -184,7 +184,7 @@ def list_dir(path: str) -> list[Entry]:
         return [FarEntry(path, known) for known in place.entries(path)]
     try:
         with freeing(lambda: os.scandir(path)) as entries:
-            return sorted(map(Entry, entries), key=lambda entry: entry.name)
+            return sorted(map(DirectoryEntry, entries), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
     except OSError as err:
@@ -221,11 +221,17 @@ class Segments:
         self._bases = [file.base for file in files]
 
     @classmethod
-    def of(cls, directories: Iterable[str]) -> "Segments":
-        """List the directories; a missing one counts as empty."""
+    def of(
+        cls, directories: Iterable[str], listing: "Callable[[str], list[DirectoryEntry]] | None" = None
+    ) -> "Segments":
+        """List the directories; a missing one counts as empty.
+
+        Args:
+            listing: gives what is in a directory; :func:`list_dir` by default.
+        """
         files, foreign = [], []
         for directory in directories:
-            for entry in list_dir(directory):
+            for entry in (listing or list_dir)(directory):
                 base = offset_name(entry.name)
                 try:
                     if base is None or not entry.is_file():

@@ -4,12 +4,11 @@ A batch covers consecutive records of one commit-log file. It carries no bodies,
 records only.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from formats.endings import Ending
 from formats.index import key_hash
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.properties import (
@@ -22,13 +21,11 @@ from formats.message.properties import (
     parse,
     split_keys,
 )
-from formats.message.read import SCHEDULE_TOPIC, End, Record, read
+from formats.message.read import SCHEDULE_TOPIC, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
 
 if TYPE_CHECKING:
     from rmqtool.kernels.dispatch import Room
-    from rmqtool.kernels.load.library import Code
-    from rmqtool.store.dispatch.bulk import LogReader
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Following = Callable[[], tuple[memoryview, int] | None]
@@ -91,7 +88,7 @@ class QueuePuts:
 
 
 class Groups(NamedTuple):
-    """The rows of a batch that get a consume-queue entry, apart by topic and queue id, ascending in each.
+    """The rows of a batch that get a consume-queue entry, grouped by topic and queue id, ascending in each group.
 
     Those of group i lie from ``stop[i - 1]`` (0 for the first) to ``stop[i]`` in the other columns.
     """
@@ -117,19 +114,19 @@ class Batch(NamedTuple):
     key_row: Column  # row of each index key, in the order in which keys are put
     key_hash: Column
     light: list[LightQueuePut]
-    room: "Room | None" = None  # what the columns lie in, where it can be used again
-    groups: Groups | None = None  # where they were told apart already
+    room: "Room | None" = None  # memory of the columns, where another batch can use it
+    groups: Groups | None = None  # where compiled code has grouped the rows already
 
     def __len__(self) -> int:
         return len(self.size)
 
     def by_queue(self) -> list[Column]:
-        """Rows that get a consume-queue entry, apart by topic and queue id, ascending in each."""
+        """Rows that get a consume-queue entry, grouped by topic and queue id, ascending in each group."""
         groups = self.groups or _grouped(self)
         return np.split(groups.row, groups.stop[:-1]) if len(groups.stop) else []
 
     def puts(self) -> Iterator[tuple[int, QueuePuts]]:
-        """(a row, what they all put) of each queue's rows, as :meth:`by_queue` tells them apart."""
+        """(one of its rows, what its rows put) for each queue, in the groups of :meth:`by_queue`."""
         groups = self.groups or _grouped(self)
         columns = self.physical_offset, self.size, self.queue_offset, self.store_timestamp
         start = 0
@@ -146,7 +143,7 @@ class Batch(NamedTuple):
         return QueuePuts(columns, np.zeros(1, np.int64), entries_of(physical, size, self.tags_code[one]), steady=True)
 
     def release(self) -> None:
-        """Nobody looks at it any more; what it lies in may serve the next one."""
+        """Give back the memory of the columns, for the next batch; nobody may look at this one any more."""
         if self.room is not None:
             self.room.release()
 
@@ -313,123 +310,3 @@ def is_bulk(view: memoryview, at: int, limit: int) -> bool:
     """Whether so much is there that threads and tables are worth their start. Most of a file may be unwritten."""
     probe = at + BULK_BYTES
     return probe <= limit and any(view[max(probe - _PROBE, at) : probe])
-
-
-class Readahead:
-    """Reads large files ahead while the files of a log are gone through in order.
-
-    Args:
-        code: which code looks through them.
-    """
-
-    def __init__(self, code: "Code | None" = None) -> None:
-        self._code = code
-        self._reader: LogReader | None = None
-
-    def reader(self, builder: BatchBuilder, *, crc: bool) -> "LogReader":
-        """The one that looks through all large files."""
-        if self._reader is None:
-            from rmqtool.store.dispatch.bulk import LogReader
-
-            self._reader = LogReader(builder, crc=crc, code=self._code)
-        return self._reader
-
-    def close(self) -> None:
-        """Look no further."""
-        if self._reader is not None:
-            self._reader.close()
-
-
-def _records(
-    view: memoryview,
-    at: int,
-    limit: int,
-    builder: BatchBuilder,
-    *,
-    crc: bool,
-    readahead: Readahead | None = None,
-    following: Following | None = None,
-) -> Generator[Batch, None, End]:
-    """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
-    if is_bulk(view, at, limit):
-        own = readahead or Readahead()
-        try:
-            if len(builder):
-                yield builder.take()
-            return (yield from own.reader(builder, crc=crc).batches(view, at, limit, following))
-        finally:
-            if readahead is None:
-                own.close()
-    while isinstance(record := read(view, at, limit, crc=crc), Record):
-        builder.add(record)
-        at += record.total_size
-        if len(builder) >= BATCH_RECORDS:
-            yield builder.take()
-    return record
-
-
-def recovery_batches(
-    view: memoryview,
-    at: int,
-    limit: int,
-    builder: BatchBuilder,
-    *,
-    crc: bool = True,
-    readahead: Readahead | None = None,
-    following: Following | None = None,
-) -> Generator[Batch, None, End]:
-    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place.
-
-    Args:
-        readahead: the same for all files of a log, with the same builder and ``crc``.
-        following: gives the next file and where its readable part ends; None where there is none.
-    """
-    end = yield from _records(view, at, limit, builder, crc=crc, readahead=readahead, following=following)
-    if len(builder):
-        yield builder.take()
-    return end
-
-
-def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
-    """As :func:`recovery_batches` where nothing is dispatched: (end, store timestamp of the last record before it)."""
-    last: int | None = None
-    if is_bulk(view, at, limit):
-        from rmqtool.store.log.scan import scan
-
-        scanned = scan(view, at, limit, crc=crc)
-        while True:
-            try:
-                last = int(next(scanned).rows.store_timestamp[-1])
-            except StopIteration as stop:
-                return stop.value, last
-    while isinstance(record := read(view, at, limit, crc=crc), Record):
-        last = record.store_timestamp
-        at += record.total_size
-    return record, last
-
-
-def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) -> Generator[Batch, None, int]:
-    """Batches as the running broker's dispatch takes them from one file; returns how far it gets (byte in the file).
-
-    Dispatch checks no CRC. A record whose lengths disagree is passed over by the size that it claims; at any other
-    damage the rest of the file is given up (a master does so; store-engine 3.1).
-    """
-    # position is the buffer's, ``at`` what dispatch believes it is; a record with a wrong size makes both part, and
-    # does not count as read
-    position = read_to = at
-    while read_to < limit:
-        end = yield from _records(view, position, limit, builder, crc=False)
-        at += end.at - position
-        read_to += end.at - position
-        position = end.at
-        if end.ending is Ending.FILLER:
-            at += len(view) - at % len(view)
-            break
-        if end.size <= 0:
-            at += limit - read_to
-            break
-        at += end.size
-        position += end.consumed
-    if len(builder):
-        yield builder.take()
-    return at

@@ -35,7 +35,7 @@ class IndexFile:
         self.hash_slot_count, self.index_count = 0, 1
         self.staged: str | None = None
         self.map: mmap.mmap | None = None
-        # what the medium has blocks for: so many bytes from the beginning, pages with slots, entries up to a byte
+        # parts that have disk blocks already: bytes from the beginning, pages of slots, entries up to this byte
         self._sure, self._slot_pages, self._sure_entries = 0, set[int](), 0
         self._table: np.ndarray[Any, np.dtype[np.uint8]] | None = None
         if path is not None:

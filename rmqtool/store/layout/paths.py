@@ -5,11 +5,12 @@ defaults.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
 
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, shown
-from rmqtool.store.disk.segments import Segments, common_size, list_dir, offset_name, read_small
+from rmqtool.store.disk.segments import DirectoryEntry, Segments, common_size, list_dir, offset_name, read_small
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 DEFAULT_COMMIT_LOG = 1 << 30
@@ -33,6 +34,8 @@ _PARTS = (
 class StoreLayout:
     """Paths and sizes of one store directory.
 
+    Directories are listed whenever somebody asks what is in them; :meth:`listed_once` gives a layout that does so once.
+
     Args:
         root: the store directory (``storePathRootDir``).
         conf: the broker's settings.
@@ -45,6 +48,7 @@ class StoreLayout:
     def __init__(self, root: str, conf: BrokerConf | None = None) -> None:
         self.root = checked_path(root)
         self.conf = conf or BrokerConf()
+        self._list: Callable[[str], list[DirectoryEntry]] = list_dir
         names = {entry.name for entry in list_dir(self.root)}
         if not names and not is_dir(self.root):
             raise UnreadableStore(f"{root}: no such directory")
@@ -55,6 +59,32 @@ class StoreLayout:
                 raise UnreadableStore(
                     f"{root}: not a store directory: no commitlog, consumequeue, index or config in it"
                 )
+
+    def listed_once(self) -> "StoreLayout":
+        """The same store, each directory as it is when it is first asked for.
+
+        For one command that looks at many parts of a store and must not list it again for each. What is made, grows or
+        goes later does not show: whoever writes, or carries out a plan, looks again by a layout of its own.
+        """
+        layout = copy(self)
+        layout._list = _Remembered().list_dir
+        return layout
+
+    def entries(self, *parts: str) -> list[DirectoryEntry]:
+        """What is in a directory, sorted by name; nothing where it is missing.
+
+        Raises:
+            UnreadableStore: no permission, or not a directory.
+        """
+        return self._list(self.path(*parts))
+
+    def files_in(self, *directories: str) -> Segments:
+        """The files of directories that share one offset space: those of a log, of a queue or of its extension.
+
+        Raises:
+            UnreadableStore: as :meth:`entries`.
+        """
+        return Segments.of(directories, self._list)
 
     def path(self, *parts: str) -> str:
         """A path below the root."""
@@ -88,7 +118,7 @@ class StoreLayout:
 
     def commit_log(self) -> Segments:
         """The commit-log files of all paths."""
-        return Segments.of(self.commit_log_paths)
+        return self.files_in(*self.commit_log_paths)
 
     def commit_log_size(self, segments: Segments) -> int:
         """Configured, told by the files, or default."""
@@ -100,15 +130,21 @@ class StoreLayout:
 
     def _queue_dirs(self, kind: str = "consumequeue", prefix: str = "") -> Iterator[tuple[str, int, str]]:
         """:meth:`queue_dirs` of topics that begin so; directories are listed as far as somebody asks."""
-        for topic in list_dir(self.path(kind)):
+        for topic in self.entries(kind):
             if topic.name.startswith(prefix) and topic.is_dir():
-                for queue_id, path in _queues_in(topic.path).items():
+                for queue_id, path in self._queues_in(topic.path).items():
                     yield topic.name, queue_id, path
 
     def queues_of(self, topic: str) -> dict[int, str]:
         """Queue id to path of every queue directory of one topic, ascending; the others are not listed."""
         path = self.path("consumequeue", topic) if is_path_name(topic) else ""
-        return _queues_in(path) if path and is_dir(path) else {}
+        return self._queues_in(path) if path and is_dir(path) else {}
+
+    def _queues_in(self, topic: str) -> dict[int, str]:
+        """Queue id to path of every queue in a topic's directory, ascending."""
+        # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
+        ids = {_queue_id(queue.name) for queue in self._list(topic) if queue.is_dir()}
+        return {number: os.path.join(topic, str(number)) for number in sorted(i for i in ids if i is not None)}
 
     def has_queues(self, prefix: str) -> bool:
         """Whether there is a queue of a topic whose name begins so."""
@@ -136,14 +172,14 @@ class StoreLayout:
             size = common_size(sample)
         if size is None:
             for _topic, _queue_id, path in self._queue_dirs():
-                size = common_size(Segments.of([path]))
+                size = common_size(self.files_in(path))
                 if size:
                     break
         return -(-(size or DEFAULT_CONSUME_QUEUE) // UNIT) * UNIT
 
     def index_paths(self) -> list[str]:
         """Index files, oldest first; names that are no number are passed over as the broker does."""
-        return [e.path for e in list_dir(self.path("index")) if e.name.isdecimal() and e.is_file()]
+        return [e.path for e in self.entries("index") if e.name.isdecimal() and e.is_file()]
 
     def index_geometry(self) -> tuple[int, int] | None:
         """(hash slots, entries) where the properties file says so."""
@@ -162,6 +198,19 @@ class StoreLayout:
         return exists(self.path("abort"))
 
 
+class _Remembered:
+    """Lists directories, each once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[DirectoryEntry]] = {}
+
+    def list_dir(self, path: str) -> list[DirectoryEntry]:
+        """As :func:`rmqtool.store.disk.segments.list_dir`; an error is not remembered."""
+        if path not in self._known:
+            self._known[path] = list_dir(path)
+        return self._known[path]
+
+
 def checked_path(path: str) -> str:
     """A path as it holds wherever the process goes; of a store elsewhere its URI.
 
@@ -176,13 +225,6 @@ def checked_path(path: str) -> str:
             "for anything else it must be on a path"
         )
     return os.path.abspath(path)
-
-
-def _queues_in(topic: str) -> dict[int, str]:
-    """Queue id to path of every queue in a topic's directory, ascending."""
-    # the broker goes by the number alone: of "007" it makes queue 7, whose files are in "7"
-    ids = {_queue_id(queue.name) for queue in list_dir(topic) if queue.is_dir()}
-    return {number: os.path.join(topic, str(number)) for number in sorted(i for i in ids if i is not None)}
 
 
 def _queue_id(name: str) -> int | None:

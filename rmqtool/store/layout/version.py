@@ -6,7 +6,7 @@ from formats import checkpoint
 from formats.variants.rocksdb import Form, describe
 from rmqtool.errors import RmqError
 from rmqtool.store.disk.remote import exists, is_dir
-from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
@@ -24,10 +24,9 @@ def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
     """Place to what it holds, for every directory that is a RocksDB database."""
     found = {}
     for place in _ROCKSDB_PLACES:
-        path = layout.path(place)
-        if not is_dir(path):
+        if not is_dir(layout.path(place)):
             continue
-        form = describe([entry.name for entry in list_dir(path) if entry.is_file()], place)
+        form = describe([entry.name for entry in layout.entries(place) if entry.is_file()], place)
         if form is not None:
             found[place] = form
     return found
@@ -35,7 +34,7 @@ def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
 
 def dledger_dirs(layout: StoreLayout) -> list[str]:
     """Directories of a DLedger commit log."""
-    return [entry.path for entry in list_dir(layout.root) if entry.name.startswith("dledger-") and entry.is_dir()]
+    return [entry.path for entry in layout.entries() if entry.name.startswith("dledger-") and entry.is_dir()]
 
 
 def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:

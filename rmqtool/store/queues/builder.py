@@ -110,13 +110,18 @@ class QueueBuilder:
             ended, which moves all that follow.
         begun_at: queue offset of the message with which a queue without files was begun, unless that is 0.
         foreign: what lies in the directory and is no queue file.
+
+    Args:
+        path: its directory.
+        file_size: bytes of each file.
+        stage: gives a path for a new staging file.
+        segments: what is in the directory.
     """
 
-    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, stage: Stage) -> None:
+    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, stage: Stage, segments: Segments) -> None:
         self.topic, self.queue_id, self.path = topic, queue_id, path
         self.file_size = file_size
         self._stage = stage
-        segments = Segments.of([path])
         self.files = [self._file(s.base, s.size, s) for s in segments]
         self.foreign = segments.foreign
         self.removed: list[Segment] = []

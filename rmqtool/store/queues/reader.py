@@ -25,7 +25,7 @@ NO_OFFSET = -1
 _STEP = 1 << 13  # entries that are looked at together
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """One entry with its ordinal."""
 
     queue_offset: int
@@ -181,14 +181,14 @@ class ConsumeQueue:
                 low = middle + 1
         return first.base // UNIT + answer
 
-    def entry(self, queue_offset: int) -> Entry | None:
+    def entry(self, queue_offset: int) -> QueueEntry | None:
         """The entry at an ordinal, whatever it holds; None outside the files."""
         file = self.segments.find(queue_offset * UNIT)
         at = queue_offset * UNIT - (file.base if file else 0)
         if file is None or queue_offset < 0 or at + UNIT > file.size:
             return None
         data = file.read(at, UNIT)
-        return Entry(queue_offset, *CQ_ENTRY.unpack_from(data, 0)) if len(data) == UNIT else None
+        return QueueEntry(queue_offset, *CQ_ENTRY.unpack_from(data, 0)) if len(data) == UNIT else None
 
     def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
         """(queue offset of the first, entries) for each file's part of [start, stop), up to the queue's end."""
@@ -204,14 +204,14 @@ class ConsumeQueue:
                 finally:
                     file.release()
 
-    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
+    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
         """Entries of [start, stop) one by one."""
         for first, units in self.runs(start, stop):
             for number in range(0, len(units), 4096):
                 part = units[number : number + 4096]
                 columns = (part["physical_offset"].tolist(), part["size"].tolist(), part["tags_code"].tolist())
                 for i, values in enumerate(zip(*columns, strict=True)):
-                    yield Entry(first + number + i, *values)
+                    yield QueueEntry(first + number + i, *values)
 
 
 def queues_of(layout: StoreLayout) -> list[ConsumeQueue]:

@@ -1,4 +1,4 @@
-"""What a recovery changes, as file actions of a transaction, and what it found, as a report."""
+"""Turns the outcome of a recovery into file actions of a transaction, and into a report."""
 
 import os
 from collections import Counter
@@ -6,49 +6,53 @@ from collections.abc import Callable
 
 from formats import checkpoint
 from formats.endings import Ending
+from formats.message.build import BLANK_SIZE
 from rmqtool.store.changes.change import Transaction
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.log.commit_log import Found
+from rmqtool.store.index.builder import IndexBuilder
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.losses import destroys, kept_by_salvage, not_looked_at
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import LogStop, Loss, QueueChange, RecoveryReport
+from rmqtool.store.recovery.verdict import LogVerdict
 
 Say = Callable[[str, str], None]
 
 
-def lost(recovery: Recovery) -> tuple[list[Loss], int]:
+def lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
     """(messages, bytes) behind the end of the log: intact records that nothing reaches any more."""
     counts: Counter[tuple[str, int]] = Counter()
-    cut = sum(has_bytes(path, start, stop) - start for path, start, stop in _tail(recovery))
-    cut += sum(has_bytes(file.path, 0, file.size) for file in recovery.removed)
-    start = recovery.end + 1 if recovery.lost_from is None else recovery.lost_from
-    for item in recovery.log.walk(start) if cut else ():
+    cut = sum(has_bytes(path, start, stop) - start for path, start, stop in _tail(verdict))
+    cut += sum(has_bytes(file.path, 0, file.size) for file in verdict.removed)
+    start = verdict.end + 1 if verdict.lost_from is None else verdict.lost_from
+    for item in log.walk(start) if cut else ():
         if isinstance(item, Found):
             record = item.record
             counts[record.topic.decode("utf-8", "replace"), record.queue_id] += 1
     return [Loss(topic=t, queueId=i, messages=n) for (t, i), n in sorted(counts.items())], cut
 
 
-def _tail(recovery: Recovery) -> list[tuple[str, int, int]]:
+def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
     """What is not zero behind the end, in the file that holds it. An end-of-file blank there belongs to the log."""
-    if recovery.stop_file is None or recovery.stop is None:
+    if verdict.stop_file is None or verdict.stop is None:
         return []
-    file, at = recovery.stop_file, recovery.stop.at + (8 if recovery.stop.ending is Ending.FILLER else 0)
+    file, at = verdict.stop_file, verdict.stop.at + (BLANK_SIZE if verdict.stop.ending is Ending.FILLER else 0)
     return [(file.path, at, file.size)] if has_bytes(file.path, at, file.size) > at else []
 
 
 def prepare(recovery: Recovery, transaction: Transaction) -> list[str]:
     """Hand every change to a transaction; returns them in words. An empty list means that the store is healthy."""
     words: list[str] = []
-    root = recovery.layout.root
+    inputs, root = recovery.inputs, recovery.inputs.layout.root
 
     def say(text: str, path: str) -> None:
         words.append(f"{text} {os.path.relpath(path, root)}")
 
-    for path, start, stop in _tail(recovery):
+    for path, start, stop in _tail(recovery.verdict):
         transaction.zero(path, start, stop)
         say(f"zero bytes {start} to {stop} of", path)
-    for file in reversed(recovery.removed):
+    for file in reversed(recovery.verdict.removed):
         transaction.remove(file.path)
         say("remove", file.path)
     for _key, queue in sorted(recovery.queues.items()):
@@ -66,65 +70,67 @@ def prepare(recovery: Recovery, transaction: Transaction) -> list[str]:
         if (stale := queue.stale()) is not None:
             transaction.zero(*stale)
             say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
-    if words or recovery.aborted or not recovery.index.unchanged:
+    if words or inputs.aborted or not recovery.index.unchanged:
         # else a broker would put the last message's keys into the index once more, and so at every start
-        prepare_index(recovery, transaction, say)
-    if recovery.aborted:
-        transaction.remove(recovery.layout.path("abort"))
-        say("remove", recovery.layout.path("abort"))
+        prepare_index(recovery.index, inputs.layout, transaction, say)
+    if inputs.aborted:
+        transaction.remove(inputs.layout.path("abort"))
+        say("remove", inputs.layout.path("abort"))
     if words:
         prepare_checkpoint(recovery, transaction, say)
     return words
 
 
-def prepare_index(recovery: Recovery, transaction: Transaction, say: Say) -> None:
+def prepare_index(index: IndexBuilder, layout: StoreLayout, transaction: Transaction, say: Say) -> None:
     """Hand over removed, changed and new index files; new ones are named by the clock, as the broker does it."""
-    for index_file in recovery.index.removed:
+    for index_file in index.removed:
         assert index_file.path is not None
         transaction.remove(index_file.path)
         say("remove", index_file.path)
-    name = max((os.path.basename(f.path) for f in recovery.index.files + recovery.index.removed if f.path), default="")
-    for index_file in recovery.index.files:
+    name = max((os.path.basename(f.path) for f in index.files + index.removed if f.path), default="")
+    for index_file in index.files:
         if index_file.staged is None:
             continue
         target = index_file.path
         if target is None:
-            name = recovery.index.new_name(name)
-            target = recovery.layout.path("index", name)
+            name = index.new_name(name)
+            target = layout.path("index", name)
         transaction.put(target, index_file.staged)
         say("replace" if index_file.path else "create", target)
 
 
 def prepare_checkpoint(recovery: Recovery, transaction: Transaction, say: Say) -> None:
-    """True times, so that the next unclean stop begins its check where it should."""
-    last, old = recovery.last_store_timestamp, recovery.checkpoint
+    """Store true times in the checkpoint, so that the start after the next crash begins its check where it should."""
+    inputs, verdict = recovery.inputs, recovery.verdict
+    layout, last, old = inputs.layout, verdict.last_store_timestamp, inputs.checkpoint
     full = [f.end_timestamp for f in recovery.index.files if f.full]
     new = old._replace(physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0))
-    low = recovery.files[0].base if recovery.files else 0
-    new = recovery.rules.confirmed(new, low=low, end=recovery.end, last=recovery.last_record)
-    data = recovery.layout.checkpoint()
+    low = verdict.files[0].base if verdict.files else 0
+    new = inputs.rules.confirmed(new, low=low, end=verdict.end, last=verdict.last_record)
+    data = layout.checkpoint()
     if data is not None and new == old:
         return
     staged = transaction.staging()
     with open(staged, "wb") as file:
         file.write(checkpoint.build(new))
-    transaction.put(recovery.layout.path("checkpoint"), staged)
-    say("replace" if data is not None else "create", recovery.layout.path("checkpoint"))
+    transaction.put(layout.path("checkpoint"), staged)
+    say("replace" if data is not None else "create", layout.path("checkpoint"))
 
 
 def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str | None) -> RecoveryReport:
     """What was found and done."""
-    assert recovery.after_load is not None
-    losses, cut = lost(recovery)
-    kept = kept_by_salvage(recovery) if losses and recovery.lost_from is None else 0
+    inputs, verdict = recovery.inputs, recovery.verdict
+    root = inputs.layout.root
+    losses, cut = lost(inputs.log, verdict)
+    kept = kept_by_salvage(recovery) if losses and verdict.lost_from is None else 0
     stop = None
-    if recovery.stop is not None and recovery.stop_file is not None:
+    if verdict.stop is not None and verdict.stop_file is not None:
         stop = LogStop(
-            file=os.path.relpath(recovery.stop_file.path, recovery.layout.root),
-            at=recovery.stop.at,
-            physicalOffset=recovery.end,
-            ending=recovery.stop.ending.value,
-            reason=recovery.stop.reason,
+            file=os.path.relpath(verdict.stop_file.path, root),
+            at=verdict.stop.at,
+            physicalOffset=verdict.end,
+            ending=verdict.stop.ending.value,
+            reason=verdict.stop.reason,
         )
     changed = [
         QueueChange(topic=q.topic, queueId=q.queue_id, entriesCut=q.cut, entriesAdded=q.added)
@@ -132,18 +138,18 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
         if q.cut or q.added
     ]
     return RecoveryReport(
-        store=recovery.layout.root,
-        engine=recovery.rules.engine,
-        engineReason=recovery.rules_reason,
+        store=root,
+        engine=inputs.rules.engine,
+        engineReason=inputs.reason,
         loadOk=not recovery.refusals,
         refusals=recovery.refusals,
-        abort=recovery.aborted,
-        startFile=os.path.relpath(recovery.start_file.path, recovery.layout.root) if recovery.start_file else None,
-        startReason=recovery.start_reason,
+        abort=inputs.aborted,
+        startFile=os.path.relpath(verdict.start_file.path, root) if verdict.start_file else None,
+        startReason=verdict.start_reason,
         stop=stop,
         lost=losses,
         bytesCut=cut,
-        messagesRedispatched=recovery.dispatched,
+        messagesRedispatched=recovery.dispatcher.messages,
         queues=sorted(changed, key=lambda q: (q.topic, q.queueId)),
         indexFilesRemoved=len(recovery.index.removed),
         indexEntriesAdded=recovery.index.added if actions else 0,

@@ -1,4 +1,4 @@
-"""Recovery, and what else goes its way: plan it, or do it under the broker's lock as one transaction."""
+"""The commands recover, truncate and dispatch: plan them, or carry them out under the broker's lock."""
 
 import os
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from formats.endings import Ending
+from formats.message.build import BLANK_SIZE
 from rmqtool.errors import Refused
 from rmqtool.store.changes.change import Transaction
 from rmqtool.store.changes.pending import pending_runs
@@ -14,75 +15,87 @@ from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.actions import report as report_of
-from rmqtool.store.recovery.plan import Recovery, Stage
+from rmqtool.store.recovery.dispatcher import QueueKey
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.loading import Stage
+from rmqtool.store.recovery.plan import Recovery, run_recovery
 from rmqtool.store.recovery.report import RecoveryReport
-from rmqtool.store.recovery.truncate import Truncate
+from rmqtool.store.recovery.truncate import run_truncate
 
-Make = Callable[[StoreLayout, Stage], Recovery]
+Run = Callable[[StoreLayout, Stage], Recovery]  # works out what a command would do
 Guard = Callable[[RecoveryReport], None]  # raises Refused
 
 
-class Opened(NamedTuple):
-    """What is known of a store that is about to be written."""
+class Examined(NamedTuple):
+    """What a plan has shown of a store that is about to be written."""
 
-    report: RecoveryReport  # of a plan
-    ends: dict[tuple[str, int], int]  # queue offset at which each queue ends
-    queue_size: int  # bytes of each of its files
+    report: RecoveryReport
+    inputs: StoreInputs
+    ends: dict[QueueKey, int]  # queue offset at which each queue ends
 
 
-def look(layout: StoreLayout) -> Opened:
-    """Plan, and tell what was learnt of the queues: whoever goes on from there need not read them once more."""
-    made: list[Recovery] = []
+def examine(layout: StoreLayout) -> Examined:
+    """Plan a recovery, and hand on what was learnt: whoever goes on to write need not read the store once more.
 
-    def make(layout: StoreLayout, stage: Stage) -> Recovery:
-        made.append(Recovery(layout, stage))
-        return made[0]
+    Raises:
+        Refused: the store has a form that no command of ours writes.
+        UnreadableStore: a file cannot be read.
+    """
+    report, recovery = _planned(layout, _recovering(), None)
+    return Examined(report, recovery.inputs, recovery.found_ends)
 
-    report = _plan(layout, make, None)
-    queues = made[0].queues
-    size = next(iter(queues.values())).file_size if queues else layout.queue_size()
-    return Opened(report, made[0].found_ends, size)
+
+def _recovering(*, engine: str = "auto", exactly: bool = False, fix_delay_times: bool = False) -> Run:
+    def run(layout: StoreLayout, stage: Stage) -> Recovery:
+        inputs = StoreInputs.of(layout, engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
+        return run_recovery(inputs, stage)
+
+    return run
 
 
 def _prepare(recovery: Recovery, transaction: Transaction) -> list[str]:
     if recovery.refusals:
         return []
     words = prepare(recovery, transaction)
-    files = [(file.path, file.size) for file in recovery.log.segments]
-    if recovery.stop_file is None or recovery.stop is None:
+    verdict = recovery.verdict
+    files = [(file.path, file.size) for file in recovery.inputs.log.segments]
+    if verdict.stop_file is None or verdict.stop is None:
         transaction.expect_log(files, None, 0)
     else:
-        at = recovery.stop.at + (8 if recovery.stop.ending is Ending.FILLER else 0)
-        transaction.expect_log(files, recovery.stop_file.path, min(at, recovery.stop_file.size))
+        at = verdict.stop.at + (BLANK_SIZE if verdict.stop.ending is Ending.FILLER else 0)
+        transaction.expect_log(files, verdict.stop_file.path, min(at, verdict.stop_file.size))
     return words
 
 
-def _plan(layout: StoreLayout, make: Make, backup: str | None) -> RecoveryReport:
+def _plan(layout: StoreLayout, run: Run, backup: str | None) -> RecoveryReport:
+    return _planned(layout, run, backup)[0]
+
+
+def _planned(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
     with planning(layout.root) as transaction:
-        recovery = make(layout, transaction.staging)
-        recovery.run()
+        recovery = run(layout, transaction.staging)
         actions = _prepare(recovery, transaction)
         stuck: list[str] = []
         # what is seen now is half of two states; the rest of this plan holds once what was interrupted is finished
-        for run in pending_runs(Places.of(layout), backup):
-            actions.insert(0, run.action())
-            recovery.warnings += run.warnings(layout.root)
-            if run.undoing or not run.to_finish:
-                stuck.append(f"{run.folder or layout.root}: {run.reason()}")
-        return replace(report_of(recovery, actions=actions, applied=False, backup=None), pending=stuck)
+        for pending in pending_runs(Places.of(layout), backup):
+            actions.insert(0, pending.action())
+            recovery.warnings += pending.warnings(layout.root)
+            if pending.undoing or not pending.to_finish:
+                stuck.append(f"{pending.folder or layout.root}: {pending.reason()}")
+        report = report_of(recovery, actions=actions, applied=False, backup=None)
+        return replace(report, pending=stuck), recovery
 
 
-def _do(
-    layout: StoreLayout, command: str, make: Make, backup: str | None, guard: Guard | None = None
-) -> RecoveryReport:
+def _do(layout: StoreLayout, command: str, run: Run, backup: str | None, guard: Guard | None = None) -> RecoveryReport:
     if not os.access(layout.path("lock"), os.W_OK) and not pending_runs(Places.of(layout), backup):
         # taking the lock would make its file, or fail on a read-only medium; a healthy store needs neither
-        report = _plan(layout, make, backup)
+        report = _plan(layout, run, backup)
         if report.clean or not report.loadOk:
             return report
     with changing(layout, command, backup) as transaction:
-        recovery = make(StoreLayout(layout.root, layout.conf), transaction.staging)
-        recovery.run()
+        # The store is looked at anew, whatever a plan before this one has seen, and after the snapshot that the commit
+        # compares it with: so the listings that are kept here are never older than what the change is held against.
+        recovery = run(StoreLayout(layout.root, layout.conf), transaction.staging)
         actions = _prepare(recovery, transaction)
         kept = transaction.path if actions else None
         report = report_of(recovery, actions=actions, applied=bool(actions), backup=kept)
@@ -107,10 +120,7 @@ def plan(
     on them.
     """
 
-    def make(layout: StoreLayout, stage: Stage) -> Recovery:
-        return Recovery(layout, stage, engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
-
-    return _plan(layout, make, backup)
+    return _plan(layout, _recovering(engine=engine, exactly=exactly, fix_delay_times=fix_delay_times), backup)
 
 
 def recover(
@@ -138,10 +148,8 @@ def recover(
         Refused: the store is in use, or there is no place for the backup.
     """
 
-    def make(layout: StoreLayout, stage: Stage) -> Recovery:
-        return Recovery(layout, stage, engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
-
-    return _do(layout, "recover", make, backup, guard)
+    run = _recovering(engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
+    return _do(layout, "recover", run, backup, guard)
 
 
 def truncate(
@@ -158,10 +166,10 @@ def truncate(
         CorruptFile: the log does not read that far.
     """
 
-    def make(layout: StoreLayout, stage: Stage) -> Recovery:
-        return Truncate(layout, stage, physical_offset)
+    def run(layout: StoreLayout, stage: Stage) -> Recovery:
+        return run_truncate(StoreInputs.of(layout), stage, physical_offset)
 
-    return _plan(layout, make, backup) if dry_run else _do(layout, "truncate", make, backup)
+    return _plan(layout, run, backup) if dry_run else _do(layout, "truncate", run, backup)
 
 
 def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None = None) -> RecoveryReport:
@@ -181,9 +189,9 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
 
     interrupted = bool(pending_runs(Places.of(layout), backup))
     if dry_run or not interrupted:
-        report = _plan(layout, Recovery, backup)
+        report = _plan(layout, _recovering(), backup)
         if not interrupted:
             adds_only(report)
         if dry_run or report.clean:
             return report
-    return _do(layout, "dispatch", Recovery, backup, adds_only)
+    return _do(layout, "dispatch", _recovering(), backup, adds_only)

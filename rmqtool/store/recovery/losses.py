@@ -1,4 +1,4 @@
-"""What a recovery takes from a store that something else would keep, and what it did not look at: in words."""
+"""What a recovery loses that another command would keep, and what it did not look at; in words for the report."""
 
 import os
 
@@ -16,21 +16,23 @@ def kept_by_salvage(recovery: Recovery) -> int:
     ends = {key: queue.end // UNIT for key, queue in recovery.queues.items()}
     last: dict[tuple[str, int], int] = {}  # store timestamp of what is kept
     kept = 0
-    for item in recovery.log.walk(recovery.end + 1):
-        if not isinstance(item, Found) or recovery.rules.stumbles_over(item.record):
+    for item in recovery.inputs.log.walk(recovery.verdict.end + 1):
+        if not isinstance(item, Found) or recovery.inputs.rules.stumbles_over(item.record):
             continue
         key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
         stored = item.record.store_timestamp
-        if item.record.queue_offset >= ends.get(key, 0) or stored >= last.get(key, recovery.last_store_timestamp):
+        follows = item.record.queue_offset >= ends.get(key, 0)
+        if follows or stored >= last.get(key, recovery.verdict.last_store_timestamp):
             last[key] = stored
             kept += 1
     return kept
 
 
 def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
-    """What goes of messages, or of all that leads to them; nothing where somebody has named the place of the cut."""
-    if recovery.lost_from is not None or recovery.refusals:
+    """Messages that are lost, or all ways to them. Nothing where the user has named the place of the cut."""
+    if recovery.verdict.lost_from is not None or recovery.refusals:
         return []
+    inputs, verdict = recovery.inputs, recovery.verdict
     said = []
     if losses:
         messages = sum(loss.messages for loss in losses)
@@ -38,17 +40,17 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
             f"{messages} intact messages behind the end of the log are cut off; rmqtool salvage STORE NEWSTORE keeps "
             f"{kept} of them"
         )
-    empty = not recovery.files or recovery.end <= recovery.files[0].base
+    empty = not verdict.files or verdict.end <= verdict.files[0].base
     entries = sum(queue.cut for queue in recovery.queues.values())
-    point = recovery.checkpoint
+    point = inputs.checkpoint
     # a checkpoint alone proves nothing against a file that was just begun, when all before it had expired
-    known = entries or (not recovery.files and (point.physic_msg_timestamp or point.logics_msg_timestamp))
+    known = entries or (not verdict.files and (point.physic_msg_timestamp or point.logics_msg_timestamp))
     if empty and not losses and known:
         queues = sum(bool(queue.cut) for queue in recovery.queues.values())
-        paths = ((path, os.path.relpath(path, recovery.layout.root)) for path in recovery.layout.commit_log_paths)
-        where = ", ".join(path if name.startswith("..") else name for path, name in paths)
+        paths = ((path, os.path.relpath(path, inputs.layout.root)) for path in inputs.layout.commit_log_paths)
+        folders = ", ".join(path if name.startswith("..") else name for path, name in paths)
         said.append(
-            f"there are no messages in {where}, though "
+            f"there are no messages in {folders}, though "
             + (f"{queues} queues know of {entries}" if entries else "the checkpoint knows of some")
             + f": is its disk mounted, is it the true path (--broker-conf)? {queues} queues with {entries} entries and "
             f"{len(recovery.index.removed)} index files are removed, as by a broker"
@@ -57,14 +59,15 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
 
 
 def not_looked_at(recovery: Recovery) -> list[str]:
-    """What recovery passes over, as a broker's start does; nothing where somebody has named the place of a cut."""
-    if recovery.lost_from is not None or recovery.refusals or not recovery.files:
+    """What recovery does not look at, as a broker's start does not. Nothing where the user has named a place to cut."""
+    if recovery.verdict.lost_from is not None or recovery.refusals or not recovery.verdict.files:
         return []
+    inputs, verdict = recovery.inputs, recovery.verdict
     said = []
-    first = recovery.log.segments.files[0]
-    if recovery.start_file is not None and recovery.start_file.base > first.base:
-        files = sum(file.base < recovery.start_file.base for file in recovery.log.segments)
-        name = os.path.relpath(recovery.start_file.path, recovery.layout.root)
+    first = inputs.log.segments.files[0]
+    if verdict.start_file is not None and verdict.start_file.base > first.base:
+        files = sum(file.base < verdict.start_file.base for file in inputs.log.segments)
+        name = os.path.relpath(verdict.start_file.path, inputs.layout.root)
         said.append(f"the log was looked at from {name} on, {files} files before it were not")
     lacks = _lacks_index(recovery)
     if lacks:
@@ -75,9 +78,9 @@ def not_looked_at(recovery: Recovery) -> list[str]:
 
 
 def _lacks_index(recovery: Recovery) -> bool:
-    if recovery.index.files or not recovery.layout.conf.flag("messageIndexEnable", True):
+    if recovery.index.files or not recovery.inputs.indexed:
         return False
-    for number, item in enumerate(recovery.log.walk(None, recovery.end, crc=False)):
+    for number, item in enumerate(recovery.inputs.log.walk(None, recovery.verdict.end, crc=False)):
         if isinstance(item, Found) and {KEYS, UNIQ_KEY} & parse(item.record.properties).keys():
             return True
         if number >= _LOOKED_AT:

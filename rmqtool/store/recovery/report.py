@@ -1,4 +1,4 @@
-"""What recovery found and did, in the words of a dry run and of a real one alike."""
+"""What recovery found and did; a dry run and a real one report the same way."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -55,7 +55,7 @@ class QueueChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """The whole of it. ``applied`` tells a plan from a deed."""
+    """The whole report. ``applied`` tells whether the actions were carried out."""
 
     store: str
     engine: str  # whose rules, 4.9 or 5.3

@@ -1,6 +1,6 @@
 """What brokers of 4.9 and of 5.3 do differently in recovery, beside the procedure that both have (store-engine 1.3, 4).
 
-:class:`Rules` are those of 4.9.8, :class:`RulesV5` what 5.3.3 changes. :func:`rules_for` chooses.
+:class:`ReleaseRules` are those of 4.9.8, :class:`ReleaseRulesV5` what 5.3.3 changes. :func:`rules_for` chooses.
 """
 
 import os
@@ -19,7 +19,7 @@ from formats.layouts.codes import MAGIC_V2
 from formats.message.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
 from formats.message.read import End, Record, is_java_int, read
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.store.disk.segments import Segment, list_dir, offset_name, read_small
+from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.version import unsupported, version_of
@@ -34,21 +34,21 @@ _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
 class Admitted(NamedTuple):
-    """What becomes of the files of one directory when they are loaded."""
+    """Which files of one directory the broker does not load."""
 
-    refused: list[tuple[str, str]]  # (path, why) of what the broker does not take; it loads nothing then
-    removed: list[Segment]  # what it deletes and goes on
+    refused: list[tuple[str, str]]  # (path, why); with any of these it loads nothing at all
+    removed: list[Segment]  # that it deletes, and then loads the others
 
 
-class Rules:
+class ReleaseRules:
     """Those of 4.9.8.
 
     Attributes:
         engine: the release.
         knows_delays: the delay levels are there before recovery, so that delayed messages get their deliver time.
-        waits: the start dispatches what no queue has, and waits until it is done.
-        exactly: do what the broker does where it loses entries or fails needlessly, too.
-        stumbles: over which whole records its reader does.
+        waits: the start dispatches messages that no queue has, and waits until that is done.
+        exactly: do what the broker does even where it loses entries or fails needlessly.
+        stumbles: which records its reader takes for damage, although they are whole; in words.
     """
 
     engine: ClassVar[str] = "4.9"
@@ -90,15 +90,15 @@ class Rules:
         return max(0, len(files) - SCANNED_FILES)
 
     def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
-        """Records that say this position or a later one are dispatched while they are checked; None: no records."""
+        """Physical offset from which on records are dispatched while they are checked; None where none are."""
         return EVERYTHING if aborted else None
 
     def readable(self, file: Segment) -> int:
-        """How far the broker can read records in a file: up to the first V2 record, if told to heed those."""
+        """How far the broker can read records in a file, bytes: up to the first V2 record if only V1 is known."""
         return self._before(file, _MAGIC_V2) if self._only_v1 else file.size
 
     def _before(self, file: Segment, mark: bytes) -> int:
-        """Byte of the first record that the broker stumbles over; sought only where the mark of such ones is found."""
+        """Byte of the first record that the broker takes for damage; looked for only where a file holds their mark."""
         view = file.view()
         if not _holds(view, mark):
             return file.size
@@ -120,7 +120,7 @@ class Rules:
         return end
 
     def redispatches(self, *, cut: bool) -> bool:
-        """Whether what no queue has after the check is dispatched.
+        """Whether messages that no queue has after the check are dispatched.
 
         Args:
             cut: queues knew more than the log and were cut, perhaps to less than it.
@@ -136,7 +136,7 @@ class Rules:
         queue.correct_min(min_physical_offset)
 
     def confirmed(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
-        """The checkpoint with what recovery itself puts there.
+        """The checkpoint with the field that recovery itself sets.
 
         Args:
             low, end: of the log.
@@ -145,12 +145,12 @@ class Rules:
         return point
 
     def warnings(self) -> list[str]:
-        """What is to be said of this store in any case."""
+        """Warnings that hold for this store whatever recovery finds."""
         return []
 
 
 def has_bad_batch_numbers(record: Record) -> bool:
-    """Both numbers are there, whatever the flags say, and one is none to ``parseLong`` or ``parseShort``."""
+    """Whether a record has both numbers, whatever its flags, and ``parseLong`` or ``parseShort`` refuses one."""
     if _BATCH_MARK not in record.properties:
         return False
     found = parse_raw(record.properties)
@@ -159,7 +159,7 @@ def has_bad_batch_numbers(record: Record) -> bool:
     )
 
 
-class RulesV5(Rules):
+class ReleaseRulesV5(ReleaseRules):
     """Those of 5.3.3."""
 
     engine: ClassVar[str] = "5.3"
@@ -173,7 +173,7 @@ class RulesV5(Rules):
 
     @cached_property
     def batch_topics(self) -> set[str]:
-        """By topics.json or the generation before, as a broker loads it."""
+        """By topics.json, or by its .bak where that cannot be read, as a broker loads it."""
         name, value = _BATCH_QUEUE
         for file in ("topics.json", "topics.json.bak"):
             try:
@@ -201,7 +201,7 @@ class RulesV5(Rules):
         ]
         found += [
             f"{entry.path}: a directory where an index file must be"
-            for entry in list_dir(self.layout.path("index"))
+            for entry in self.layout.entries("index")
             if offset_name(entry.name) is not None and entry.is_dir()
         ]
         if batch and not found:
@@ -226,11 +226,11 @@ class RulesV5(Rules):
         return known_number(files, known)
 
     def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
-        """After a clean stop what queues do not know, without the first of it (the broker compares by ``>``)."""
+        """After a clean stop all that queues do not know, but for the first message (the broker compares by ``>``)."""
         return EVERYTHING if aborted else known + self.exactly
 
     def readable(self, file: Segment) -> int:
-        """Up to the first record whose numbers of an inner batch are none (CommitLog.setBatchSizeIfNeeded)."""
+        """Up to the first record whose inner-batch numbers cannot be parsed (CommitLog.setBatchSizeIfNeeded)."""
         return self._before(file, _BATCH_MARK)
 
     def stumbles_over(self, record: Record) -> bool:
@@ -246,7 +246,7 @@ class RulesV5(Rules):
         return end
 
     def redispatches(self, *, cut: bool) -> bool:
-        """Not by the broker, whose next start then leaves out the first message that is missing."""
+        """The broker does not, and its next start then leaves out the first of these messages."""
         return self.waits or (cut and not self.exactly)
 
     def blocked(self, queue: QueueBuilder) -> bool:
@@ -298,15 +298,15 @@ def _holds(view: memoryview, mark: bytes) -> bool:
     return mapped.find(mark) >= 0
 
 
-class Choice(NamedTuple):
+class ChosenRules(NamedTuple):
     """Rules, why these, and what speaks against them."""
 
-    rules: Rules
+    rules: ReleaseRules
     reason: str
     warning: str | None
 
 
-def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = False) -> Choice:
+def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = False) -> ChosenRules:
     """The rules of one release, or of the one that seems to have written the store.
 
     Args:
@@ -323,8 +323,8 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
     elif engine != seen:
         warning = "nothing shows that a 5.x broker has written this store; the rules are those of 5.3"
     if engine == "5.3":
-        return Choice(RulesV5(layout, exactly=exactly), reason, warning)
-    return Choice(Rules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
+        return ChosenRules(ReleaseRulesV5(layout, exactly=exactly), reason, warning)
+    return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
 
 
 def _first_version(layout: StoreLayout) -> int:

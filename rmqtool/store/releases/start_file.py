@@ -6,11 +6,12 @@ After a crash both go by store times and the checkpoint.
 
 from formats.checkpoint import Checkpoint
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.message.read import HEADS
+from formats.message.read import HEADS, HOSTS_V6
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 SCANNED_FILES = 3  # from the end, after a clean stop (4.9)
+_MAGIC, _SYS_FLAG = HEADS[0].field("magic"), HEADS[0].field("sys_flag")  # at the same places in all heads
 _LARGEST_HEAD = max(head.size for head in HEADS.values())
 
 
@@ -56,9 +57,10 @@ def _first_store_timestamp(file: Segment, magics: tuple[int, ...]) -> int | None
     """Store time of a file's first record by its raw bytes, as the broker peeks at it; None if it would not match."""
     view = file.view()
     try:
-        if len(view) < _LARGEST_HEAD or int.from_bytes(view[4:8], "big", signed=True) not in magics:
+        if len(view) < _LARGEST_HEAD or _MAGIC.unpack_from(view)[0] not in magics:
             return None
-        at = HEADS[int.from_bytes(view[36:40], "big") & 0x30].offsets["store_timestamp"]
-        return int.from_bytes(view[at : at + 8], "big", signed=True) or None
+        head = HEADS[_SYS_FLAG.unpack_from(view)[0] & HOSTS_V6]
+        (timestamp,) = head.field("store_timestamp").unpack_from(view)
+        return int(timestamp) or None
     finally:
         file.release()

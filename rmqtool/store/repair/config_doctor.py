@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from formats.config.beans import DataVersion
-from formats.config.files import KINDS, LMQ_PREFIX, TopicConfig, split_key
+from formats.config.files import KINDS, TopicConfig, split_key
 from formats.config.json import dumps, loads
+from formats.message.properties import LMQ_PREFIX
 from rmqtool.store.changes.change import Transaction
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
 from rmqtool.store.layout.paths import StoreLayout

@@ -47,7 +47,7 @@ def gather(layout: StoreLayout) -> Evidence | None:
         UnreadableStore: a file cannot be read.
     """
     ctx = Context(layout, Collector(0))
-    if not queues_are_files(ctx) or not (ctx.log.segments.files or layout.queue_dirs()):
+    if not queues_are_files(ctx) or not (ctx.log.segments.files or ctx.layout.queue_dirs()):
         return None
     queues = QueueCheck(ctx)
     for _ in queues.load():
@@ -57,9 +57,9 @@ def gather(layout: StoreLayout) -> Evidence | None:
     for _ in queues.finish():
         pass
     evidence = Evidence(
-        {key: (min(ctx.queue_begins[key], end), end) for key, end in ctx.queue_ends.items()},
-        other={topic for topic, _queue_id, _path in layout.queue_dirs("batchconsumequeue")},
-        overdue={level for level, due in ctx.first_due.items() if is_overdue(ctx, due, 0)},
+        {key: (min(ctx.queues_seen.begins[key], end), end) for key, end in ctx.queues_seen.ends.items()},
+        other={topic for topic, _queue_id, _path in ctx.layout.queue_dirs("batchconsumequeue")},
+        overdue={level for level, due in ctx.queues_seen.first_due.items() if is_overdue(ctx, due, 0)},
     )
     ids: dict[str, list[int]] = {}
     for topic, queue_id in sorted(evidence.ranges):

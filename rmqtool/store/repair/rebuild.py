@@ -7,6 +7,7 @@ any state.
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,17 +21,21 @@ from rmqtool.store.changes.change import Transaction
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
-from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, recovery_batches
+from rmqtool.store.dispatch.batch import Batch, BatchBuilder
+from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.index.reader import geometry_of
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.commit_log import next_record
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.recovery.actions import lost, prepare_index
-from rmqtool.store.recovery.plan import Recovery, Stage
+from rmqtool.store.recovery.actions import Say, lost, prepare_index
+from rmqtool.store.recovery.dispatcher import Dispatcher
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.loading import Stage, StagedQueues
+from rmqtool.store.recovery.verdict import LogVerdict
+from rmqtool.store.recovery.warnings import of_unnamed_topics
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 
 CONFIG = "config"
@@ -58,50 +63,54 @@ class RebuildReport:
         return asdict(self)
 
 
-class Rebuild(Recovery):
-    """Recovery's dispatch over the whole log, into queues and an index that begin empty."""
+@dataclass(slots=True)
+class _Met:
+    """What reading the log has met."""
 
-    def __init__(self, layout: StoreLayout, stage: Stage, parts: tuple[str, ...]) -> None:
-        super().__init__(layout, stage, fix_delay_times=True)
-        self.parts = parts
-        self.index = IndexBuilder([], geometry_of(layout), stage)
-        self._file: Segment | None = None  # that is read, and how far
-        self._position = 0
-        self._wrong_bodies = 0
-        self._passed_bytes = 0
+    wrong_bodies: int = 0
+    passed_bytes: int = 0
+    last_store_timestamp: int = 0
+
+
+class Rebuild:
+    """Dispatches the whole log into queues and an index that begin empty.
+
+    Attributes:
+        dispatcher: has the queues and index files that were built.
+        verdict: where the log ends; None as long as no file was read for queues.
+    """
+
+    def __init__(self, inputs: StoreInputs, stage: Stage, parts: tuple[str, ...]) -> None:
+        self.inputs, self.parts, self._stage = inputs, parts, stage
+        self._staged = StagedQueues(inputs, stage)
+        index = IndexBuilder([], inputs.geometry, stage)
+        self.dispatcher = Dispatcher({}, index, self._open_queue, indexed=inputs.indexed)
+        self.verdict: LogVerdict | None = None
+        self.warnings: list[str] = list(inputs.warnings)
+        self._met = _Met()
 
     def run(self) -> None:
         """Dispatch every message.
 
         Raises:
             CorruptFile: the log does not read as a whole, or lacks messages of a queue that it should have.
+            Refused: there is no message, though queues know of some.
         """
-        for path in self.log.segments.foreign:
+        log = self.inputs.log
+        for path in log.segments.foreign:
             raise CorruptFile(path, None, "does not belong into a commit-log directory (see rmqtool check)")
-        builder = BatchBuilder(self._levels, light_queues=self._light)
-        expected = self.files[0].base if self.files else 0
-        for number, file in enumerate(self.files):
-            if file.size != self.file_size or file.base != expected:
+        builder = BatchBuilder(self.inputs.levels, light_queues=self.inputs.light_queues)
+        files = log.segments.files
+        expected = files[0].base if files else 0
+        for number, file in enumerate(files):
+            if file.size != log.file_size or file.base != expected:
                 raise CorruptFile(file.path, None, "of a wrong length, or not where the file before ends")
             expected = file.end
-            self._file, self._position = file, file.base
             end = self._read(file, builder)
             file.release()
-            if "consumequeue" not in self.parts:
-                continue
-            self.stop, self.stop_file, self.end = end, file, file.base + end.at
-            if end.ending is Ending.FILLER:
-                said, left = int.from_bytes(file.view()[end.at : end.at + 4], "big"), file.size - end.at
-                file.release()
-                if said != left:
-                    raise CorruptFile(file.path, end.at, f"end-of-file blank of {said} bytes, {left} are left")
-                continue
-            # the next file may have been made ahead, and not used yet
-            if end.ending is not Ending.UNWRITTEN or lost(self)[0] or number + 2 < len(self.files):
-                reason = f"{end.reason}: recover cuts the log here, salvage goes around"
-                raise CorruptFile(file.path, end.at, reason)
-            break
-        for queue in self.queues.values() if "consumequeue" in self.parts else ():
+            if "consumequeue" in self.parts and not self._goes_on(file, end, last=number + 2 >= len(files)):
+                break
+        for queue in self.dispatcher.queues.values() if "consumequeue" in self.parts else ():
             if queue.misplaced:
                 # dispatch would move entries away from their queue offsets, and what is on disk may be better
                 raise CorruptFile(
@@ -109,21 +118,48 @@ class Rebuild(Recovery):
                 )
         self._need_messages()
         self._say_what_was_met()
-        self.index.finish()
+        self.dispatcher.index.finish()
+
+    def _goes_on(self, file: Segment, end: End, *, last: bool) -> bool:
+        """Whether records go on in the next file.
+
+        Args:
+            last: whether at most one file follows, which may have been made ahead and not used yet.
+
+        Raises:
+            CorruptFile: they end where they should not.
+        """
+        log = self.inputs.log
+        self.verdict = LogVerdict(
+            files=log.segments.files, removed=[], end=file.base + end.at, stop=end, stop_file=file
+        )
+        if end.ending is Ending.FILLER:
+            said, left = int.from_bytes(file.view()[end.at : end.at + 4], "big"), file.size - end.at
+            file.release()
+            if said != left:
+                raise CorruptFile(file.path, end.at, f"end-of-file blank of {said} bytes, {left} are left")
+            return True
+        if end.ending is not Ending.UNWRITTEN or lost(log, self.verdict)[0] or not last:
+            raise CorruptFile(file.path, end.at, f"{end.reason}: recover cuts the log here, salvage goes around")
+        return False
 
     def _read(self, file: Segment, builder: BatchBuilder) -> End:
         """Dispatch the records of one file; where it ends, or where it cannot be gone on with."""
         view, at = file.view(), 0
         while True:
-            end = self._drain(recovery_batches(view, at, file.size, builder, crc=True))
+            batches = recovery_batches(view, at, file.size, builder, crc=True)
+            while True:
+                try:
+                    at = self._dispatch(file, at, next(batches))
+                except StopIteration as stop:
+                    end: End = stop.value
+                    break
             record = read(view, end.at, file.size, crc=False) if end.ending is Ending.DAMAGED else None
             if isinstance(record, Record):
                 # readers find it where its entry leads, and dispatch does not look at bodies either
                 builder.add(record)
-                self._dispatch(builder.take(), recovering=True)
-                self.last_store_timestamp = record.store_timestamp
-                self._wrong_bodies += 1
-                at = end.at + record.total_size
+                at = self._dispatch(file, end.at, builder.take())
+                self._met.wrong_bodies += 1
                 continue
             used = has_bytes(file.path, end.at, file.size)
             if "consumequeue" in self.parts or used <= end.at or is_blank(view, end, file.size):
@@ -131,102 +167,117 @@ class Rebuild(Recovery):
             at = next_record(view, file.base, end.at + 1, file.size)
             if at >= file.size:
                 return end
-            self._passed_bytes += at - end.at
-            self._position = file.base + at
+            self._met.passed_bytes += at - end.at
+
+    def _dispatch(self, file: Segment, at: int, batch: Batch) -> int:
+        """Dispatch records that lie in a file from a byte on; returns the byte behind them.
+
+        Raises:
+            CorruptFile: one says another position than its own.
+        """
+        # dispatch trusts what a record says of its position; entries made from a wrong one would point elsewhere
+        ends = at + np.cumsum(batch.size)
+        wrong = np.flatnonzero(batch.physical_offset != file.base + ends - batch.size)
+        if len(wrong):
+            here = int(ends[wrong[0]] - batch.size[wrong[0]])
+            raise CorruptFile(file.path, here, "a record that says another position than its own (see check)")
+        self._met.last_store_timestamp = int(batch.store_timestamp[-1])
+        if "index" in self.parts or "consumequeue" in self.parts:
+            self.dispatcher.put(batch)
+        else:
+            self.dispatcher.messages += len(batch)
+        batch.release()
+        return int(ends[-1])
+
+    def _open_queue(self, topic: str, queue_id: int) -> QueueBuilder | None:
+        queue = self._staged.open(topic, queue_id)
+        if queue is not None:
+            queue.files = []  # what is on disk is not looked at
+        return queue
+
+    def _files_of_queues(self) -> Iterator[Segment]:
+        layout = self.inputs.layout
+        return (segment for _topic, _id, path in layout.queue_dirs() for segment in layout.files_in(path))
 
     def _need_messages(self) -> None:
         """A log that is not there must not empty the queues that know what was in it."""
-        if self.dispatched:
+        if self.dispatcher.messages:
             return
-        queues = (segment for _topic, _id, path in self.layout.queue_dirs() for segment in Segments.of([path]))
-        for segment in queues:
+        for segment in self._files_of_queues():
             if has_bytes(segment.path, 0, segment.size):
-                where = ", ".join(self.layout.commit_log_paths)
+                paths = ", ".join(self.inputs.layout.commit_log_paths)
                 raise Refused(
-                    f"there are no messages in {where}, though queues know of some: is its disk mounted, is it the "
+                    f"there are no messages in {paths}, though queues know of some: is its disk mounted, is it the "
                     "true path (--broker-conf)?"
                 )
 
     def _say_what_was_met(self) -> None:
-        if self._wrong_bodies:
+        if self._met.wrong_bodies:
             self.warnings.append(
-                f"{self._wrong_bodies} messages have another body than their checksum says (see check)"
+                f"{self._met.wrong_bodies} messages have another body than their checksum says (see check)"
             )
-        if self._passed_bytes:
+        if self._met.passed_bytes:
             self.warnings.append(
-                f"{self._passed_bytes} bytes of the log hold no message, and were passed over (see check)"
+                f"{self._met.passed_bytes} bytes of the log hold no message, and were passed over (see check)"
             )
-
-    def _dispatch(self, batch: Batch, *, recovering: bool) -> None:
-        # dispatch trusts what a record says of its position; entries made from a wrong one would point elsewhere
-        ends = self._position + np.cumsum(batch.size)
-        wrong = np.flatnonzero(batch.physical_offset != ends - batch.size)
-        if len(wrong) and self._file is not None:
-            at = int(ends[wrong[0]] - batch.size[wrong[0]]) - self._file.base
-            raise CorruptFile(self._file.path, at, "a record that says another position than its own (see check)")
-        self._position = int(ends[-1])
-        if "index" not in self.parts and "consumequeue" not in self.parts:
-            self.dispatched += len(batch)
-            return
-        super()._dispatch(batch, recovering=recovering)
-
-    def _queue(self, topic: str, queue_id: int, messages: int) -> QueueBuilder | None:
-        known = (topic, queue_id) in self.queues
-        queue = super()._queue(topic, queue_id, messages)
-        if queue is not None and not known:
-            queue.files = []  # what is on disk is not looked at
-        return queue
 
     def prepare(self, transaction: Transaction) -> list[str]:
         """Hand the swap to a transaction; returns it in words."""
+        layout = self.inputs.layout
         words: list[str] = []
 
         def say(text: str, path: str) -> None:
-            words.append(f"{text} {os.path.relpath(path, self.layout.root)}")
+            words.append(f"{text} {os.path.relpath(path, layout.root)}")
 
         if "consumequeue" in self.parts:
             self._swap_queues(transaction, say)
         if "index" in self.parts:
-            self.index.removed = IndexBuilder(self.layout.index_paths(), geometry_of(self.layout), self._stage).files
-            prepare_index(self, transaction, say)
+            self.dispatcher.index.removed = self._index_on_disk().files
+            prepare_index(self.dispatcher.index, layout, transaction, say)
         if "checkpoint" in self.parts:
             self._swap_checkpoint(transaction, say)
+        files = [(file.path, file.size) for file in self.inputs.log.segments]
+        if self.verdict is not None and self.verdict.stop is not None and self.verdict.stop_file is not None:
+            transaction.expect_log(files, self.verdict.stop_file.path, self.verdict.stop.at)
+        else:
+            transaction.expect_log(files, None, 0)
+        self.warnings += of_unnamed_topics(self.dispatcher) + self.inputs.rules.warnings()
         return words
 
-    def _swap_queues(self, transaction: Transaction, say: Any) -> None:
-        made = set()
-        if self.layout.queue_dirs("consumequeue_ext"):
-            self.warnings.append("entries hold plain tag hashes again; the extension files are not used any more")
-        for _key, queue in sorted(self.queues.items()):
-            queue.drop_unwritten()
-            for part in queue.files:
-                target = queue.target(part)
-                made.add(target)
-                assert part.staged is not None
-                part.finish()
-                transaction.put(target, part.staged, part.last_store_timestamp * 1_000_000 or None)
-                say("put", target)
-        for _topic, _queue_id, path in self.layout.queue_dirs():
-            for segment in Segments.of([path]):
-                if segment.path not in made:
-                    transaction.remove(segment.path)
-                    say("remove", segment.path)
+    def _index_on_disk(self) -> IndexBuilder:
+        return IndexBuilder(self.inputs.layout.index_paths(), self.inputs.geometry, self._stage)
 
-    def _swap_checkpoint(self, transaction: Transaction, say: Any) -> None:
-        last = self.last_store_timestamp
-        if "index" in self.parts:
-            full = [f.end_timestamp for f in self.index.files if f.full]
-        else:
-            old = IndexBuilder(self.layout.index_paths(), geometry_of(self.layout), self._stage)
-            full = [f.end_timestamp for f in old.files if f.full]
-        new = self.checkpoint._replace(
+    def _swap_queues(self, transaction: Transaction, say: Say) -> None:
+        made = set()
+        if self.inputs.layout.queue_dirs("consumequeue_ext"):
+            self.warnings.append("entries hold plain tag hashes again; the extension files are not used any more")
+        for _key, queue in sorted(self.dispatcher.queues.items()):
+            queue.drop_unwritten()
+            for file in queue.files:
+                target = queue.target(file)
+                made.add(target)
+                assert file.staged is not None
+                file.finish()
+                transaction.put(target, file.staged, file.last_store_timestamp * 1_000_000 or None)
+                say("put", target)
+        for segment in self._files_of_queues():
+            if segment.path not in made:
+                transaction.remove(segment.path)
+                say("remove", segment.path)
+
+    def _swap_checkpoint(self, transaction: Transaction, say: Say) -> None:
+        last = self._met.last_store_timestamp
+        index = self.dispatcher.index if "index" in self.parts else self._index_on_disk()
+        full = [file.end_timestamp for file in index.files if file.full]
+        new = self.inputs.checkpoint._replace(
             physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0)
         )
         staged = transaction.staging()
         with open(staged, "wb") as file:
             file.write(checkpoint.build(new))
-        transaction.put(self.layout.path("checkpoint"), staged)
-        say("put", self.layout.path("checkpoint"))
+        path = self.inputs.layout.path("checkpoint")
+        transaction.put(path, staged)
+        say("put", path)
 
 
 def is_blank(view: memoryview, end: End, size: int) -> bool:
@@ -263,6 +314,7 @@ def rebuild(
             report.warnings.extend(pending.warnings(layout.root))
         return report
     with changing(layout, "rebuild", backup) as transaction:
+        # looked at anew under the lock, and after the snapshot that the commit compares it with
         return _run(StoreLayout(layout.root, layout.conf), parts, transaction, apply=True)
 
 
@@ -274,18 +326,13 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, 
         counts = {"messages": 0, "queues": 0, "queueEntries": 0, "indexEntries": 0}
         configs, warnings = doctor.outcomes, doctor.warnings
     else:
-        run = Rebuild(layout, transaction.staging, parts)
+        run = Rebuild(StoreInputs.of(layout, fix_delay_times=True), transaction.staging, parts)
         run.run()
         actions = run.prepare(transaction)
-        files = [(file.path, file.size) for file in run.log.segments]
-        if run.stop is not None and run.stop_file is not None:
-            transaction.expect_log(files, run.stop_file.path, run.stop.at)
-        else:
-            transaction.expect_log(files, None, 0)
-        run._warn()
-        entries = sum(queue.added for queue in run.queues.values())
-        counts = {"messages": run.dispatched, "queues": len(run.queues)}
-        counts |= {"queueEntries": entries, "indexEntries": run.index.added}
+        dispatcher = run.dispatcher
+        entries = sum(queue.added for queue in dispatcher.queues.values())
+        counts = {"messages": dispatcher.messages, "queues": len(dispatcher.queues)}
+        counts |= {"queueEntries": entries, "indexEntries": dispatcher.index.added}
         configs, warnings = [], run.warnings
     if apply and actions:
         transaction.commit()

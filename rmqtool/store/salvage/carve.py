@@ -27,7 +27,7 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.recovery.command import recover
-from rmqtool.store.releases.rules import RulesV5, has_bad_batch_numbers, rules_for
+from rmqtool.store.releases.rules import ReleaseRulesV5, has_bad_batch_numbers, rules_for
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound, LostRange
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files
@@ -192,7 +192,7 @@ class Salvage:
         record = found.record
         stumbles = self._rules.stumbles if self._rules.stumbles_over(record) else None
         if stumbles is None and has_bad_batch_numbers(record):  # the new store may go to the other release
-            stumbles = RulesV5.stumbles
+            stumbles = ReleaseRulesV5.stumbles
         if stumbles is not None:
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, stumbles)
             return

@@ -13,7 +13,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import BadIndex, open_index, physical_offsets
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
-from rmqtool.store.queues.reader import SCANNED_FILES, ConsumeQueue, Entry
+from rmqtool.store.queues.reader import SCANNED_FILES, ConsumeQueue, QueueEntry
 from rmqtool.store.recovery.report import RecoveryReport, StoreState
 from tests import damage
 from tests.interop.differential.case import Case
@@ -153,7 +153,7 @@ def first_of(segments: list[Segment]) -> int:
     return segments[0].base // damage.UNIT if segments else 0
 
 
-def valid(entry: Entry | None) -> bool:
+def valid(entry: QueueEntry | None) -> bool:
     """Whether the engine takes it for an entry; what is missing with its file does not end a queue either."""
     return entry is None or is_valid(entry.physical_offset, entry.size)
 

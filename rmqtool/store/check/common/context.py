@@ -1,59 +1,107 @@
-"""What all checks of one store share: the files, the settings, where the next start would begin, and the findings."""
+"""What all checks of one store share: the store as it was found, the findings, and what checks learn for others."""
 
 import os
+from dataclasses import dataclass, field
 
-from formats import checkpoint
+from formats.checkpoint import Checkpoint
 from rmqtool.store.check.common.findings import Collector
-from rmqtool.store.dispatch.batch import DelayLevels
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.releases.rules import rules_for
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.releases.rules import ReleaseRules
 
-LIGHT_PREFIX = "%LMQ%"
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStart:
+    """Where the next start begins its check of the log; without a choice, at the first file.
+
+    Attributes:
+        number: of the commit-log file.
+        after_next: of that at which the start after it begins, if that comes after a clean stop.
+        redispatch_from: messages at or behind this physical offset get their queue entries anew at the next start,
+            where a queue lacks them at its end; None while the store is as after a clean stop.
+    """
+
+    number: int = 0
+    after_next: int = 0
+    redispatch_from: int | None = None
+
+
+@dataclass(slots=True)
+class LogSeen:
+    """What the check of the log has learnt; complete when it is through.
+
+    Attributes:
+        end: physical offset after the last readable record.
+        last_timestamp: highest store timestamp, ms; None without a message.
+        absent: there are no messages, although queues or checkpoint know of some.
+    """
+
+    end: int = 0
+    last_timestamp: int | None = None
+    absent: bool = False
+
+
+@dataclass(slots=True)
+class QueuesSeen:
+    """What the check of the queues has learnt; filled when it is through.
+
+    Attributes:
+        ends: offset after each queue's last message, by its files or by the log.
+        begins: offset of each queue's first entry that is still in the log.
+        first_due: delay level to the deliver time of its first entry that is still in the log, or its tag hash.
+        first_delayed: delay level to the physical offset of that entry's message.
+    """
+
+    ends: dict[QueueKey, int] = field(default_factory=dict)
+    begins: dict[QueueKey, int] = field(default_factory=dict)
+    first_due: dict[int, int] = field(default_factory=dict)
+    first_delayed: dict[int, int] = field(default_factory=dict)
 
 
 class Context:
-    """State that checks hand to each other.
+    """One check of a store.
 
     Attributes:
         found: takes the findings.
-        rules: of the release that seems to have written the store.
-        start_number: of the commit-log file at which the next start begins its check.
-        start_after_next: of that at which the one after it does, if it comes after a clean stop.
-        redispatch_from: messages at or behind this physical offset get their queue entries anew at the next start,
-            where a queue lacks them at its end; None while the store is as after a clean stop.
-        log_absent: there are no messages although queues or checkpoint know of some.
+        inputs: the store as it was found, by the rules of the release that seems to have written it.
         unread_topics: whose queues have a form that is not read: batch consume queues of 5.x.
-        log_end: offset after the last readable record; known once the log was read.
-        last_timestamp: highest store timestamp of the log; known then too.
-        queue_ends: (topic, queue id) to the offset after the queue's last message, by its files or by the log.
-        first_due: delay level to the deliver time of its first entry that is still in the log, or its tag hash.
-        first_delayed: delay level to the physical offset of that entry's message.
-        queue_begins: (topic, queue id) to the offset of its first entry that is still in the log.
+        start: where the next start begins, as :meth:`choose_start` has found it.
+        log_seen: set by the check of the log.
+        queues_seen: set by the check of the queues.
     """
 
     def __init__(self, layout: StoreLayout, found: Collector) -> None:
-        self.layout, self.found = layout, found
-        self.log = CommitLog(layout)
-        self.aborted = layout.aborted
-        found.situation.aborted = self.aborted
-        self.checkpoint = checkpoint.parse(layout.checkpoint() or b"")
-        conf = layout.conf
-        self.levels = DelayLevels(conf.delay_levels)
-        self.light = conf.flag("enableMultiDispatch", conf.flag("enableLmq", layout.has_queues(LIGHT_PREFIX)))
-        self.rules = rules_for(layout).rules
-        self.start_number = self.start_after_next = 0
-        self.redispatch_from: int | None = None
-        self.log_absent = False
-        batch = {topic for topic, _queue_id, _path in layout.queue_dirs("batchconsumequeue")}
+        self.found = found
+        self.inputs = StoreInputs.of(layout)
+        batch = {topic for topic, _queue_id, _path in self.layout.queue_dirs("batchconsumequeue")}
         self.unread_topics = batch | self.rules.batch_topics
+        self.start = NextStart()
+        self.log_seen, self.queues_seen = LogSeen(), QueuesSeen()
+        found.situation.aborted = self.inputs.aborted
         found.situation.unread = bool(self.unread_topics)
-        self.log_end = 0
-        self.last_timestamp: int | None = None
-        self.queue_ends: dict[tuple[str, int], int] = {}
-        self.first_due: dict[int, int] = {}
-        self.first_delayed: dict[int, int] = {}
-        self.queue_begins: dict[tuple[str, int], int] = {}
+
+    @property
+    def layout(self) -> StoreLayout:
+        """Paths and directories of the store."""
+        return self.inputs.layout
+
+    @property
+    def log(self) -> CommitLog:
+        """The commit log."""
+        return self.inputs.log
+
+    @property
+    def rules(self) -> ReleaseRules:
+        """Of the release that seems to have written the store."""
+        return self.inputs.rules
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What the checkpoint says."""
+        return self.inputs.checkpoint
 
     def choose_start(self, known: int | None) -> None:
         """Find out where the next start begins.
@@ -62,13 +110,16 @@ class Context:
             known: end of the last message that any queue knows, -1 without one; None where queues are no files, and so
                 are taken to know all.
         """
-        files = self.log.segments.files
+        files, aborted = self.log.segments.files, self.inputs.aborted
         if not files:
             return
         known = files[-1].end if known is None else known
-        self.start_after_next = self.rules.next_start(files, known)
-        self.start_number, _reason = self.rules.start_number(files, self.checkpoint, known, aborted=self.aborted)
-        self.redispatch_from = files[self.start_number].base if self.aborted else None
+        number, _reason = self.rules.start_number(files, self.checkpoint, known, aborted=aborted)
+        self.start = NextStart(
+            number=number,
+            after_next=self.rules.next_start(files, known),
+            redispatch_from=files[number].base if aborted else None,
+        )
 
     def name(self, path: str) -> str:
         """A path as findings say it."""

@@ -16,9 +16,8 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.index.chains import check_chains, used_entries
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.disk.mapping import forget
-from rmqtool.store.disk.segments import list_dir
 from rmqtool.store.disk.sparse import data_end
-from rmqtool.store.index.reader import BadIndex, IndexView, geometry_of, open_index, segment_of
+from rmqtool.store.index.reader import BadIndex, IndexView, open_index, segment_of
 
 Column = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 4096
@@ -41,7 +40,7 @@ class _File:
         self.view, self.name = view, name
         self.header, self.slots = view.header, view.slots
         self.begin_timestamp = view.header.begin_timestamp
-        self.moot = ctx.aborted and view.header.end_timestamp > ctx.checkpoint.index_msg_timestamp
+        self.moot = ctx.inputs.aborted and view.header.end_timestamp > ctx.checkpoint.index_msg_timestamp
         table = entries_array(view.view, view.slots)[: view.entries]
         first, last = (entry_at(view.slots, number) for number in (0, len(table)))
         self.count = used_entries(table[: -(-(data_end(view.path, first, last) - first) // ENTRY_SIZE)])
@@ -92,7 +91,7 @@ class IndexCheck:
     def load(self) -> Iterator[None]:
         """Open every file and check it by itself."""
         ctx = self.ctx
-        for entry in list_dir(ctx.layout.path("index")):
+        for entry in ctx.layout.entries("index"):
             if not (entry.name.isdecimal() and entry.is_file()):
                 ctx.found.add("file-ignored", ctx.name(entry.path))
         try:
@@ -101,7 +100,7 @@ class IndexCheck:
             ctx.found.add("file-unreadable", "index", actual=str(err))
             self._all_read = False
             return
-        size = file_size(*geometry_of(ctx.layout))
+        size = file_size(*ctx.inputs.geometry)
         for view in reversed(views):
             name = ctx.name(view.path)
             if isinstance(view, BadIndex):
@@ -135,12 +134,12 @@ class IndexCheck:
     def shortened(self) -> bool:
         """Whether the next start removes a file that it builds anew only in part: from where it begins in the log."""
         files = self.ctx.log.segments.files
-        start = files[self.ctx.start_number].base if files else 0
+        start = files[self.ctx.start.number].base if files else 0
         return any(file.moot and file.header.begin_physical_offset < start for file in self.files)
 
     def _by_the_others(self, bad: BadIndex) -> IndexView | BadIndex:
         """A file too damaged to tell its numbers of slots and entries has those of the other files."""
-        slots, entries = geometry_of(self.ctx.layout)
+        slots, entries = self.ctx.inputs.geometry
         file = segment_of(bad.path)
         if len(view := file.view()) != file_size(slots, entries):
             return bad
@@ -255,7 +254,7 @@ class IndexCheck:
     def _end_run(self) -> None:
         if not self._missing:
             return
-        start, ctx = self.ctx.redispatch_from, self.ctx
+        start, ctx = self.ctx.start.redispatch_from, self.ctx
         count, self._missing = self._missing, 0
         code = "index-behind" if start is not None and self._missing_from >= start else "index-missing"
         ctx.found.add(
@@ -271,7 +270,7 @@ class IndexCheck:
         self._end_run()
         if not self.enabled:
             return
-        for file in self.files if not self.ctx.log_absent else ():
+        for file in self.files if not self.ctx.log_seen.absent else ():
             for numbers, entries in file.between(self._next, 2**63 - 1):
                 self._tell("index-ghost", file, numbers, entries, f"an offset before the log's end at {self._next}")
                 yield

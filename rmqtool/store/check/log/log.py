@@ -11,7 +11,7 @@ from rmqtool.store.check.advice.steps import RECOVER, SALVAGE
 from rmqtool.store.check.codes.code import ERROR
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
-from rmqtool.store.check.log.records import Columns, RecordCheck, columns_of
+from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk
@@ -62,7 +62,7 @@ class LogCheck:
         self._epoch = 0
         self._damages: list[_Damage] = []
         self._record_check = RecordCheck(ctx)
-        self._builder = BatchBuilder(ctx.levels, light_queues=ctx.light)
+        self._builder = BatchBuilder(ctx.inputs.levels, light_queues=ctx.inputs.light_queues)
 
     def run(self) -> Iterator[None]:
         """Check; yields now and then, so that findings can be handed on."""
@@ -81,7 +81,7 @@ class LogCheck:
             yield from self._file(file, number, last=number == last_used)
             file.release()
         self._tell_damage()
-        ctx.last_timestamp = self._record_check.last_timestamp
+        ctx.log_seen.last_timestamp = self._record_check.last_timestamp
 
     @staticmethod
     def _last_used(files: list[Segment]) -> int:
@@ -156,9 +156,7 @@ class LogCheck:
 
     def _crc(self, file: Segment, number: int, at: int, record: Record, end: End) -> None:
         """A record with a wrong body is one to everyone else: its entries are no damage of their own."""
-        words = end.reason.removeprefix("body CRC is ")
-        actual, _, expected = words.partition(", the record says ")
-        about = {**_whose(record), "expected": expected, "actual": actual}
+        about = {**_whose(record), "expected": end.expected, "actual": end.actual}
         self._damages.append(_Damage("log-crc", file.path, at, number, self._records + 1, about))
         self._builder.add(record)
         self._hand_on(file, at, columns_of([(at, record)]), self._builder.take())
@@ -212,7 +210,7 @@ class LogCheck:
         """Whether the next start looks there, and takes it for the end of the log."""
         if damage.code == "log-crc" and not self.ctx.layout.conf.flag("checkCRCOnRecover", True):
             return False
-        return damage.number >= self.ctx.start_number
+        return damage.number >= self.ctx.start.number
 
     def _cut_words(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
         how_many = f"{behind} messages behind it"
@@ -221,7 +219,7 @@ class LogCheck:
         if first is not None and self._is_met(damage):
             return f"a broker's next start ends the log before this, at byte {first.at} of {self.ctx.name(first.path)}"
         words = "the next start does not look here"
-        if damage.number >= self.ctx.start_after_next:
+        if damage.number >= self.ctx.start.after_next:
             words += f"; the one after it does, if it follows a clean stop, and cuts off {how_many}"
         else:
             words += (
@@ -273,7 +271,7 @@ class LogCheck:
             except StopIteration as stop:
                 end: End = stop.value
                 break
-            columns = Columns(*(getattr(part.rows, name) for name in Columns._fields))
+            columns = RecordColumns(*(getattr(part.rows, name) for name in RecordColumns._fields))
             inner.append(self._look_at(file, columns))
             for batch in builder.add(part):
                 start = self._give(file, start, batch, inner)
@@ -290,14 +288,14 @@ class LogCheck:
         self._advance(file, int(ends[-1]), len(batch))
         return int(ends[-1])
 
-    def _hand_on(self, file: Segment, start: int, columns: Columns, batch: Batch) -> None:
+    def _hand_on(self, file: Segment, start: int, columns: RecordColumns, batch: Batch) -> None:
         self._give(file, start, batch, [self._look_at(file, columns)])
 
-    def _look_at(self, file: Segment, columns: Columns) -> Column:
+    def _look_at(self, file: Segment, columns: RecordColumns) -> Column:
         return self._record_check.check(file, columns)
 
     def _advance(self, file: Segment, end: int, records: int) -> None:
-        self.ctx.log_end = file.base + end
+        self.ctx.log_seen.end = file.base + end
         self._records += records
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.message.bodies import decompress
 from formats.message.properties import UNIQ_KEY, parse
-from formats.message.read import HEADS, Record
+from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segment
@@ -19,7 +19,7 @@ HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+\x01[^\x02]*)?)*")
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """What is looked at, a column of int64 each; ``_at`` are bytes in the file (:class:`rmqtool.kernels.scan.Rows`)."""
 
     at: Column
@@ -36,11 +36,11 @@ class Columns(NamedTuple):
     properties_length: Column
 
 
-def columns_of(rows: list[tuple[int, Record]]) -> Columns:
-    """Columns of (byte in the file, record) pairs."""
+def columns_of(rows: list[tuple[int, Record]]) -> RecordColumns:
+    """RecordColumns of (byte in the file, record) pairs."""
     table = []
     for at, record in rows:
-        body_at = at + HEADS[record.sys_flag & 0x30].size
+        body_at = at + HEADS[record.sys_flag & HOSTS_V6].size
         topic_at = body_at + len(record.body) + record.version
         properties_at = topic_at + len(record.topic) + 2
         table.append(
@@ -59,7 +59,7 @@ def columns_of(rows: list[tuple[int, Record]]) -> Columns:
                 len(record.properties),
             )
         )
-    return Columns(*np.array(table, np.int64).reshape(-1, len(Columns._fields)).T)
+    return RecordColumns(*np.array(table, np.int64).reshape(-1, len(RecordColumns._fields)).T)
 
 
 class RecordCheck:
@@ -76,7 +76,7 @@ class RecordCheck:
         self.bulk = False
         self._before: int | None = None
 
-    def check(self, file: Segment, rows: Columns) -> Column:
+    def check(self, file: Segment, rows: RecordColumns) -> Column:
         """Check records of one file; returns the physical positions of inner batches among them."""
         name, found = self.ctx.name(file.path), self.ctx.found
         real = file.base + rows.at
@@ -101,7 +101,7 @@ class RecordCheck:
         inner: Column = real[(rows.sys_flag & INNER_BATCH) != 0]
         return inner
 
-    def _times(self, name: str, rows: Columns) -> None:
+    def _times(self, name: str, rows: RecordColumns) -> None:
         times = rows.store_timestamp
         before = np.empty_like(times)
         before[1:] = times[:-1]
@@ -122,7 +122,7 @@ class RecordCheck:
         highest = int(times.max())
         self.last_timestamp = highest if self.last_timestamp is None else max(self.last_timestamp, highest)
 
-    def _properties(self, file: Segment, name: str, rows: Columns) -> None:
+    def _properties(self, file: Segment, name: str, rows: RecordColumns) -> None:
         view = file.view()
         fits = PROPERTIES.fullmatch
         chosen = np.arange(len(rows.at))
@@ -148,14 +148,14 @@ class RecordCheck:
             if why:
                 self.ctx.found.add("log-properties", name, offset=at, actual=why, **self._whose(file, rows, i))
 
-    def _body(self, file: Segment, name: str, rows: Columns, i: int) -> None:
+    def _body(self, file: Segment, name: str, rows: RecordColumns, i: int) -> None:
         at, length = int(rows.body_at[i]), int(rows.body_length[i])
         try:
             decompress(bytes(file.view()[at : at + length]), int(rows.sys_flag[i]))
         except FormatError as err:
             self.ctx.found.add("log-body", name, offset=at, actual=err.reason, **self._whose(file, rows, i))
 
-    def _transaction(self, file: Segment, name: str, rows: Columns, i: int) -> None:
+    def _transaction(self, file: Segment, name: str, rows: RecordColumns, i: int) -> None:
         """A half message lies before its commit, so it can be looked up at once; before the log's start it expired."""
         log, half_at = self.ctx.log, int(rows.prepared_transaction_offset[i])
         if half_at < log.min_offset:
@@ -182,7 +182,7 @@ class RecordCheck:
         )
 
     @staticmethod
-    def _whose(file: Segment, rows: Columns, i: int) -> dict[str, Any]:
+    def _whose(file: Segment, rows: RecordColumns, i: int) -> dict[str, Any]:
         view, at = file.view(), int(rows.at[i])
         topic_at, length = int(rows.topic_at[i]), int(rows.topic_length[i])
         return {

@@ -17,7 +17,7 @@ from rmqtool.store.check.queues.state import (
     FILLER,
     LAG,
     OTHER,
-    QueueFile,
+    FileSummary,
     QueueState,
     Run,
     masks,
@@ -46,7 +46,7 @@ def finish_queue(ctx: Context, queue: QueueState) -> Iterator[None]:
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
-def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: set[int]) -> Iterator[None]:
+def _entries(ctx: Context, queue: QueueState, file: FileSummary, bound: int, bad: set[int]) -> Iterator[None]:
     """Entries below ``bound`` that are not their message's, and what lies behind it."""
     inside = max(min(file.used, bound - file.first), 0)
     live = file.live
@@ -74,16 +74,16 @@ def _entries(ctx: Context, queue: QueueState, file: QueueFile, bound: int, bad: 
         kind = masks(part)
         physical = part["physical_offset"].astype(np.int64)
         rows = np.flatnonzero(kind.valid & ~kind.filler & (physical >= ctx.log.min_offset))
-        behind_end = rows[physical[rows] >= ctx.log_end]
+        behind_end = rows[physical[rows] >= ctx.log_seen.end]
         if len(behind_end):
             _behind_end(ctx, queue, file, start + behind_end, physical[behind_end], bad)
-        for row in rows[physical[rows] < ctx.log_end].tolist():
+        for row in rows[physical[rows] < ctx.log_seen.end].tolist():
             _one(ctx, queue, file, start + row, int(physical[row]), bad)
         yield
 
 
 def _behind_end(
-    ctx: Context, queue: QueueState, file: QueueFile, numbers: Column, physical: Column, bad: set[int]
+    ctx: Context, queue: QueueState, file: FileSummary, numbers: Column, physical: Column, bad: set[int]
 ) -> None:
     bad.update((file.first + numbers).tolist())
     # a start cuts the queue at the first of them, and with it what is good behind
@@ -95,7 +95,7 @@ def _behind_end(
         lambda i: {
             "offset": int(numbers[i]) * UNIT,
             "queueOffset": file.first + int(numbers[i]),
-            "expected": f"a message before the log's end at {ctx.log_end}",
+            "expected": f"a message before the log's end at {ctx.log_seen.end}",
             "actual": str(int(physical[i])),
         },
         **about,
@@ -103,7 +103,7 @@ def _behind_end(
     )
 
 
-def _one(ctx: Context, queue: QueueState, file: QueueFile, number: int, physical: int, bad: set[int]) -> None:
+def _one(ctx: Context, queue: QueueState, file: FileSummary, number: int, physical: int, bad: set[int]) -> None:
     """An entry that may not be its message's."""
     ordinal = file.first + number
     item = ctx.log.look(physical, crc=False)

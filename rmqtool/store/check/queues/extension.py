@@ -7,7 +7,7 @@ from formats.queues.extension import Unit, units
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
-from rmqtool.store.disk.segments import Segments, common_size
+from rmqtool.store.disk.segments import common_size
 
 
 def check_extension(ctx: Context) -> None:
@@ -15,7 +15,7 @@ def check_extension(ctx: Context) -> None:
     for topic, queue_id, path in ctx.layout.queue_dirs("consumequeue_ext"):
         about = {"topic": topic, "queueId": queue_id}
         try:
-            segments = Segments.of([path])
+            segments = ctx.layout.files_in(path)
             size = ctx.layout.conf.sizes.get("mappedFileSizeConsumeQueueExt") or common_size(segments)
             if size:
                 check_files(ctx, segments, size, topic, queue_id)

@@ -13,7 +13,7 @@ import numpy as np
 
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.check.common.context import LIGHT_PREFIX, Context
+from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.entries import finish_queue
@@ -31,7 +31,8 @@ from rmqtool.store.check.queues.state import (
     masks,
 )
 from rmqtool.store.check.queues.tags import TagCheck
-from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
 
@@ -45,7 +46,7 @@ class QueueCheck:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.queues: dict[tuple[str, int], QueueState] = {}
-        self._file_size = ctx.layout.queue_size()
+        self._file_size = ctx.inputs.queue_size
         self._tags = TagCheck(ctx)
         self._unnamed: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()  # messages in queues of another form
@@ -56,7 +57,7 @@ class QueueCheck:
         for topic, queue_id, path in ctx.layout.queue_dirs():
             queue = self.queues[topic, queue_id] = QueueState(topic, queue_id, path, self._file_size)
             try:
-                segments = Segments.of([path])
+                segments = ctx.layout.files_in(path)
                 check_files(ctx, segments, self._file_size, topic, queue_id)
                 queue.load(segments, ctx.log.min_offset)
             except UnreadableStore as err:
@@ -114,7 +115,7 @@ class QueueCheck:
         puts: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for row, name, ordinal in batch.light:
             if batch.queued[row]:
-                puts[name, 0 if name.startswith(LIGHT_PREFIX) else int(batch.queue_id[row])].append((row, ordinal))
+                puts[name, light_queue_id(name, int(batch.queue_id[row]))].append((row, ordinal))
         for (name, queue_id), pairs in puts.items():
             queue = self._queue(name, queue_id, len(pairs))
             if queue is None:
@@ -217,21 +218,21 @@ class QueueCheck:
     def _without_entry(
         self, queue: QueueState, rows: Column, ordinals: Column, position: Column, times: Column, reasons: Column
     ) -> None:
-        """Messages whose own entry is not theirs: some may stand elsewhere in the queue, which entries will tell."""
+        """Note messages without an entry at their place, but for those that have one at another place of the queue."""
         offsets = position[rows]
         low, high = int(offsets[0]), int(offsets[-1])
-        elsewhere = np.zeros(len(rows), bool)
+        misplaced = np.zeros(len(rows), bool)
         for file in queue.files:
             if file.live and file.low <= high and file.high >= low:
                 for _first, units in file.runs(0, file.used):
                     kind = masks(units)
                     there = units["physical_offset"][kind.valid & ~kind.filler]
-                    elsewhere |= np.isin(offsets, there.astype(np.int64))
+                    misplaced |= np.isin(offsets, there.astype(np.int64))
                 file.segment.release()
-        rows = rows[~elsewhere]
+        rows = rows[~misplaced]
         if not len(rows):
             return
-        start, flushed = self.ctx.redispatch_from, self.ctx.checkpoint.min_timestamp
+        start, flushed = self.ctx.start.redispatch_from, self.ctx.checkpoint.min_timestamp
         soon = np.full(len(rows), NEVER)
         if start is not None:
             soon[position[rows] >= start] = SOON
@@ -247,16 +248,16 @@ class QueueCheck:
         ctx = self.ctx
         for queue in self.queues.values():
             key = queue.topic, queue.queue_id
-            ctx.queue_ends[key] = max(queue.end, queue.next_ordinal or 0)
-            ctx.queue_begins[key] = queue.begin
+            ctx.queues_seen.ends[key] = max(queue.end, queue.next_ordinal or 0)
+            ctx.queues_seen.begins[key] = queue.begin
             if queue.topic == _DELAY_TOPIC and (first := queue.first_entry) is not None:
-                ctx.first_due[queue.queue_id + 1] = first.tags_code
-                ctx.first_delayed[queue.queue_id + 1] = first.physical_offset
+                ctx.queues_seen.first_due[queue.queue_id + 1] = first.tags_code
+                ctx.queues_seen.first_delayed[queue.queue_id + 1] = first.physical_offset
         for topic, count in sorted(self._unread.items()):
             ctx.found.add(
                 "cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues"
             )
-        if ctx.log_absent:
+        if ctx.log_seen.absent:
             return
         for key in sorted(self.queues):
             queue = self.queues[key]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from formats.layouts.derived import CQ_ENTRY
-from formats.queues.consume import FILLER_SIZE, Entry, as_array, read
+from formats.queues.consume import FILLER_SIZE, ConsumeEntry, as_array, read
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import UNIT
@@ -41,7 +41,7 @@ def masks(units: Units) -> Masks:
     )
 
 
-class QueueFile:
+class FileSummary:
     """One file: where its units are, and how many of them messages were found for.
 
     Attributes:
@@ -112,7 +112,7 @@ class QueueFile:
         self._release()
         return units
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> ConsumeEntry:
         """One of them."""
         data = self.segment.read(number * UNIT, UNIT)
         self._release()
@@ -145,7 +145,7 @@ class QueueState:
 
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int) -> None:
         self.topic, self.queue_id, self.path, self.file_size = topic, queue_id, path, file_size
-        self.files: list[QueueFile] = []
+        self.files: list[FileSummary] = []
         self.firsts: Column = np.empty(0, np.int64)
         self.next_ordinal: int | None = None
         self.epoch = 0
@@ -154,7 +154,7 @@ class QueueState:
 
     def load(self, segments: Segments, min_physical: int) -> None:
         """Summarise the files; an unreadable one raises UnreadableStore."""
-        files = [QueueFile(segment, min_physical) for segment in segments]
+        files = [FileSummary(segment, min_physical) for segment in segments]
         self.files = sorted(files, key=lambda file: file.first)
         self.firsts = np.array([file.first for file in self.files], np.int64)
 
@@ -180,7 +180,7 @@ class QueueState:
         return next(live, self.end)
 
     @property
-    def first_entry(self) -> Entry | None:
+    def first_entry(self) -> ConsumeEntry | None:
         """The entry at :attr:`begin`; None without any."""
         for file in self.files:
             if file.first_live is not None:

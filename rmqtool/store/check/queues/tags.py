@@ -12,7 +12,7 @@ from formats.queues.consume import is_ext_address, real_offset
 from formats.queues.extension import Unit, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.queues.state import QueueFile, QueueState
+from rmqtool.store.check.queues.state import FileSummary, QueueState
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import UNIT
 
@@ -47,7 +47,7 @@ class TagCheck:
     def differ(
         self,
         queue: QueueState,
-        file: QueueFile,
+        file: FileSummary,
         at: Column,
         actual: Column,
         expected: Column,
@@ -73,7 +73,7 @@ class TagCheck:
     def _address(self, queue: QueueState, name: str, code: int, wanted: int, about: dict[str, Any]) -> None:
         key = queue.topic, queue.queue_id
         if key not in self._ext:
-            self._ext[key] = Segments.of([self.ctx.layout.queue_path(*key, kind="consumequeue_ext")])
+            self._ext[key] = self.ctx.layout.files_in(self.ctx.layout.queue_path(*key, kind="consumequeue_ext"))
         offset = real_offset(code)
         unit, why = None, f"no file of the extension holds byte {offset}"
         segment = self._ext[key].find(offset)

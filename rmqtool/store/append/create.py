@@ -1,0 +1,46 @@
+"""Make an empty store."""
+
+import os
+
+from formats import checkpoint
+from formats.checkpoint import Checkpoint
+from rmqtool.errors import Refused
+from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.new_files import give_away, make_file
+from rmqtool.store.disk.ownership import make_folders
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout, checked_path
+from rmqtool.store.log.writer import LogWriter
+
+
+def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
+    """Make an empty store, as a broker's first start does it; the first commit-log file tells how long all will be.
+
+    Raises:
+        Refused: the place is not empty, or cannot be written.
+    """
+    root = checked_path(root)
+    conf = conf or BrokerConf()
+    try:
+        if os.path.lexists(root) and os.listdir(root):
+            raise Refused(f"{root}: is not empty")
+        if not os.path.isdir(root):
+            os.makedirs(root)
+            give_away(root)
+        for folder in ("commitlog", "consumequeue", "index", "config"):
+            make_folders(os.path.join(root, folder))
+        layout = StoreLayout(root, conf)
+        for folder in layout.commit_log_paths:
+            # settings may name the log of a store that somebody else writes
+            if os.path.isdir(folder) and os.listdir(folder):
+                raise Refused(f"{folder}: is not empty")
+        for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):
+            make_file(layout.path(path), data)
+        first = LogWriter(layout.commit_log_paths[:1], layout.commit_log_size(layout.commit_log()))
+        first.make_file()
+        first.close()
+        for folder in (layout.root, os.path.dirname(layout.root)):
+            sync(folder)
+    except OSError as err:
+        raise Refused(f"{err.filename or root}: {os.strerror(err.errno or 0)}") from err
+    return layout

@@ -1,0 +1,132 @@
+"""The dispatch of a running store: what was appended goes into queues and index, now or beside further appends.
+
+Source: store.DefaultMessageStore.ReputMessageService; store-engine 3.1.
+"""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.append.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, Touched
+from rmqtool.store.disk.remote import is_dir
+from rmqtool.store.dispatch.batch import BatchBuilder
+from rmqtool.store.dispatch.light import is_light
+from rmqtool.store.dispatch.reading import reput_batches
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
+from rmqtool.store.recovery.inputs import StoreInputs
+
+
+class LiveQueues:
+    """Opens queues that are written where they are.
+
+    Args:
+        layout: lists directories whenever it is asked.
+        inputs: the store as a recovery found it healthy.
+        ends: queue offset at which each queue ended then.
+        touched: writes files, and knows what is not durable yet.
+    """
+
+    def __init__(self, layout: StoreLayout, inputs: StoreInputs, ends: dict[QueueKey, int], touched: Touched) -> None:
+        self._layout, self._ends, self._touched = layout, ends, touched
+        self._size = inputs.queue_size
+        conf = layout.conf
+        self._extended = conf.flag("enableConsumeQueueExt", is_dir(layout.path("consumequeue_ext")))
+        self._extension_size = conf.sizes.get("mappedFileSizeConsumeQueueExt", DEFAULT_EXT)
+
+    def open(self, topic: str, queue_id: int) -> LiveQueue:
+        """A queue that is dispatched to for the first time.
+
+        Raises:
+            UnreadableStore: it does not end where it did.
+        """
+        queue = LiveQueue(topic, queue_id, self._layout.queue_path(topic, queue_id), self._size, self._touched)
+        if self._extended and not is_light(topic):
+            folder = self._layout.queue_path(topic, queue_id, "consumequeue_ext")
+            queue.extension = QueueExtension(folder, self._extension_size, self._touched)
+        # A fresh look, though a recovery has seen this queue: hours may lie between, and whoever does not respect the
+        # lock may have written. Entries must not be put behind an end that is none any more.
+        queue.recover()
+        if queue.max_offset != self._ends.get((topic, queue_id), 0):
+            raise UnreadableStore(f"{queue.path}: has changed meanwhile: another process writes to this store")
+        return queue
+
+
+class LiveDispatch:
+    """Dispatches what was appended, in the order of the log; by one thread at a time.
+
+    Args:
+        layout: lists directories whenever it is asked, for the log grows.
+        inputs: the store as a recovery found it healthy.
+        ends: queue offset at which each queue ended then.
+        end: physical offset up to which all was dispatched.
+
+    Attributes:
+        index: the index files.
+        asked: physical offset up to which dispatch was asked for.
+    """
+
+    def __init__(self, layout: StoreLayout, inputs: StoreInputs, ends: dict[QueueKey, int], end: int) -> None:
+        self._layout, self._levels, self._light_queues = layout, inputs.levels, inputs.light_queues
+        self._touched = Touched()
+        self.index = LiveIndex(layout.path("index"), inputs.layout.index_paths(), inputs.geometry)
+        opened = LiveQueues(layout, inputs, ends, self._touched)
+        self._dispatcher = Dispatcher({}, self.index, opened.open, indexed=inputs.indexed)
+        self._dispatched = self.asked = end
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: Future[int] | None = None
+
+    @property
+    def queues(self) -> dict[QueueKey, QueueBuilder]:
+        """Queues that were dispatched to, by topic and queue id."""
+        return self._dispatcher.queues
+
+    def dispatch(self, end: int) -> int:
+        """Dispatch what was appended up to a physical offset; returns the number of messages.
+
+        Only while nothing runs: :meth:`wait` comes first.
+        """
+        self.asked = end
+        return self._dispatch_to(end)
+
+    def begin(self, end: int) -> None:
+        """Have another thread do it, as a broker does, while more is appended.
+
+        Only while nothing runs: :meth:`wait` comes first.
+        """
+        self.asked = end
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "rmqtool-reput")
+        self._running = self._pool.submit(self._dispatch_to, end)
+
+    def wait(self) -> int:
+        """Wait until nobody dispatches; returns the number of messages of the run that ended, and raises its error."""
+        running, self._running = self._running, None
+        return 0 if running is None else running.result()
+
+    def _dispatch_to(self, end: int) -> int:
+        if self._dispatched >= end:
+            return 0
+        before = self._dispatcher.messages
+        builder = BatchBuilder(self._levels, light_queues=self._light_queues)
+        for file in self._layout.commit_log():
+            if file.end <= self._dispatched or file.base >= end:
+                continue
+            at = max(self._dispatched - file.base, 0)
+            limit = min(end - file.base, file.size)
+            for batch in reput_batches(file.view(), at, limit, builder):
+                self._dispatcher.put(batch)
+                batch.release()
+            file.release()
+        self._dispatched = end
+        return self._dispatcher.messages - before
+
+    def sync(self) -> int:
+        """Make queues and index durable; returns the end time of the last full index file, 0 without one."""
+        self._touched.sync()
+        return self.index.sync()
+
+    def stop(self) -> None:
+        """Wait for the other thread to end, whatever becomes of its work."""
+        if self._pool is not None:
+            self._pool.shutdown()

@@ -1,0 +1,45 @@
+"""The places that a running store writes to: room on their file systems, and what a killed writer left there."""
+
+import os
+
+from rmqtool.errors import Refused
+from rmqtool.store.disk.new_files import sweep
+from rmqtool.store.layout.paths import StoreLayout
+
+_SPARE = 64 << 20  # bytes that each file system must have left, so that a full one is no matter of half a message,
+_SHARE = 8  # or this part of a small one
+
+
+class WritePlaces:
+    """Directories of one store; each may be a file system of its own.
+
+    Args:
+        logs: directories in which commit-log files are made.
+    """
+
+    def __init__(self, layout: StoreLayout, logs: list[str]) -> None:
+        parts = [layout.path(name) for name in ("consumequeue", "index", "consumequeue_ext")]
+        self._layout, self._places = layout, [layout.root, *logs, *parts]
+
+    def need_space(self) -> None:
+        """Check that there is room for what may be written before the next look.
+
+        Raises:
+            Refused: there is not.
+        """
+        for place in self._places:
+            try:
+                free = os.statvfs(place)
+            except FileNotFoundError:
+                continue  # it is made where the others are
+            left, spare = free.f_bavail * free.f_frsize, min(_SPARE, free.f_blocks * free.f_frsize // _SHARE)
+            if left < spare:
+                raise Refused(f"{place}: {left >> 10} KiB left on its file system, {spare >> 10} KiB are needed")
+
+    def sweep(self) -> None:
+        """Remove files that a killed writer had begun to make."""
+        for place in self._places:
+            if place in self._layout.commit_log_paths:
+                sweep(os.path.dirname(place), place)
+            else:
+                sweep(place, place if place == self._layout.root else None)

@@ -1,0 +1,31 @@
+"""Light queues: further queues that a message names beside its own (multi-dispatch; store-engine 3.3).
+
+Source: store.MultiDispatch, store.ConsumeQueue.multiDispatchLmqQueue.
+"""
+
+from collections.abc import Callable
+
+from formats.message.properties import LMQ_PREFIX
+from rmqtool.store.layout.broker_conf import BrokerConf
+
+
+def is_light(topic: str) -> bool:
+    """Whether this is a light queue's name; such a queue stands for a topic of its own."""
+    return topic.startswith(LMQ_PREFIX)
+
+
+def light_queue_id(name: str, queue_id: int) -> int:
+    """The id of a further queue: a light one has only queue 0, any other takes the message's own queue id."""
+    return 0 if is_light(name) else queue_id
+
+
+def dispatches_to_light_queues(conf: BrokerConf, has_light_queues: Callable[[], bool]) -> bool:
+    """Whether messages are dispatched to the further queues that they name.
+
+    Args:
+        has_light_queues: whether the store has such queues; asked where the settings do not say.
+    """
+    for name in ("enableMultiDispatch", "enableLmq"):
+        if conf.text(name) is not None:
+            return conf.flag(name, False)
+    return has_light_queues()

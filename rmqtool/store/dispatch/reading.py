@@ -1,0 +1,137 @@
+"""Commit-log files as batches: what recovery passes, and what dispatch takes (store-engine 3.1, 4.2).
+
+Small parts of a file are read record by record, large ones by compiled code (:mod:`rmqtool.store.dispatch.bulk`).
+"""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from formats.endings import Ending
+from formats.message.read import End, Record, read
+from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, BatchBuilder, Following, is_bulk
+
+if TYPE_CHECKING:
+    from rmqtool.kernels.load.library import Code
+    from rmqtool.store.dispatch.bulk import LogReader
+
+
+class Readahead:
+    """Reads ahead while the files of a log are read in order.
+
+    While threads work on the end of a large file, they may begin with the next one.
+
+    Args:
+        code: which code reads.
+    """
+
+    def __init__(self, code: "Code | None" = None) -> None:
+        self._code = code
+        self._reader: LogReader | None = None
+
+    def reader(self, builder: BatchBuilder, *, crc: bool) -> "LogReader":
+        """The reader of all large files; made for the first one."""
+        if self._reader is None:
+            from rmqtool.store.dispatch.bulk import LogReader
+
+            self._reader = LogReader(builder, crc=crc, code=self._code)
+        return self._reader
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _records(
+    view: memoryview,
+    at: int,
+    limit: int,
+    builder: BatchBuilder,
+    *,
+    crc: bool,
+    readahead: Readahead | None = None,
+    following: Following | None = None,
+) -> Generator[Batch, None, End]:
+    """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
+    if is_bulk(view, at, limit):
+        own = readahead or Readahead()
+        try:
+            if len(builder):
+                yield builder.take()
+            return (yield from own.reader(builder, crc=crc).batches(view, at, limit, following))
+        finally:
+            if readahead is None:
+                own.close()
+    while isinstance(record := read(view, at, limit, crc=crc), Record):
+        builder.add(record)
+        at += record.total_size
+        if len(builder) >= BATCH_RECORDS:
+            yield builder.take()
+    return record
+
+
+def recovery_batches(
+    view: memoryview,
+    at: int,
+    limit: int,
+    builder: BatchBuilder,
+    *,
+    crc: bool = True,
+    readahead: Readahead | None = None,
+    following: Following | None = None,
+) -> Generator[Batch, None, End]:
+    """Batches of the records from ``at`` to the first place that recovery would not pass; returns that place.
+
+    Args:
+        readahead: the same for all files of a log, with the same builder and ``crc``.
+        following: gives the next file and where its readable part ends; None where there is none.
+    """
+    end = yield from _records(view, at, limit, builder, crc=crc, readahead=readahead, following=following)
+    if len(builder):
+        yield builder.take()
+    return end
+
+
+def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple[End, int | None]:
+    """As :func:`recovery_batches` where nothing is dispatched: (end, store timestamp of the last record before it)."""
+    last: int | None = None
+    if is_bulk(view, at, limit):
+        from rmqtool.store.log.scan import scan
+
+        scanned = scan(view, at, limit, crc=crc)
+        while True:
+            try:
+                last = int(next(scanned).rows.store_timestamp[-1])
+            except StopIteration as stop:
+                return stop.value, last
+    while isinstance(record := read(view, at, limit, crc=crc), Record):
+        last = record.store_timestamp
+        at += record.total_size
+    return record, last
+
+
+def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) -> Generator[Batch, None, int]:
+    """Batches as the running broker's dispatch takes them from one file; returns how far it gets (byte in the file).
+
+    Dispatch checks no CRC. A record whose lengths disagree is passed over by the size that it claims; at any other
+    damage the rest of the file is given up (a master does so; store-engine 3.1).
+    """
+    # position is the buffer's, ``at`` what dispatch believes it is; a record with a wrong size makes both part, and
+    # does not count as read
+    position = read_to = at
+    while read_to < limit:
+        end = yield from _records(view, position, limit, builder, crc=False)
+        at += end.at - position
+        read_to += end.at - position
+        position = end.at
+        if end.ending is Ending.FILLER:
+            at += len(view) - at % len(view)
+            break
+        if end.size <= 0:
+            at += limit - read_to
+            break
+        at += end.size
+        position += end.consumed
+    if len(builder):
+        yield builder.take()
+    return at

@@ -1,0 +1,68 @@
+"""Puts what the log holds into consume queues and index, for recovery and for a running store alike.
+
+Source: DefaultMessageStore.doDispatch, with CommitLogDispatcherBuildConsumeQueue and CommitLogDispatcherBuildIndex.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from rmqtool.store.dispatch.batch import Batch, QueuePuts
+from rmqtool.store.dispatch.light import light_queue_id
+from rmqtool.store.index.builder import IndexBuilder
+from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.queues.builder import QueueBuilder
+
+QueueKey = tuple[str, int]
+OpenQueue = Callable[[str, int], QueueBuilder | None]
+_MOST_HELD = 32 << 20  # bytes of entries that queues may gather before all of them write
+
+
+class Dispatcher:
+    """Puts batches of records into queues and index.
+
+    Args:
+        queues: by topic and queue id; those that are opened later are added.
+        index: takes the keys.
+        open_queue: called with topic and queue id when a queue is dispatched to that is not in ``queues``; None for a
+            name that no directory can have.
+        indexed: false where the settings turn the index off: nothing is put into it then.
+
+    Attributes:
+        messages: records that were dispatched.
+        unnamed: messages by topic for which ``open_queue`` gave no queue.
+    """
+
+    def __init__(
+        self, queues: dict[QueueKey, QueueBuilder], index: IndexBuilder, open_queue: OpenQueue, *, indexed: bool = True
+    ) -> None:
+        self.queues, self.index, self._open_queue, self._indexed = queues, index, open_queue, indexed
+        self.messages = 0
+        self.unnamed: Counter[str] = Counter()
+        self._held = 0  # bytes of entries, at most, that queues have gathered
+
+    def put(self, batch: Batch) -> None:
+        """Dispatch records in the order of the log."""
+        self.messages += len(batch)
+        self._held += len(batch) * UNIT
+        if self._held > _MOST_HELD:
+            for queue in self.queues.values():
+                queue.hand_over()
+            self._held = 0
+        for row, puts in batch.puts():
+            self._put(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), puts)
+        for put in batch.light:
+            if batch.queued[put.row]:
+                queue_id = light_queue_id(put.queue, int(batch.queue_id[put.row]))
+                self._put(put.queue, queue_id, batch.light_puts(put))
+        if self._indexed:
+            self.index.put(batch)
+
+    def _put(self, topic: str, queue_id: int, puts: QueuePuts) -> None:
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._open_queue(topic, queue_id)
+            if queue is None:
+                self.unnamed[topic] += len(puts)
+                return
+            self.queues[topic, queue_id] = queue
+        queue.put(puts)

@@ -1,0 +1,187 @@
+"""The verdict on the commit log: where it begins to be checked, and where it ends.
+
+Source: CommitLog.recoverNormally, recoverAbnormally; store-engine 4.2.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from formats.endings import Ending
+from formats.message.read import End
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.reading import Readahead, checked, recovery_batches
+from rmqtool.store.recovery.dispatcher import Dispatcher
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.loading import Loaded
+from rmqtool.store.releases.rules import EVERYTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogVerdict:
+    """What became of the log.
+
+    Attributes:
+        files: that stay, in order.
+        removed: that go as a whole.
+        end: physical offset after the last message that stays.
+        stop: why the log ends there, with the byte in ``stop_file``; None without files.
+        start_file: the first that was checked, and why that one.
+        lost_from: physical offset from which on intact messages go because somebody named it; None where the log ends
+            at damage or at its own end.
+        last_store_timestamp: of the last message that was checked, ms; 0 without one.
+        last_record: physical offset of that message, where the rules need it.
+        dispatched_from: all records from there on went to queues that lacked them; None where none did.
+        known: physical offset after the last message that a queue knew before; -1 without one.
+        passed_over: the first message that no queue has, if it begins at ``known``: a 5.3 broker leaves it out.
+    """
+
+    files: list[Segment]
+    removed: list[Segment]
+    end: int
+    stop: End | None = None
+    stop_file: Segment | None = None
+    start_file: Segment | None = None
+    start_reason: str | None = None
+    lost_from: int | None = None
+    last_store_timestamp: int = 0
+    last_record: int = 0
+    dispatched_from: int | None = None
+    known: int = -1
+    passed_over: str | None = None
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte that stays; -1 without files."""
+        return self.files[0].base if self.files else -1
+
+
+Judge = Callable[[StoreInputs, Loaded, int, Dispatcher], LogVerdict]
+"""Finds the end of a log that has files, given the end of what queues know; may dispatch what it reads."""
+
+
+def split_at(loaded: Loaded, end: int) -> tuple[list[Segment], list[Segment]]:
+    """(files that stay, files that go) of a log that ends at an offset."""
+    behind = [file for file in loaded.files if file.base > end]
+    return [file for file in loaded.files if file.base <= end], [*loaded.removed, *behind]
+
+
+def judge_log(inputs: StoreInputs, loaded: Loaded, known: int, dispatcher: Dispatcher) -> LogVerdict:
+    """Check records from the start file on; the first that fails is the end of the log.
+
+    What queues lack is dispatched on the way where the rules say so.
+
+    Args:
+        known: end of the last message that any queue knows.
+    """
+    return _LogCheck(inputs, loaded, known, dispatcher).run()
+
+
+class _LogCheck:
+    """One check of the log."""
+
+    def __init__(self, inputs: StoreInputs, loaded: Loaded, known: int, dispatcher: Dispatcher) -> None:
+        self._inputs, self._loaded, self._known, self._dispatcher = inputs, loaded, known, dispatcher
+        self._files = loaded.files
+        self._readable: dict[int, int] = {}  # bytes of each file that was opened, by its base
+        self._last_store_timestamp = 0
+        self._last_size = 0  # of the last record that was checked and could be dispatched
+        self._passed_over: str | None = None
+
+    def run(self) -> LogVerdict:
+        inputs, files = self._inputs, self._files
+        rules, aborted = inputs.rules, inputs.aborted
+        number, reason = rules.start_number(files, inputs.checkpoint, self._known, aborted=aborted)
+        dispatched_from = rules.dispatched_from(self._known, aborted=aborted)
+        start_file = file = files[number]
+        # where there is no record a broker takes the place where the check begins, or the end of the files
+        last_record = file.base if aborted else files[-1].end
+        builder = BatchBuilder(
+            inputs.levels if inputs.knows_delays else DelayLevels([]), light_queues=inputs.light_queues
+        )
+        readahead = Readahead()
+        try:
+            while True:
+                view, limit = self._opened(file)
+                if dispatched_from is None:
+                    end, last = checked(view, 0, limit, crc=inputs.checks_crc)
+                    self._last_store_timestamp = self._last_store_timestamp if last is None else last
+                else:
+                    following = partial(self._following, number)
+                    crc = inputs.checks_crc
+                    batches = recovery_batches(
+                        view, 0, limit, builder, crc=crc, readahead=readahead, following=following
+                    )
+                    end = self._dispatch(batches, dispatched_from)
+                    if end.at:
+                        last_record = file.base + end.at - self._last_size
+                end = rules.ended(file, end, limit)
+                file.release()
+                if end.ending is not Ending.FILLER or number + 1 >= len(files):
+                    break
+                number += 1
+                file = files[number]
+        finally:
+            readahead.close()
+        if number + 1 < len(files):
+            files[number + 1].release()  # it may have been read ahead
+        stay, removed = split_at(self._loaded, file.base + end.at)
+        return LogVerdict(
+            files=stay,
+            removed=removed,
+            end=file.base + end.at,
+            stop=end,
+            stop_file=file,
+            start_file=start_file,
+            start_reason=reason,
+            last_store_timestamp=self._last_store_timestamp,
+            last_record=last_record,
+            dispatched_from=None if dispatched_from is None else max(start_file.base, dispatched_from),
+            known=self._known,
+            passed_over=self._passed_over,
+        )
+
+    def _opened(self, file: Segment) -> tuple[memoryview, int]:
+        """A file's bytes, and how far a broker can read records in it."""
+        view = file.view()
+        if file.base not in self._readable:
+            self._readable[file.base] = self._inputs.rules.readable(file)
+        return view, self._readable[file.base]
+
+    def _following(self, number: int) -> tuple[memoryview, int] | None:
+        """The next file; None if it cannot be opened, which is told when it is its turn."""
+        if number + 1 >= len(self._files):
+            return None
+        try:
+            return self._opened(self._files[number + 1])
+        except UnreadableStore:
+            return None
+
+    def _dispatch(self, batches: Generator[Batch, None, End], dispatched_from: int) -> End:
+        """Dispatch those records of one file that say this position or a later one, while all are checked."""
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration as stop:
+                end: End = stop.value
+                return end
+            self._last_store_timestamp = int(batch.store_timestamp[-1])
+            self._last_size = int(batch.size[-1])
+            wanted = batch
+            if dispatched_from != EVERYTHING:
+                self._note_passed_over(batch)
+                wanted = batch.since(dispatched_from)
+            self._dispatcher.put(wanted)
+            batch.release()
+
+    def _note_passed_over(self, batch: Batch) -> None:
+        """Note the record that begins where queues end: a 5.3 broker dispatches only those behind it."""
+        rows = np.flatnonzero(batch.physical_offset == self._known)
+        if len(rows) and self._passed_over is None:
+            row = int(rows[0])
+            topic, queue_id = batch.topics[int(batch.topic[row])], int(batch.queue_id[row])
+            self._passed_over = f"topic {topic!r} queue {queue_id} offset {int(batch.queue_offset[row])}"

@@ -1,0 +1,84 @@
+"""What a recovery warns of: messages that are lost, moved or delivered early, and what the next start would cut."""
+
+from formats.endings import Ending
+from formats.message.read import End
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.reading import checked
+from rmqtool.store.recovery.dispatcher import Dispatcher
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.verdict import LogVerdict
+
+_NAMED = 3  # queues that a warning names
+
+
+def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher, early: int) -> list[str]:
+    """All of them, once everything was dispatched.
+
+    Args:
+        early: delayed messages that were dispatched without their deliver time.
+    """
+    said: list[str] = []
+    if early:
+        said.append(
+            f"{early} delayed messages were dispatched anew without their deliver time, as a 4.9 broker does "
+            "after a crash: they will be delivered at once (--fix-delay-times keeps their time)"
+        )
+    said += of_unnamed_topics(dispatcher)
+    if inputs.aborted and verdict.start_file is not None and verdict.start_file.base > inputs.log.min_offset:
+        said.append(
+            f"messages before offset {verdict.start_file.base} are not indexed anew, as a broker does not either"
+        )
+    if verdict.passed_over is not None:
+        words = f"{verdict.passed_over} at {verdict.known} is the first message that no queue has: a 5.3 broker "
+        words += "leaves it out, and those behind it in its queue move one offset down"
+        said.append(f"{words}; so it is here" if inputs.rules.exactly else f"{words}; here it is kept")
+    said += _of_short_queues(inputs, verdict, dispatcher)
+    said += inputs.rules.warnings()
+    return said + _of_next_start(inputs, verdict, dispatcher)
+
+
+def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:
+    """Topics whose messages are in no queue."""
+    return [
+        f"{messages} messages of topic {topic!r}, which no queue directory can be named after"
+        for topic, messages in sorted(dispatcher.unnamed.items())
+    ]
+
+
+def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
+    """Queues that were begun anew, but not from the first message that the log may have for them."""
+    start = verdict.dispatched_from
+    if start is None or start <= inputs.log.min_offset:
+        return []
+    begun = [
+        f"topic {topic!r} queue {queue_id} (from {queue.begun_at} on)"
+        for (topic, queue_id), queue in dispatcher.queues.items()
+        if queue.begun_at
+    ]
+    if not begun:
+        return []
+    names = ", ".join(sorted(begun)[:_NAMED]) + (f" and {len(begun) - _NAMED} more" if begun[_NAMED:] else "")
+    words = f"{names}: without files before, begun anew with messages from offset {start} on only, as by a broker; "
+    return [f"{words}those that the log has before that are in no queue: see check, and rebuild consumequeue"]
+
+
+def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
+    """Damage in a file that was not checked now, and that the next start checks."""
+    known = max((queue.max_physical_offset for queue in dispatcher.queues.values()), default=-1)
+    for file in verdict.files[inputs.rules.next_start(verdict.files, known) :]:
+        if verdict.start_file is None or file.base >= verdict.start_file.base:
+            break
+        end = _first_end(inputs, file)
+        if end.ending is not Ending.FILLER:
+            words = f"{file.path}: damaged at byte {end.at} ({end.reason}), which is not checked now: the next start "
+            return [f"{words}of a {inputs.rules.engine} broker checks this file too, and cuts the log there"]
+    return []
+
+
+def _first_end(inputs: StoreInputs, file: Segment) -> End:
+    """The first place of a file that holds no record."""
+    limit = inputs.rules.readable(file)
+    end, _last = checked(file.view(), 0, limit, crc=inputs.checks_crc)
+    end = inputs.rules.ended(file, end, limit)
+    file.release()
+    return end

@@ -1,0 +1,30 @@
+"""Records that dispatch leaves out must leave no trace in queues."""
+
+from pathlib import Path
+
+import pytest
+
+from formats.message.build import pack
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import recover
+from tests.formats.strategies import a_record
+
+LIGHT = b"INNER_MULTI_DISPATCH\x01%LMQ%a,other\x02INNER_MULTI_QUEUE_OFFSET\x010,0\x02"
+
+
+@pytest.mark.parametrize("kind", [TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK])
+def test_only_queued_messages_go_to_further_queues(kind: int, tmp_path: Path) -> None:
+    """A half message begins no queue: neither its own nor one that it names."""
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    log.parent.mkdir()
+    raw = pack(a_record(sys_flag=kind, queue_id=3, queue_offset=0, physical_offset=0, properties=LIGHT, topic=b"T"))
+    log.write_bytes(raw.ljust(65536, b"\0"))
+    (tmp_path / "abort").touch()
+    conf = BrokerConf({"mappedFileSizeCommitLog": "65536", "enableMultiDispatch": "true"})
+    report = recover(StoreLayout(str(tmp_path), conf))
+    assert report.afterStart is not None
+    queues = {(q.topic, q.queueId): q.maxOffset for q in report.afterStart.queues}
+    queued = kind in (TRANSACTION_NONE, TRANSACTION_COMMIT)
+    assert queues == ({("T", 3): 1, ("%LMQ%a", 0): 1, ("other", 3): 1} if queued else {})
