@@ -119,7 +119,7 @@ def _dispatched(layout: StoreLayout, log: list[Segment]) -> int:
     knows yet, or that the recovery of a store that was not closed looks at."""
     known, size = -1, layout.queue_size()
     for topic, queue_id, path in layout.queue_dirs():
-        queue = QueueBuilder(topic, queue_id, path, size, str, Segments(path))
+        queue = QueueBuilder(topic, queue_id, path, size, str, layout.files_in(path))
         queue.recover()
         known = max(known, queue.max_physical_offset)
     if not layout.aborted:
