@@ -69,5 +69,5 @@ Options:
 
 Exit codes: 0 done and clean, 1 problems found or no match, 2 usage, 3 cannot be read or no store,
 4 refused (in use, exists, not confirmed), 5 a damaged file stops the command, 6 no suitable Java
-or Spark does not start, 130 interrupted, 143 terminated.
+or Spark does not start, 129 its terminal closed, 130 interrupted, 143 terminated.
 """
