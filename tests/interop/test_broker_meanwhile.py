@@ -1,5 +1,6 @@
 """A real broker that is started while we write: it opens ``lock``, loads the store, and asks for the lock last."""
 
+import json
 import shutil
 import threading
 import time
@@ -11,6 +12,11 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
+from rmqtool.services.consumers import offset_plan
+from rmqtool.services.consumers.offset_plan import Target, reset
+from rmqtool.services.offsets.files import BrokerFile
+from rmqtool.services.sending.importer import new_store
+from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.changes import steps
 from rmqtool.store.changes.change import Transaction
 from rmqtool.store.changes.undo import undo
@@ -41,6 +47,17 @@ def to_undo(store: Path) -> None:
     COMMANDS["rebuild"][2](StoreLayout(str(store), conf_of("clean")))
 
 
+def consumed(store: Path) -> None:
+    (store / "config").mkdir(exist_ok=True)
+    offsets = {"offsetTable": {"TopicA@readers": {0: 5, 1: 5, 2: 5, 3: 5}}}
+    (store / "config/consumerOffset.json").write_text(json.dumps(offsets))
+
+
+def group_reset(layout: StoreLayout) -> object:
+    planner = reset("readers", ["TopicA"], None, Target("earliest"))
+    return offset_plan.apply(layout, BrokerFile, planner, command="group-reset")
+
+
 def nothing(_store: Path) -> None:
     """What there is to do lies in the golden store."""
 
@@ -52,6 +69,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Path], None], Callable[[StoreLayout], o
     "truncate": ("clean", nothing, lambda layout: truncate(layout, 166_574)),
     "rebuild": ("clean", lose_some, lambda layout: rebuild(layout, ("consumequeue", "index", "checkpoint"))),
     "clean": ("clean", nothing, lambda layout: clean(layout, reserved_hours=0)),
+    "group reset": ("clean", consumed, group_reset),
     "undo": ("clean", to_undo, lambda layout: undo(layout.root)),
 }
 
@@ -76,6 +94,10 @@ def made(command: str, folder: Path) -> tuple[Path, dict[str, Any], Callable[[],
 def messages(store: Path, case: str = "clean") -> set[tuple[int, bytes]]:
     found = CommitLog(StoreLayout(str(store), conf_of(case))).walk()
     return {(one.physical_offset, bytes(one.record.body)) for one in found if isinstance(one, Found)}
+
+
+def never(text: str) -> None:
+    raise AssertionError(text)
 
 
 def waits(broker: Engine) -> bool:
@@ -156,7 +178,11 @@ def test_started_while_we_change_the_store(
     before(monkeypatch, name, start, 2 if command in ("undo", "rebuild") else 1)
     if not broker._jvm:
         broker._begin()
-    run()
+    if command == "group reset":  # it may have read the file before
+        with pytest.raises(Disturbed, match="it is done, but a broker was started"):
+            run()
+    else:
+        run()
     starting.join()
     there = content(store)
     assert {path: digest for path, digest in there.items() if not path.startswith("index/")} == expected
@@ -200,6 +226,69 @@ def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
     assert {answer.physical_offset for answer in answers} <= {at for at, _body in messages(store)}
     said = broker.open(store, config)
     assert len([row for row in said["messages"] if row["cqTopic"] == "New" and row["message"] is not None]) == 100
+
+
+def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
+    """``run``: what it has delivered when the broker comes stays, and the rest is delivered later, once each."""
+    store, late = unpack_golden("clean", tmp_path), {f"late {n}" for n in range(20)}
+    config, conf = golden_config("clean"), conf_of("clean").values
+    clock = [int(time.time() * 1000)]
+
+    def delivered() -> list[str]:
+        found = CommitLog(StoreLayout(str(store), conf_of("clean"))).walk()
+        return [r.record.body.decode() for r in found if isinstance(r, Found) and r.record.topic == b"Late"]
+
+    with Store(store, write=True, broker_conf=conf, clock=lambda: clock[0]) as ours:
+        for n, body in enumerate(sorted(late)):
+            ours.append(Message(topic="Late", body=body.encode(), properties={"DELAY": str(1 + n % 3)}))  # 1, 5, 10 s
+
+    def wait(millis: int) -> None:
+        clock[0] += millis
+        if clock[0] >= began + 2_000 and not loaded:  # the first seven are delivered
+            broker.step("construct", store, config)
+            loaded.append(broker.step("load", store)["loadOk"])
+        time.sleep(0.05)
+
+    began, loaded = clock[0], list[bool]()
+    ours = Store(store, write=True, broker_conf=conf, clock=lambda: clock[0])
+    with pytest.raises(Disturbed, match=r"process \d+ \(java\)"):
+        RunLoop(ours, never).run(wait, until=clock[0] + 60_000)
+    assert loaded == [True]
+    closing = threading.Thread(target=ours.close)
+    closing.start()
+    assert not broker.step("start", store)["started"]
+    assert (store / "abort").exists()
+    broker._end(kill=True)
+    closing.join()
+    first = delivered()
+    assert 7 <= len(first) < len(late)
+    layout = StoreLayout(str(store), conf_of("clean"))
+    recover(layout)
+    rebuild(StoreLayout(str(store), conf_of("clean")), ("index",))
+    with Store(store, write=True, broker_conf=conf, clock=lambda: clock[0]) as again:
+        report = RunLoop(again, never).run(wait, until_delivered=True)
+    assert report.delivered == len(late) - len(first)
+    assert sorted(delivered()) == sorted(late)
+    assert not [finding for finding in check_store(layout) if is_problem(finding)]
+    said = broker.open(store, config)
+    assert len([row for row in said["messages"] if row["cqTopic"] == "Late" and row["message"]]) == len(late)
+
+
+def test_started_where_we_import(broker: Engine, tmp_path: Path) -> None:
+    """``import`` writes beside the place; where a broker has begun a store meanwhile, that one stays as it is."""
+    store, config = tmp_path / "store", golden_config("clean")
+    store.mkdir()
+    made = new_store(str(store), None)
+    importer = made.__enter__()
+    importer.take([{"topic": "T", "body": "x"}] * 100)
+    assert broker.open(store, config)["loadOk"]
+    assert broker.write(store, [{"topic": "Its", "body": b"x"}], config)["results"][0]["status"] == "PUT_OK"
+    before = content(store)
+    with pytest.raises(Refused, match="not empty"):
+        made.__exit__(None, None, None)
+    assert content(store) == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("store")] == ["store"]
+    assert len(broker.open(store, config)["messages"]) == 1
 
 
 def test_we_come_while_it_loads(broker: Engine, tmp_path: Path) -> None:
