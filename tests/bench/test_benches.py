@@ -7,7 +7,7 @@ import pytest
 from formats.message.read import Record, read
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
-from tests.bench import aggregate, append, cold_sql, dump, lookup, recover, scan
+from tests.bench import aggregate, append, cold_sql, dump, first_use, lookup, recover, scan
 from tests.bench.make_log import BLOCK, write_log
 
 
@@ -53,6 +53,11 @@ def test_the_recover_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert figures["keys"] == 2 * figures["messages"]
     assert len(figures["seconds"]) == 2
     assert "peak memory" in capsys.readouterr().out
+
+
+def test_the_first_use_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert first_use.report(tmp_path, 1000, 128, 1 << 20, 1).keys() == first_use.COMMANDS.keys()
+    assert "first" in capsys.readouterr().out
 
 
 def test_the_append_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,97 @@
+"""What the very first command costs after an installation: the first run of each command beside its second one.
+
+Run as ``python -m tests.bench.first_use``. The project is installed into a virtual environment of its own, anew for
+each command (pip compiles its modules), so that the first run finds nothing that an earlier one could have left. Both
+runs work on the same store, whose files are in the page cache.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.make_log import write_log
+from tests.bench.measure import ROOT
+from tests.bench.recover import crash
+
+LIMIT = 1.3
+COMMANDS = {
+    "recover": ("recover", "{store}", "--yes"),
+    "check": ("check", "{store}"),
+    "salvage": ("salvage", "{store}", "{out}"),
+    "dump-to-parquet": ("dump-to-parquet", "{store}", "{out}", "--engine", "local"),
+}
+
+
+def install(folder: Path, wheel: Path, command: str) -> Path:
+    """The command in a fresh environment that shares its libraries with this one, but not the project itself."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel)]
+    subprocess.run(pip, check=True)
+    libraries = next(path for path in sys.path if path.endswith("site-packages"))
+    (site / "libraries.pth").write_text(libraries + "\n")
+    run = folder / "bin" / command
+    run.write_text(f"#!{folder}/bin/python\nimport sys\nfrom rmqtool.main import main\nsys.exit(main())\n")
+    run.chmod(0o755)
+    return run
+
+
+def report(work: Path, messages: int, body: int, file_size: int, rounds: int) -> dict[str, float]:
+    """Measure and print.
+
+    Returns:
+        For each command its first run's time as a multiple of the second's, each the best of its rounds.
+    """
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(work / "wheel"), str(ROOT)]
+    subprocess.run(build, check=True)
+    (wheel,) = (work / "wheel").iterdir()
+    store, out = work / "store", work / "out"
+    made = write_log(store / "commitlog", body=body, file_size=file_size, messages=messages)
+    print(f"{made} messages of {body} B, queues and index lost")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["XDG_CACHE_HOME"] = str(work / "cache")
+    ratios: dict[str, float] = {}
+    for name, words in COMMANDS.items():
+        taken: list[tuple[float, float]] = []
+        for _ in range(rounds):
+            folder = work / "environment"
+            rmqtool = install(folder, wheel, "rmqtool")
+            pair = []
+            for _ in range(2):
+                crash(store)
+                shutil.rmtree(out, ignore_errors=True)
+                if name == "check":
+                    (store / "abort").unlink()
+                line = [str(rmqtool), *(word.format(store=store, out=out) for word in words)]
+                begun = time.perf_counter()
+                done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+                pair.append(time.perf_counter() - begun)
+                if done.returncode not in (0, 1):
+                    raise RuntimeError(f"{' '.join(line)}: {done.returncode}: {done.stderr}")
+            taken.append((pair[0], pair[1]))
+            shutil.rmtree(folder)
+            shutil.rmtree(work / "cache", ignore_errors=True)
+        first, second = min(one for one, _ in taken), min(two for _, two in taken)
+        ratios[name] = first / second
+        print(f"{name:16} first {first:6.2f} s, second {second:6.2f} s, {ratios[name]:4.2f} times  (limit {LIMIT})")
+    return ratios
+
+
+def main() -> None:
+    """Print first and second runs of each command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--body", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        report(Path(work), args.messages, args.body, 1 << 30, args.rounds)
+
+
+if __name__ == "__main__":
+    main()
