@@ -1,5 +1,6 @@
 """Reads by the rules of 5.3 equal what a real 5.3.3 engine answers on the same store."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,43 @@ def test_times_and_pulls(case: str, engine_5: Engine, tmp_path: Path) -> None:
         assert (*got[:4], len(got.messages)) == expected, row
     assert len(said["offsetByTime"]) > 50
     assert len(said["getMessage"]) > 50
+
+
+_SIZES = {"mappedFileSizeCommitLog": 16_384, "mappedFileSizeConsumeQueue": 400}  # 20 entries in each queue file
+
+
+def test_lowest_offsets_where_the_log_begins_later(engine_5: Engine, tmp_path: Path) -> None:
+    """Queues that lie before the log's first byte with all entries, with some, with whole files, and with none."""
+    when_written = {
+        "Early": range(20), "EarlyFiles": range(60), "Through": range(100), "Late": range(80, 100),
+        "Edge": range(28, 32), "Gap": (*range(30), 99),
+    }  # fmt: skip
+    messages = [
+        {"topic": topic, "queueId": 0, "body": b"%d" % n * 200, "properties": {"UNIQ_KEY": f"{n:032X}"}}
+        for n in range(100)
+        for topic, times in when_written.items()
+        if n in times
+    ]
+    written = tmp_path / "written"
+    engine_5.write(written, messages, _SIZES)
+    files = sorted((written / "commitlog").iterdir())
+    assert len(files) > 6
+    seen = set()
+    for gone in range(1, len(files)):
+        ours, theirs = tmp_path / f"ours-{gone}", tmp_path / f"theirs-{gone}"
+        for copy in (ours, theirs):
+            shutil.copytree(written, copy, copy_function=shutil.copy2)
+            for file in files[:gone]:
+                (copy / "commitlog" / file.name).unlink()
+        layout = StoreLayout(str(ours))
+        low = CommitLog(layout).min_offset
+        queues = {queue.topic: queue for queue in queues_of(layout) if queue.topic in when_written}
+        gets = [(topic, 0, 0, 1) for topic in when_written]
+        said = engine_5.open(theirs, _SIZES, gets=gets, messages=False)
+        assert said["loadOk"]
+        for row in said["getMessage"]:
+            queue = queues[row["topic"]]
+            found = queue.min_offset(low), queue.max_offset  # by the rules of the release that wrote the store
+            assert found == (row["minOffset"], row["maxOffset"]), (gone, row)
+            seen.add("none" if found[0] == found[1] else "all" if not found[0] else "some")
+    assert seen == {"none", "some", "all"}

@@ -72,7 +72,7 @@ def query_offset(
     status: Annotated[
         bool, typer.Option("--status", help="Print the broker's answer to the pull, not the messages.")
     ] = False,
-    engine: EngineOption = "4.9",
+    engine: EngineOption = "auto",
     body: BodyOption = Body.auto,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,

@@ -115,7 +115,7 @@ def run_query_offset(
     *,
     max_msgs: int = 1,
     status: bool = False,
-    engine: str = "4.9",
+    engine: str = "auto",
     body: str = "auto",
     output: str = "table",
     broker_conf: str | None = None,
@@ -161,10 +161,11 @@ def run_query_time(
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
     from rmqtool.services.lookup.query_time import offset_by_time_v4, offset_by_time_v5
+    from rmqtool.store.layout.version import release_of
     from rmqtool.store.queues.reader import open_queue
 
     timestamp = parse_time(time)
-    rules = engine_of(engine)
+    rules = engine_of(engine) or release_of(need_log(store, broker_conf).layout)
     if upper and rules == "4.9":
         raise BadValue("--upper needs --engine 5.3: 4.9 knows the nearest message only")
     log = need_log(store, broker_conf)
@@ -185,10 +186,16 @@ def run_query_time(
     return FOUND
 
 
-def engine_of(text: str) -> str:
-    """The rule set of a version that the user names."""
+def engine_of(text: str) -> str | None:
+    """The rules that the user names, "4.9" or "5.3"; None for those of the release that wrote the store.
+
+    Raises:
+        BadValue: none of these.
+    """
+    if text == "auto":
+        return None
     if text in ("4.9", "4", "4.9.8"):
         return "4.9"
     if text in ("5.3", "5", "5.3.3"):
         return "5.3"
-    raise BadValue(f"--engine {text}: give 4.9 or 5.3")
+    raise BadValue(f"--engine {text}: give auto, 4.9 or 5.3")

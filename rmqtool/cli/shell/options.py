@@ -60,4 +60,4 @@ BackupOption = Annotated[
     typer.Option("--backup", metavar="DIR", help="Keep what is replaced here instead of in STORE.rmqtool."),
 ]
 BakOption = Annotated[bool, typer.Option("--bak", help="Read the previous generation (.bak).")]
-EngineOption = Annotated[str, typer.Option("--engine", metavar="4.9|5.3", help="Whose rules to follow.")]
+EngineOption = Annotated[str, typer.Option("--engine", metavar="auto|4.9|5.3", help="Whose rules to follow.")]

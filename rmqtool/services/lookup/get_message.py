@@ -31,12 +31,12 @@ def physical_memory() -> int:
 
 
 def get_message(
-    log: CommitLog, queue: ConsumeQueue | None, offset: int, max_msg_nums: int, *, engine: str = "4.9"
+    log: CommitLog, queue: ConsumeQueue | None, offset: int, max_msg_nums: int, *, engine: str | None = None
 ) -> GetResult:
     """One pull of up to ``max_msg_nums`` messages from ``offset``, without a filter, as a master answers it.
 
     Args:
-        engine: whose rule gives the queue's lowest offset.
+        engine: whose rule gives the queue's lowest offset, "4.9" or "5.3"; when None, that of the store.
     """
     if queue is None:
         # looking a queue up creates it in the broker's memory, so "no such queue" looks like an empty one

@@ -22,7 +22,7 @@ def offset_by_time_v4(log: CommitLog, queue: ConsumeQueue, timestamp: int) -> in
     if not files or not queue.max_offset:
         return 0
     file = next((f for f in files if f.mtime_ns // 1_000_000 >= timestamp), files[-1])
-    min_offset = queue.min_offset(log.min_offset)
+    min_offset = queue.min_offset(log.min_offset, "4.9")
     low = max(min_offset - file.base // UNIT, 0) if min_offset > file.base // UNIT else 0
     high = (min(queue.recovered.end, file.end) - file.base) // UNIT - 1
     base = file.base // UNIT

@@ -13,6 +13,7 @@ from rmqtool.store.append.live import LiveStore
 from rmqtool.store.append.outgoing import Message, PutResult
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.queues.reader import open_queue, queues_of
 from rmqtool.store.recovery.report import QueueRange
@@ -63,7 +64,7 @@ class Store:
         if write:
             self._live = LiveStore(os.fspath(path), conf, engine=engine, sync_flush=sync_flush, mend=mend, clock=clock)
         self.layout = self._live.layout if self._live is not None else StoreLayout(os.fspath(path), conf)
-        self._engine = engine or (self._live.engine if self._live else "4.9")
+        self._engine = engine or (self._live.engine if self._live else release_of(self.layout))
         self._reader: KeyReader | None = None
         self._seen = -1
 

@@ -1,10 +1,13 @@
 """Which broker wrote a store, as far as the store shows it, and forms of it that are not plain files."""
 
 import os
+from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 from formats import checkpoint
+from formats.layouts.codes import MAGIC_V2
 from formats.variants.rocksdb import Form, describe
-from rmqtool.errors import RmqError
+from rmqtool.errors import RmqError, UnreadableStore
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
@@ -18,6 +21,8 @@ _ROCKSDB_PLACES = (
     "config/rdb",
     "kvStore",
 )
+_MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
+_RELEASES: "WeakKeyDictionary[StoreLayout, str]" = WeakKeyDictionary()
 
 
 def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
@@ -58,6 +63,27 @@ def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
     if b'"stateVersion"' in _seen(layout.path("config", "topics.json")):
         return "5.x", "topics.json has a stateVersion"
     return "4.x", "nothing of 5.x is there"
+
+
+def release_of(layout: StoreLayout) -> str:
+    """ "4.9" or "5.3": by whose rules a store is read. It is found once for each layout.
+
+    Raises:
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    if layout not in _RELEASES:
+        _RELEASES[layout] = "5.3" if version_of(layout, first_version(layout))[0] == "5.x" else "4.9"
+    return _RELEASES[layout]
+
+
+def first_version(layout: StoreLayout) -> int:
+    """1 or 2: the version of the log's first record, by its magic alone."""
+    for file in layout.commit_log():
+        # whoever needs the file finds out that it cannot be read; salvage can do without this page of it
+        with suppress(UnreadableStore):
+            return 2 if file.read(4, 4) == _MAGIC_V2 else 1
+        break
+    return 1
 
 
 def _seen(path: str, limit: int = 64 << 20) -> bytes:

@@ -14,6 +14,7 @@ from rmqtool.store.disk.remote import need, place_of
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import written_units
 from rmqtool.store.layout.paths import UNIT, StoreLayout, is_path_name
+from rmqtool.store.layout.version import release_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,44 +143,51 @@ class ConsumeQueue:
         """Queue offset after the last entry."""
         return self.recovered.end // UNIT
 
-    def min_offset(self, min_physical_offset: int, engine: str = "4.9") -> int:
+    def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
         """The lowest queue offset whose message is still in the log, by the rules of 4.9 or of 5.3.
 
         4.9 looks through the first file only and answers 0 when nothing there is young enough; 5.3 answers the queue's
-        end when even its last entry is too old.
+        end when even its last entry is too old (ConsumeQueue.correctMinOffset).
+
+        Args:
+            min_physical_offset: where the log begins.
+            engine: "4.9" or "5.3"; when None, the release that seems to have written the store.
         """
         if not self.segments.files or not self.recovered.end:
             return 0
         first = self.segments.files[0]
         end = min(max(self.recovered.end - first.base, 0), first.size)
-        if engine != "4.9":
-            view = first.mapped()
-            need(view, 0, end)
-            try:
-                return self._min_offset_v5(as_array(view)[: end // UNIT], first, min_physical_offset)
-            finally:
-                first.release()
+        if (engine or release_of(self._layout)) != "4.9":
+            return self._min_offset_v5(first, end // UNIT, min_physical_offset)
         with closing(runs_in(first, 0, end // UNIT)) as runs:
             fits = first_from(runs, end // UNIT, min_physical_offset)
         first.release()
         return first.base // UNIT + fits if fits is not None else 0
 
-    def _min_offset_v5(self, units: "Units", first: Segment, min_physical_offset: int) -> int:
+    def _min_offset_v5(self, first: Segment, count: int, min_physical_offset: int) -> int:
+        """A binary search in the first file, among its first ``count`` entries."""
         last = self.entry(self.max_offset - 1)
         if last is not None and last.physical_offset < min_physical_offset:
             return self.max_offset
-        low, high = 0, len(units) - 1
-        answer = 0
+        if not first.base and first.size and self._offset_at(0) >= min_physical_offset:
+            return 0
+        base = first.base // UNIT
+        low, high = 0, count - 1
+        answer = -base  # where nothing in the first file fits, the offset stays what it is after a start: 0
         while low <= high:
             middle = (low + high) // 2
-            offset = int(units[middle]["physical_offset"])
+            offset = self._offset_at(base + middle)
             if offset == min_physical_offset:
-                return first.base // UNIT + middle
+                return base + middle
             if offset > min_physical_offset:
                 answer, high = middle, middle - 1
             else:
                 low = middle + 1
-        return first.base // UNIT + answer
+        return base + answer
+
+    def _offset_at(self, queue_offset: int) -> int:
+        entry = self.entry(queue_offset)
+        return entry.physical_offset if entry is not None else 0
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
         """The entry at an ordinal, whatever it holds; None outside the files."""

@@ -4,7 +4,6 @@
 """
 
 import os
-from contextlib import suppress
 from functools import cached_property
 from mmap import mmap
 from typing import ClassVar, NamedTuple
@@ -18,11 +17,11 @@ from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
 from formats.message.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
 from formats.message.read import End, Record, is_java_int, read
-from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.errors import Refused
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import UNIT, StoreLayout
-from rmqtool.store.layout.version import unsupported, version_of
+from rmqtool.store.layout.version import first_version, unsupported, version_of
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.releases.start_file import SCANNED_FILES, known_number, start_number, start_number_v5
 
@@ -314,7 +313,7 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
     """
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
-    version, shown = version_of(layout, _first_version(layout))
+    version, shown = version_of(layout, first_version(layout))
     seen = "5.3" if version == "5.x" else "4.9"
     reason, warning = (shown, None) if engine == "auto" else ("asked for", None)
     engine = seen if engine == "auto" else engine
@@ -325,13 +324,3 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
     if engine == "5.3":
         return ChosenRules(ReleaseRulesV5(layout, exactly=exactly), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
-
-
-def _first_version(layout: StoreLayout) -> int:
-    """1 or 2: of the log's first record, by its magic alone."""
-    for file in layout.commit_log():
-        # whoever needs the file finds out that it cannot be read; salvage can do without this page of it
-        with suppress(UnreadableStore):
-            return 2 if file.read(4, 4) == _MAGIC_V2 else 1
-        break
-    return 1
