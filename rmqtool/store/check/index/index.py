@@ -146,14 +146,21 @@ class IndexCheck:
         return IndexView(file, read_header(view), slots, entries)
 
     def take(self, stretch: Stretch) -> None:
-        """Compare the keys of consecutive records with the entries that point to them, and before them."""
+        """Compare the keys of consecutive records with the entries that point to them, and before them.
+
+        Where log files overlap, the first that has a place in the log counts, so that no entry is met twice.
+        """
         if not self.enabled:
             return
         batch, position = stretch.batch, stretch.position
-        stop = int(position[-1] + batch.size[-1])
-        keys = position[batch.key_row], batch.key_hash
-        self._keys_seen = self._keys_seen or len(batch.key_row) > 0
-        seen = np.zeros(len(batch.key_row), bool)
+        stop = max(int(position[-1] + batch.size[-1]), self._next)
+        key_row, key_hash = batch.key_row, batch.key_hash
+        if position[0] < self._next:
+            new = position[key_row] >= self._next
+            key_row, key_hash = key_row[new], key_hash[new]
+        keys = position[key_row], key_hash
+        self._keys_seen = self._keys_seen or len(key_row) > 0
+        seen = np.zeros(len(key_row), bool)
         wanted = _combined(*keys)
         ordered: Column | None = None
         done = 0  # keys that entries were found for, one after the other as both were written
@@ -165,7 +172,7 @@ class IndexCheck:
             offsets = entries["physical_offset"].astype(np.int64)
             has = _combined(offsets, entries["key_hash"].astype(np.int64))
             if np.array_equal(has, wanted[done : done + len(has)]):
-                rows = batch.key_row[done : done + len(has)]
+                rows = key_row[done : done + len(has)]
                 seen[done : done + len(has)] = True
                 done += len(has)
                 self._times(file, numbers, entries, batch.store_timestamp[rows])
