@@ -2,5 +2,5 @@
 
 The C sources lie in ``c/``, are compiled when the package is built (``build/``), and loaded with ctypes (``load/``).
 Each module here has one subject: a protocol of entry points, their compiled form, and the classes and functions that
-callers use. ``plain/`` has the same entry points in Python.
+callers use. ``plain/`` has the same entry points in Python; what both read and fill stands in ``tables/``.
 """

@@ -14,7 +14,8 @@ from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.plain import append as plain
-from rmqtool.kernels.tables import Batch, Cells, Column, Messages, Table
+from rmqtool.kernels.tables.messages import Batch, Cells, Messages
+from rmqtool.kernels.tables.shapes import Column, Table
 
 _MESSAGES = POINTER, INT64, POINTER, POINTER, POINTER, POINTER  # table, its columns, topics, hosts, following, answer
 _OUT = POINTER, INT64, INT64, INT64  # where records go, its size, the file's room, the first one's physical offset

@@ -9,20 +9,8 @@ import numpy as np
 
 from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
 from rmqtool.kernels.plain import arrow as plain
-from rmqtool.kernels.tables import (
-    ID_SPACE,
-    NAMED,
-    PROPERTY,
-    VIEW,
-    Bytes,
-    Column,
-    Flags,
-    Offsets,
-    Table,
-    Texts,
-    Views,
-    cells_address,
-)
+from rmqtool.kernels.tables.messages import ID_SPACE, NAMED, PROPERTY, VIEW, Texts, cells_address
+from rmqtool.kernels.tables.shapes import Bytes, Column, Flags, Offsets, Table, Views
 
 _HOSTS = (8, 20)  # bytes of address and port
 _NAME_AT, _NAME_LENGTH, _VALUE_AT, _VALUE_LENGTH = range(len(PROPERTY))

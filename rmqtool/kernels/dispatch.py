@@ -8,7 +8,6 @@ code leaves light queues to it.
 import ctypes
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,11 +16,11 @@ from formats.layouts.derived import CQ_ENTRY
 from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
 from rmqtool.kernels.load.memory import Memory, array_address
-from rmqtool.kernels.scan import Column, Table, Walker
+from rmqtool.kernels.plain import dispatch as plain
+from rmqtool.kernels.scan import Walker
+from rmqtool.kernels.tables.collected import FIELDS, TOPIC_FIELDS, Collector
+from rmqtool.kernels.tables.shapes import Column, Table
 
-FIELDS = ("physical_offset", "size", "queue_id", "queue_offset", "store_timestamp", "tags_code", "queued", "topic")
-TOPIC_FIELDS = ("at", "length", "mix", "hash", "good", "slot")  # hash: Java's, of the topic and a '#'
-DONE, FULL, ODD = range(3)
 _KEYS_PER_ROW = 4
 _QUEUE_FIELDS = 3
 _MOST_QUEUES = 1 << 16  # topics of a batch times the range of its queue ids
@@ -35,31 +34,6 @@ class Grouped(NamedTuple):
     steady: "np.ndarray[Any, np.dtype[np.bool_]]"  # whether its physical offsets grow and its queue offsets count up
     row: Column  # of each record
     entries: _Entries  # of each record, of CQ_ENTRY.dtype
-
-
-@dataclass(slots=True)
-class Collector:
-    """What is collected, and the room for it; the same as ``collector`` in c/dispatch.c.
-
-    Attributes:
-        delays: milliseconds of delay levels 1, 2, ...
-        light: leave records with further queues to the caller.
-        table: int64 of shape (:data:`FIELDS`, capacity).
-        keys: int64 of shape (2, room): record and hash of each index key.
-        topics: int64 of shape (:data:`TOPIC_FIELDS`, capacity).
-        slots: hash table of topics: number + 1, or 0; int32, a power of two of them, more than topics.
-        records, key_count, topic_count: how many there are.
-    """
-
-    delays: Column
-    light: bool
-    table: Table
-    keys: Table
-    topics: Table
-    slots: "np.ndarray[Any, np.dtype[np.int32]]"
-    records: int = 0
-    key_count: int = 0
-    topic_count: int = 0
 
 
 class Dispatch(Protocol):
@@ -161,9 +135,7 @@ def chosen(code: Code | None) -> Dispatch:
     """The entry points by compiled or by plain code."""
     if is_compiled(code):
         return _Compiled()
-    from rmqtool.kernels.plain import dispatch
-
-    return dispatch
+    return plain
 
 
 class Room:

@@ -1,7 +1,7 @@
 """Put many keys into an index file at once, as ``IndexFile.putKey`` puts each (store.index; store-formats 5)."""
 
 import ctypes
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -9,18 +9,11 @@ from formats.index import Header
 from formats.layouts.derived import INDEX_ENTRY, INDEX_SLOT
 from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
 from rmqtool.kernels.load.memory import Memory, array_address
-from rmqtool.kernels.scan import Column
+from rmqtool.kernels.plain import index as plain
+from rmqtool.kernels.tables.collected import Keys
+from rmqtool.kernels.tables.shapes import Column
 
 HEADER_FIELDS = Header._fields
-
-
-class Keys(NamedTuple):
-    """Index keys in columns of int64, C-contiguous; the same as ``key_columns`` in c/index.c."""
-
-    row: Column  # of each key, its record: position in the last two; ascending
-    hash: Column  # of each key; none is negative
-    physical_offset: Column  # of each record
-    store_timestamp: Column
 
 
 class Index(Protocol):
@@ -70,9 +63,7 @@ def chosen(code: Code | None) -> Index:
     """The entry points by compiled or by plain code."""
     if is_compiled(code):
         return _Compiled()
-    from rmqtool.kernels.plain import index
-
-    return index
+    return plain
 
 
 def put_keys(

@@ -13,9 +13,8 @@ from formats.layouts.derived import HEAD_V4_V4
 from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
 from rmqtool.kernels.load.memory import Memory, array_address
-
-Column = np.ndarray[Any, np.dtype[np.int64]]
-Table = np.ndarray[Any, np.dtype[np.int64]]
+from rmqtool.kernels.plain import scan as plain
+from rmqtool.kernels.tables.shapes import Column, Table
 
 _HEAD_SIZE = HEAD_V4_V4.size
 _PER_LINE = 8  # numbers of eight bytes in a cache line
@@ -90,9 +89,7 @@ def chosen(code: Code | None) -> Scan:
     """The entry points by compiled or by plain code."""
     if is_compiled(code):
         return _Compiled()
-    from rmqtool.kernels.plain import scan
-
-    return scan
+    return plain
 
 
 def spaced(rows: int) -> int:

@@ -7,7 +7,8 @@ import numpy as np
 from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.plain import search as plain
-from rmqtool.kernels.tables import Column, cells_address
+from rmqtool.kernels.tables.messages import cells_address
+from rmqtool.kernels.tables.shapes import Column
 
 _SHORTEST = 4  # bytes of a text that is looked for
 _find = Function("rmq_find", INT64, POINTER, INT64, INT64, POINTER, INT64)

@@ -26,7 +26,7 @@ from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import VIEW_SCHEMA, has_views, memory_of
 from rmqtool.errors import BadValue
 from rmqtool.kernels.arrow import gather, offset_ids
-from rmqtool.kernels.tables import ID_SPACE, Texts
+from rmqtool.kernels.tables.messages import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record

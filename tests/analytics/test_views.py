@@ -21,8 +21,8 @@ from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import has_views, memory_of, take
 from rmqtool.kernels.arrow import views_of
 from rmqtool.kernels.load.memory import address_of
-from rmqtool.kernels.tables import VIEW_INLINE as INLINE
-from rmqtool.kernels.tables import Texts
+from rmqtool.kernels.tables.messages import VIEW_INLINE as INLINE
+from rmqtool.kernels.tables.messages import Texts
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens

@@ -12,7 +12,7 @@ from formats.message.build import BLANK_SIZE, compose, pack
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.load.memory import address_of
-from rmqtool.kernels.tables import Columns
+from rmqtool.kernels.tables.messages import Columns
 from tests.kernels.codes import both
 
 INT = st.integers(-(2**31), 2**31 - 1)

@@ -11,7 +11,8 @@ from formats.message.properties import split_keys as split_one
 from rmqtool.kernels.arrow import ItemParser, gather, offset_ids, split_keys, views_of
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.tables import ID_SPACE, MOST_NAMES, VIEW_INLINE, Column, Texts
+from rmqtool.kernels.tables.messages import ID_SPACE, MOST_NAMES, VIEW_INLINE, Texts
+from rmqtool.kernels.tables.shapes import Column
 from tests.formats.strategies import many_examples
 from tests.kernels.codes import both
 

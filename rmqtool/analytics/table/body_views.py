@@ -8,7 +8,8 @@ import pyarrow as pa
 from rmqtool.analytics.table.views import array_of
 from rmqtool.kernels.arrow import views_of
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.tables import Texts, Views
+from rmqtool.kernels.tables.messages import Texts
+from rmqtool.kernels.tables.shapes import Views
 
 
 class Lying(Protocol):

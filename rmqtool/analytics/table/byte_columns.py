@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from rmqtool.analytics.table.record_block import Mask
 from rmqtool.kernels.arrow import gather
-from rmqtool.kernels.tables import Texts
+from rmqtool.kernels.tables.messages import Texts
 
 
 class ByteColumn:

@@ -18,7 +18,7 @@ from rmqtool.analytics.table.tally import Tally
 from rmqtool.kernels.arrow import ItemParser, offset_ids, split_keys, views_of
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import Walker
-from rmqtool.kernels.tables import ID_SPACE, Texts
+from rmqtool.kernels.tables.messages import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.log.commit_log import Damage
 

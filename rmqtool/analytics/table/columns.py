@@ -13,7 +13,8 @@ from rmqtool.analytics.table.record_block import RecordBlock
 from rmqtool.analytics.table.schema import BODY_ENCODING, MAX_TIME, MIN_TIME
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.kernels.arrow import Lists
-from rmqtool.kernels.tables import Column, Texts
+from rmqtool.kernels.tables.messages import Texts
+from rmqtool.kernels.tables.shapes import Column
 
 
 class GrowingColumn(Protocol):

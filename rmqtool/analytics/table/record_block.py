@@ -18,7 +18,8 @@ from formats.primitives import COMPRESSED
 from rmqtool.kernels.arrow import ItemParser, Items, Lists, offset_ids, split_keys
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import Rows
-from rmqtool.kernels.tables import ID_SPACE, Column, Texts
+from rmqtool.kernels.tables.messages import ID_SPACE, Texts
+from rmqtool.kernels.tables.shapes import Column
 from rmqtool.store.disk.segments import Segment
 
 _BORN_AT, _STORE_AT = HEAD_V4_V4.offsets["born_address"], HEAD_V4_V4.offsets["store_address"]

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from formats import primitives
 from formats.layouts import codes, derived
 from formats.message import build, properties, read
-from rmqtool.kernels import dispatch, index, scan, tables
+from rmqtool.kernels import index, scan
+from rmqtool.kernels.tables import collected, messages
 
 LAYOUTS = (
     "HEAD_V4_V4", "HEAD_V6_V4", "HEAD_V4_V6", "HEAD_V6_V6", "BLANK", "BATCH_ITEM_HEAD", "CQ_ENTRY", "INDEX_SLOT",
@@ -28,16 +29,16 @@ NUMBERS = {
     "PROPERTIES_LENGTH_SIZE": build.PROPERTIES_LENGTH_SIZE,
     "NAME_END": properties.NAME_END,
     "ITEM_END": properties.ITEM_END,
-    "DONE": dispatch.DONE,
-    "FULL": dispatch.FULL,
-    "ODD": dispatch.ODD,
+    "DONE": collected.DONE,
+    "FULL": collected.FULL,
+    "ODD": collected.ODD,
     "TRANSACTION_MASK": primitives.TRANSACTION_MASK,
     "TRANSACTION_NONE": primitives.TRANSACTION_NONE,
     "TRANSACTION_COMMIT": primitives.TRANSACTION_COMMIT,
     "TRANSACTION_ROLLBACK": primitives.TRANSACTION_ROLLBACK,
-    "VIEW_INLINE": tables.VIEW_INLINE,
-    "MOST_NAMES": tables.MOST_NAMES,
-    "ID_SPACE": tables.ID_SPACE,
+    "VIEW_INLINE": messages.VIEW_INLINE,
+    "MOST_NAMES": messages.MOST_NAMES,
+    "ID_SPACE": messages.ID_SPACE,
 }
 # what texts or items of properties begin with; SIZEOF(X) is how long one is
 TEXTS = {
@@ -52,15 +53,15 @@ TEXTS = {
 # columns of tables that both sides use, by the prefix of their names in C
 TABLES: dict[str, tuple[str, ...]] = {
     "ROW": scan.Rows._fields,
-    "MESSAGE": tables.Columns._fields,
-    "TEXT": tables.TEXT,
-    "ANSWER": tables.ANSWER,
-    "BATCH": tables.Batch._fields[1:],
-    "PROPERTY": tables.PROPERTY,
-    "NAMED": tables.NAMED,
-    "VIEW": tables.VIEW,
-    "FIELD": dispatch.FIELDS,
-    "TOPIC": dispatch.TOPIC_FIELDS,
+    "MESSAGE": messages.Columns._fields,
+    "TEXT": messages.TEXT,
+    "ANSWER": messages.ANSWER,
+    "BATCH": messages.Batch._fields[1:],
+    "PROPERTY": messages.PROPERTY,
+    "NAMED": messages.NAMED,
+    "VIEW": messages.VIEW,
+    "FIELD": collected.FIELDS,
+    "TOPIC": collected.TOPIC_FIELDS,
     "HEADER": index.HEADER_FIELDS,
 }
 

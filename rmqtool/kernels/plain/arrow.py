@@ -5,7 +5,8 @@ from ctypes import string_at
 import numpy as np
 
 from formats.message import properties
-from rmqtool.kernels.tables import MOST_NAMES, VIEW_INLINE, Bytes, Column, Flags, Offsets, Table, Texts, Views
+from rmqtool.kernels.tables.messages import MOST_NAMES, VIEW_INLINE, Texts
+from rmqtool.kernels.tables.shapes import Bytes, Column, Flags, Offsets, Table, Views
 
 _TAGS, _KEYS, _UNIQ_KEY = (name.encode() for name in (properties.TAGS, properties.KEYS, properties.UNIQ_KEY))
 _FIRST = 4  # bytes of a text that its view repeats

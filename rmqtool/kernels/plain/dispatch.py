@@ -9,10 +9,10 @@ from formats.index import key_hash
 from formats.message.properties import DELAY, KEYS, MULTI_DISPATCH, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import SCHEDULE_TOPIC, Record, read
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
-from rmqtool.kernels.dispatch import DONE, FIELDS, FULL, ODD, TOPIC_FIELDS, Collector
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.plain.scan import Row, row_of
-from rmqtool.kernels.scan import Column, Table
+from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL, ODD, TOPIC_FIELDS, Collector
+from rmqtool.kernels.tables.shapes import Column, Table
 
 _TAGS_CODE = FIELDS.index("tags_code")
 _TOPIC_AT, _TOPIC_LENGTH = TOPIC_FIELDS.index("at"), TOPIC_FIELDS.index("length")

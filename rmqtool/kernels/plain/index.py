@@ -2,8 +2,8 @@
 
 from formats.index import Header
 from formats.layouts.derived import INDEX_ENTRY, INDEX_SLOT
-from rmqtool.kernels.index import Keys
 from rmqtool.kernels.load.memory import Memory
+from rmqtool.kernels.tables.collected import Keys
 
 _INT_MAX = 2**31 - 1
 

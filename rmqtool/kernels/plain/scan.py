@@ -6,7 +6,7 @@ from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message.read import HEADS, Record, read
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.scan import Table
+from rmqtool.kernels.tables.shapes import Table
 
 _UNWRITTEN = bytes(1 << 16)
 _AT_MAGIC = HEAD_V4_V4.offsets["magic"]

@@ -1,7 +1,7 @@
 """Look for texts and for properties that are not plain."""
 
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.tables import Column
+from rmqtool.kernels.tables.shapes import Column
 
 _STEP = 1 << 20  # bytes that are copied to be looked through
 

@@ -15,7 +15,8 @@ from formats.primitives import BORN_V6, STORE_V6
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import spaced
-from rmqtool.kernels.tables import Column, Columns, Table
+from rmqtool.kernels.tables.messages import Columns
+from rmqtool.kernels.tables.shapes import Column, Table
 from rmqtool.store.append.acceptance import objection
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
 

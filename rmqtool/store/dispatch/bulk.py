@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from formats.message.read import End, Record, read
-from rmqtool.kernels.dispatch import DONE, FIELDS, FULL, Columns, Room
+from rmqtool.kernels.dispatch import Columns, Room
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.scan import Walker, spaced
+from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, Following, Groups, LightQueuePut, is_bulk
 from rmqtool.store.log.scan import Scanned

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from formats.message.read import End, read
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.plain.scan import row_of
-from rmqtool.kernels.scan import Rows, Table, Walker, spaced
+from rmqtool.kernels.scan import Rows, Walker, spaced
 from rmqtool.kernels.search import find
+from rmqtool.kernels.tables.shapes import Table
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.segments import Segment
 

@@ -5,13 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmqtool.kernels.load.memory import array_address
-
-Column = np.ndarray[Any, np.dtype[np.int64]]
-Table = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Offsets = np.ndarray[Any, np.dtype[np.int32]]
-Views = np.ndarray[Any, np.dtype[np.int32]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
+from rmqtool.kernels.tables.shapes import Column, Table
 
 # rows of what is answered for messages that were written, and of items of properties; columns of texts and of views
 ANSWER = ("physical_offset", "size", "queue_offset")

@@ -1,0 +1,12 @@
+"""What the arrays are of: a column has one dimension, a table two, its columns being C-contiguous rows."""
+
+from typing import Any
+
+import numpy as np
+
+Column = np.ndarray[Any, np.dtype[np.int64]]
+Table = np.ndarray[Any, np.dtype[np.int64]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Offsets = np.ndarray[Any, np.dtype[np.int32]]
+Views = np.ndarray[Any, np.dtype[np.int32]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
