@@ -21,6 +21,7 @@ from rmqtool.analytics.dump.output import DONE, Output, manifest_of, open_output
 from rmqtool.analytics.dump.parquet import Part
 from rmqtool.analytics.dump.position import Position, has_changed, is_as_read
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
+from rmqtool.analytics.dump.spill import Merge, merges
 from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, is_local, run_splits
 from rmqtool.analytics.ranges.splits import Split, plan, repairs
 from rmqtool.analytics.ranges.tail import Budget, frontier
@@ -134,15 +135,17 @@ class _Dump:
             options.codec,
             row_group_bytes=options.row_group_bytes,
             file_bytes=options.file_bytes,
+            spill=bool(options.partition_by) and len(splits) > 1,
         )
         done = _still_true(splits, done_before(output.staging, splits)) if same else {}
         resumed = len(done)
         with _spark(options, [split for split in splits if split.number not in done], beside) as context:
             startup = time.monotonic() - self._began
             _Reading(job, splits, done, context, options.where).all(self._log, self._progress)
+            merged = run_splits(job, _merges(job, splits, done), context)
             spark = None if context is None else f"Spark {context.version}, {context.master}"
         found = [done[split.number] for split in splits]
-        parts = [part for each in found for part in each.parts]
+        parts = [part for each in (*found, *merged) for part in each.parts]
         if not parts and not self._before:
             parts = _empty(job, output)
         output.keep_only(part.path for part in parts)
@@ -288,6 +291,15 @@ class _Reading:
             job = replace(job, selection=folder.location)
         for split, result in zip(splits, run_splits(job, splits, self._context, progress), strict=True):
             self._done[split.number] = result
+
+
+def _merges(job: Job, splits: list[Split], done: dict[int, Done]) -> list[Merge]:
+    """What is left to do when all splits are read: rows that were put aside, of each partition into one file."""
+    waiting = [split for split in splits if done[split.number].spills]
+    spills = [spill for split in waiting for spill in done[split.number].spills]
+    if not spills:
+        return []
+    return merges(spills, waiting[0].base + waiting[0].start, job.row_group_bytes // 2)
 
 
 def _empty(job: Job, output: Output) -> list[Part]:

@@ -11,11 +11,12 @@ SUCCESS = "_SUCCESS"
 STAGING = "_rmqtool-new"
 JOURNAL = "_rmqtool-commit.json"
 CLAIM = "_rmqtool-claim-"
-RUN, DONE = "_run.json", "_done"  # in the staging: what is being done, and a directory of what is
+# in the staging: what is being done, a directory of what is, and one of rows that wait for others of their partition
+RUN, DONE, SPILL = "_run.json", "_done", "_spill"
 _MARKS = (SUCCESS, MANIFEST, JOURNAL)
 _LEVELS = 4  # of directories at most; partitions have three
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
-_LEFT = re.compile(r"_done|_where-[0-9]{1,9}")
+_LEFT = re.compile(r"_done|_spill|_where-[0-9]{1,9}")
 
 
 def is_plain(name: Any) -> bool:

@@ -10,16 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqtool.analytics.dump.partitions import PARTITIONS, Key, Partitioned, segment
+from rmqtool.analytics.dump.partitions import PARTITIONS, SMALL, Key, Partitioned, segment
+from rmqtool.analytics.dump.spill import Spill, write_spill
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
-from rmqtool.analytics.table.views import has_views, joined, memory_of
+from rmqtool.analytics.table.views import has_views, joined, memory_of, plain
 
 CODECS = {"zstd": 3, "snappy": None, "gzip": 6, "none": None}
 ROW_GROUP_BYTES = 128 << 20  # of Arrow memory, all partitions of a task together
 ROW_GROUP_ROWS = 1_000_000
 MAX_OPEN = 64
-_TOGETHER = 512  # files that are synced at once
+_FEW = 256  # such partitions of a task, whose files cost less than to bring their rows together
+_TOGETHER = 16384  # files that are synced at once
+_PAGE = 4096  # bytes: a file takes at least one such on a disk, so fewer bytes are not compressed
 _BATCH_BYTES = 1 << 14  # that a batch takes beside its values
 
 _DICTIONARY = ["topic", "queueId", "sysFlag", "flag", "bornHost", "storeHost", "reconsumeTimes", "tags"]
@@ -32,6 +35,16 @@ WRITER_OPTIONS: dict[str, Any] = {
     "write_statistics": [name for name in MESSAGE_SCHEMA.names if name not in _UNSEARCHED],
     "write_page_index": True,
 }
+# to prepare the writing of a column takes longer than to write some rows of it: no dictionaries, and no page index; the
+# statistics that say whether a file is to be read at all; compression of the columns that hold what was sent
+_SMALL_OPTIONS: dict[str, Any] = {
+    "use_dictionary": False,
+    "column_encoding": WRITER_OPTIONS["column_encoding"],
+    "write_statistics": ["topic", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp"],
+}
+_SENT = ("properties", "body")
+_COLUMNS = [f"{name}.list.element" if name == "keys" else name for name in MESSAGE_SCHEMA.names if name != "properties"]
+_COLUMNS += ["properties.key_value.key", "properties.key_value.value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,10 @@ class PartWriter:
         codec: of :data:`CODECS`.
         row_group_bytes: of Arrow memory that may wait, over all partitions.
         file_bytes: after which a file is finished and another begun; unlimited when None.
+        spill: whether the rows of many small partitions are put aside, to be merged with those of other tasks.
+
+    Attributes:
+        spills: what was put aside, after :meth:`close`.
     """
 
     def __init__(
@@ -78,6 +95,7 @@ class PartWriter:
         row_group_bytes: int = ROW_GROUP_BYTES,
         file_bytes: int | None = None,
         max_open: int = MAX_OPEN,
+        spill: bool = False,
     ) -> None:
         self._folder, self._name, self._suffix = folder, name, suffix
         self._partition_by, self._codec = partition_by, codec
@@ -89,6 +107,8 @@ class PartWriter:
         self._closed: list[tuple[str, Part]] = []  # and not named yet
         self._begun = 0
         self._parts: list[Part] = []
+        self._spill, self.spills = spill, list[Spill]()
+        self._barrier = folder.barrier()
 
     def write(self, batch: pa.RecordBatch) -> bool:
         """Add rows of :data:`MESSAGE_SCHEMA` or, all of them, :data:`VIEW_SCHEMA`; whether some were written."""
@@ -108,6 +128,7 @@ class PartWriter:
         for key in list(self._open):
             self._finish(key)
         self._settle()
+        self._release()
         return self._parts
 
     def discard(self) -> None:
@@ -119,9 +140,11 @@ class PartWriter:
                 opened.stream.close()
             with suppress(OSError):
                 self._folder.delete(opened.temporary)
-        for temporary, _part in self._closed:
+        for temporary in (*(temporary for temporary, _part in self._closed), *(spill.path for spill in self.spills)):
             with suppress(OSError):
                 self._folder.delete(temporary)
+        self._release()
+        self.spills.clear()
         self._closed.clear()
         self._open.clear()
         self._waiting.clear()
@@ -141,9 +164,21 @@ class PartWriter:
             self._write((), pa.Table.from_batches(batches))
             return
         found = Partitioned(joined(batches), self._partition_by)
-        for key, rows in found.largest(leave):
-            self._write(key, pa.Table.from_batches([rows]))
-        if (rest := found.rest()) is not None:
+        if self._spill and (self.spills or found.small(SMALL, self._open) > _FEW):
+            for key, rows in found.larger(SMALL, self._open):
+                self._write(key, pa.Table.from_batches([rows]))
+            rest = found.rest() if leave else None
+            if rest is None or memory_of(rest) > leave:
+                rest = None
+                self.spills.append(write_spill(self._folder, found))
+        else:
+            for key, rows in found.largest(leave):
+                if leave or key in self._open or memory_of(rows) > SMALL:
+                    self._write(key, pa.Table.from_batches([rows]))
+                else:
+                    self._write_small(key, rows)
+            rest = found.rest()
+        if rest is not None:
             # many small partitions may wait until their rows are worth a row group
             self._waiting, self._waiting_rows = [rest], rest.num_rows
             self._waiting_bytes = memory_of(rest) + self._overhead
@@ -153,6 +188,8 @@ class PartWriter:
             self._begin(key, schema=rows.schema)
         self._open.move_to_end(key)
         opened = self._open[key]
+        if rows.schema != opened.writer.schema:
+            rows = rows.cast(opened.writer.schema)  # small partitions are copied, others are views
         opened.writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         opened.rows += rows.num_rows
         if self._file_bytes is not None and opened.stream.tell() >= self._file_bytes:
@@ -161,17 +198,31 @@ class PartWriter:
     def _begin(self, key: Key, *, at_top: bool = False, schema: pa.Schema = MESSAGE_SCHEMA) -> Key:
         if len(self._open) >= self._max_open:
             self._finish(next(iter(self._open)))
-        names = [PARTITIONS[by] for by in self._partition_by]
-        level = "" if at_top else "".join(f"{segment(*each)}/" for each in zip(names, key, strict=True))
+        temporary, path = self._named("" if at_top else self._level(key))
+        stream = self._folder.fs.open_output_stream(self._folder.full(temporary))
+        self._open[key] = _Open(_writer(stream, schema, self._codec), stream, temporary, path)
+        return key
+
+    def _level(self, key: Key) -> str:
+        names = (PARTITIONS[by] for by in self._partition_by)
+        return "".join(f"{segment(*each)}/" for each in zip(names, key, strict=True))
+
+    def _named(self, level: str) -> tuple[str, str]:
+        """A directory is made; the name of a new file in it until it is complete, and then."""
         self._folder.make(level.rstrip("/"))
         # counted over all partitions: two topics may have one directory, as where names differ by case only
         piece = f"-{self._begun:04d}" if self._begun else ""
         self._begun += 1
-        path = f"{level}{self._name}{piece}-{self._suffix}.parquet"
-        temporary = f"{level}_{uuid.uuid4().hex}.parquet"
-        stream = self._folder.fs.open_output_stream(self._folder.full(temporary))
-        self._open[key] = _Open(_writer(stream, schema, self._codec), stream, temporary, path)
-        return key
+        return f"{level}_{uuid.uuid4().hex}.parquet", f"{level}{self._name}{piece}-{self._suffix}.parquet"
+
+    def _write_small(self, key: Key, rows: pa.RecordBatch) -> None:
+        """A whole file of some rows."""
+        data = _small_file(plain(rows), self._codec)
+        temporary, path = self._named(self._level(key))
+        self._closed.append((temporary, Part(path, rows.num_rows, data.size)))
+        self._folder.write_new(temporary, data)
+        if len(self._closed) >= _TOGETHER:
+            self._settle()
 
     def _finish(self, key: Key) -> None:
         opened = self._open[key]
@@ -185,12 +236,32 @@ class PartWriter:
 
     def _settle(self) -> None:
         """Give files their names. What has its name is whole, after a power cut too."""
-        self._folder.sync_all([temporary for temporary, _part in self._closed])
+        self._folder.sync_all([temporary for temporary, _part in self._closed], self._barrier)
         while self._closed:
             temporary, part = self._closed[-1]
             self._folder.move(temporary, part.path)
             self._closed.pop()
             self._parts.append(part)
+
+    def _release(self) -> None:
+        if self._barrier is not None:
+            self._barrier.close()
+
+
+def _small_file(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
+    """The content of a Parquet file."""
+    compression: str | dict[str, str] = "none"
+    level: dict[str, int | None] | None = None
+    if codec != "none" and rows.nbytes > _PAGE:
+        compression = {path: codec if path.split(".")[0] in _SENT else "none" for path in _COLUMNS}
+        level = {path: CODECS[codec] for path in _COLUMNS if path.split(".")[0] in _SENT} if CODECS[codec] else None
+    stream = pa.BufferOutputStream()
+    table = pa.Table.from_batches([rows])
+    with pq.ParquetWriter(
+        stream, MESSAGE_SCHEMA, compression=compression, compression_level=level, **_SMALL_OPTIONS
+    ) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+    return stream.getvalue()
 
 
 def _writer(stream: Any, schema: pa.Schema, codec: str) -> Any:

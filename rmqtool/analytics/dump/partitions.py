@@ -9,7 +9,7 @@ clash, whatever the topic is.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -17,10 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.analytics.table.views import memory_of, take
+from rmqtool.analytics.table.views import memory_of, plain, take
 
 PARTITIONS = {"topic": "topicDir", "day": "day", "hour": "hour"}  # what to part by, and the name in the path
+SMALL = 64 << 10  # bytes of Arrow memory; a partition with fewer shall have no file for each split
 _AT_ONCE = 16 << 20  # bytes of rows that are brought in order at once
+_LEFT_AT_ONCE = 1 << 20  # of those that are left
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # Hive's label of null; where there is no other, Arrow cannot open the dataset
 _UNKNOWN = "unknown"
 _LABEL_BYTES = 200
@@ -71,20 +73,62 @@ class Partitioned:
             left = self._sizes.sum() - np.cumsum(self._sizes[falling])
             count = min(int(np.count_nonzero(left > leave)) + 1, len(falling))
             chosen, self._kept = np.sort(falling[:count]), np.sort(falling[count:])
-        stretch = (np.cumsum(self._sizes[chosen]) // _AT_ONCE).astype(np.int64)
-        for numbers in np.split(chosen, np.flatnonzero(np.diff(stretch)) + 1):
+        yield from self._each(chosen)
+
+    def small(self, least: int, begun: Collection[Key]) -> int:
+        """How many partitions take fewer bytes than ``least``, and are none of those that are begun."""
+        return int(np.count_nonzero(self._is_small(least, begun)))
+
+    def larger(self, least: int, begun: Collection[Key]) -> Iterator[tuple[Key, pa.RecordBatch]]:
+        """Partitions and their rows but those that :meth:`small` counts, which are left."""
+        small = self._is_small(least, begun)
+        chosen, self._kept = np.flatnonzero(~small), np.flatnonzero(small)
+        yield from self._each(chosen)
+
+    def _is_small(self, least: int, begun: Collection[Key]) -> Any:
+        small = self._sizes < least
+        if begun:
+            for number in np.flatnonzero(small).tolist():
+                small[number] = self._key(int(self._found[number])) not in begun
+        return small
+
+    def _each(self, chosen: Any) -> Iterator[tuple[Key, pa.RecordBatch]]:
+        """Some partitions and their rows."""
+        if not len(chosen):
+            return
+        for numbers in self._stretches(chosen, _AT_ONCE):
             if len(self._found) == 1:
                 yield self._key(int(self._found[0])), self._batch
                 return
             rows, at = take(self._batch, self._rows(numbers)), 0
+            if self._sizes[numbers].max() < SMALL:
+                rows = plain(rows)  # at once: a copy for each of few rows would take longer
             for number in numbers.tolist():
                 count = int(self._counts[number])
                 yield self._key(int(self._found[number])), rows.slice(at, count)
                 at += count
 
+    def _stretches(self, numbers: Any, most_bytes: int) -> list[Any]:
+        """Partitions, in stretches of about as many bytes."""
+        stretch = (np.cumsum(self._sizes[numbers]) // most_bytes).astype(np.int64)
+        return np.split(numbers, np.flatnonzero(np.diff(stretch)) + 1)
+
     def rest(self) -> pa.RecordBatch | None:
         """The rows that were left, in their order; None without any."""
         return take(self._batch, np.sort(self._rows(self._kept))) if len(self._kept) else None
+
+    def left_by(self, hash_of: Callable[[Key], int]) -> Iterator[tuple[pa.RecordBatch, Any]]:
+        """The rows that were left, by a hash of their partition, in stretches, and the hash of each row.
+
+        Rows of one partition keep their order, and stay together.
+        """
+        hashes = np.array([hash_of(self._key(int(code))) for code in self._found[self._kept]], np.int64)
+        order = np.argsort(hashes, kind="stable")
+        numbers, hashes = self._kept[order], hashes[order]
+        at = 0
+        for some in self._stretches(numbers, _LEFT_AT_ONCE):
+            yield take(self._batch, self._rows(some)), np.repeat(hashes[at : at + len(some)], self._counts[some])
+            at += len(some)
 
     def _rows(self, numbers: Any) -> Any:
         """The numbers of the rows of some partitions."""

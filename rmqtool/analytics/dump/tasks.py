@@ -9,13 +9,14 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.dump.output import DONE
 from rmqtool.analytics.dump.parquet import ROW_GROUP_BYTES, Part, PartWriter
+from rmqtool.analytics.dump.spill import Merge, Spill, spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
@@ -34,6 +35,7 @@ _OTHER = "another task has failed"
 _LOCAL = re.compile(r"local(\[.*\])?")
 _LOOK = 1.0  # seconds between looks for what others have done
 
+Task = Split | Merge
 Progress = Callable[[int, int], None]  # called with bytes of log that are read, and all
 
 
@@ -50,13 +52,17 @@ class Job:
     row_group_bytes: int = ROW_GROUP_BYTES
     file_bytes: int | None = None
     selection: str | None = None  # where the offsets are that a condition holds for; None without one
+    spill: bool = False  # whether rows of small partitions wait for those of other splits
 
-    def writer(self, folder: Folder, split: Split | None) -> PartWriter:
+    def writer(self, folder: Folder, task: "Task | None", *, spill: bool = False) -> PartWriter:
         """For the files of one task, named by where in the log it begins."""
-        name = f"part-{split.base + split.start if split else 0:020d}"
+        if isinstance(task, Merge):
+            name = f"part-{task.offset:020d}-m{task.number:05d}"
+        else:
+            name = f"part-{task.base + task.start if task else 0:020d}"
         suffix = self.run if self.codec == "none" else f"{self.run}.{self.codec}"
         options = (self.partition_by, self.codec, self.row_group_bytes, self.file_bytes)
-        return PartWriter(folder, name, suffix, *options)
+        return PartWriter(folder, name, suffix, *options, spill=spill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class Done:
     tally: Tally
     parts: list[Part]
     began: float = 0.0
+    spills: list[Spill] = field(default_factory=list)  # rows that are in no file yet
 
     @property
     def first(self) -> int:
@@ -87,8 +94,9 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
     for name in folder.files(DONE):
         told = folder.read_json(name)
         with suppress(KeyError, TypeError, ValueError):
-            done = Done(Tally.from_dict(told["tally"]), [Part(**part) for part in told["parts"]])
-            if all(folder.size(part.path) == part.bytes for part in done.parts):
+            parts, spills = [Part(**part) for part in told["parts"]], list(map(Spill.from_dict, told["spills"]))
+            done = Done(Tally.from_dict(told["tally"]), parts, spills=spills)
+            if all(folder.size(each.path) == each.bytes for each in (*parts, *spills)):
                 known[json.dumps(told["split"])] = done
     wanted = {split.number: json.dumps(_definition(split)) for split in splits if not split.last}
     return {number: known[key] for number, key in wanted.items() if key in known}
@@ -111,7 +119,7 @@ def run_split(job: Job, split: Split) -> Done | Failed:
     """Read one split and write its rows."""
     began = time.time()
     folder = Folder(job.folder)
-    writer = job.writer(folder, split)
+    writer = job.writer(folder, split, spill=job.spill)
     tally = Tally()
     looked = time.monotonic()
     try:
@@ -123,17 +131,40 @@ def run_split(job: Job, split: Split) -> Done | Failed:
                 looked = time.monotonic()
                 if folder.size(_STOP) is not None:
                     raise RmqError(_OTHER)
-        done = Done(tally, writer.close(), began)
+        done = Done(tally, writer.close(), began, writer.spills)
         _note(folder, split, done)
         return done
     except (RmqError, OSError) as err:
-        writer.discard()
-        with suppress(OSError):
-            folder.write(_STOP, "")
-        return Failed(_reason(err), isinstance(err, UnreadableStore))
+        return _failed(folder, writer, err)
     except BaseException:
         writer.discard()
         raise
+
+
+def run_merge(job: Job, merge: Merge) -> Done | Failed:
+    """Write the files of the partitions that some hashes belong to, from what the splits have put aside."""
+    folder = Folder(job.folder)
+    writer = job.writer(folder, merge)
+    try:
+        for batch in spilled(folder, merge):
+            writer.write(batch)
+        return Done(Tally(), writer.close())
+    except (RmqError, OSError) as err:
+        return _failed(folder, writer, err)
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def _failed(folder: Folder, writer: PartWriter, err: RmqError | OSError) -> Failed:
+    writer.discard()
+    with suppress(OSError):
+        folder.write(_STOP, "")
+    return Failed(_reason(err), isinstance(err, UnreadableStore))
+
+
+def _run(job: Job, task: Task) -> Done | Failed:
+    return run_merge(job, task) if isinstance(task, Merge) else run_split(job, task)
 
 
 def _rows(job: Job, split: Split, file: Segment, tally: Tally) -> Iterator[Any]:
@@ -158,7 +189,12 @@ def _rows(job: Job, split: Split, file: Segment, tally: Tally) -> Iterator[Any]:
 
 
 def _note(folder: Folder, split: Split, done: Done) -> None:
-    told = {"split": _definition(split), "tally": done.tally.to_dict(), "parts": [asdict(part) for part in done.parts]}
+    told = {
+        "split": _definition(split),
+        "tally": done.tally.to_dict(),
+        "parts": [asdict(part) for part in done.parts],
+        "spills": [spill.to_dict() for spill in done.spills],
+    }
     folder.make(DONE)
     folder.write(f"{DONE}/{split.base + split.start:020d}-{split.stop}.json", json.dumps(told))
 
@@ -171,9 +207,9 @@ def _reason(err: RmqError | OSError) -> str:
 
 
 def run_splits(
-    job: Job, splits: Sequence[Split], context: "SparkContext | None" = None, progress: Progress | None = None
+    job: Job, splits: Sequence[Task], context: "SparkContext | None" = None, progress: Progress | None = None
 ) -> list[Done]:
-    """Read splits, one after the other or as a Spark job.
+    """Read splits, or merge what they have put aside, one after the other or as a Spark job.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -185,7 +221,7 @@ def run_splits(
     if context is None:
         total, read = _bytes_of(splits), 0
         for split in splits:
-            results[split.number] = run_split(job, split)
+            results[split.number] = _run(job, split)
             if isinstance(results[split.number], Failed):
                 break
             read += _bytes_of([split])
@@ -202,7 +238,7 @@ def run_splits(
 
 
 def _run_in_spark(
-    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+    job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None
 ) -> dict[int, Done | Failed]:
     """Results by the numbers of their splits; all of them, if none has failed."""
     results = _share_out(job, splits, context, progress) if is_local(context) else {}
@@ -217,12 +253,12 @@ def is_local(context: "SparkContext") -> bool:
     return _LOCAL.fullmatch(context.master or "") is not None
 
 
-def _bytes_of(splits: Iterable[Split]) -> int:
+def _bytes_of(splits: Iterable[Task]) -> int:
     return sum(split.stop - split.start for split in splits)
 
 
 def _share_out(
-    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+    job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None
 ) -> dict[int, Done | Failed]:
     """A task for each core."""
     count = min(len(splits), context.defaultParallelism)
@@ -242,13 +278,13 @@ def _share_out(
 
 
 def _run_what_is_left(
-    job: Job, splits: Sequence[Split], claims: Claims, _numbers: Iterable[int]
+    job: Job, splits: Sequence[Task], claims: Claims, _numbers: Iterable[int]
 ) -> Iterator[tuple[int, Done | Failed]]:
     """Splits that no other task has taken."""
     folder = Folder(job.folder)
     for split in splits:
         if claims.take(split.number):
-            result = run_split(job, split) if folder.size(_STOP) is None else Failed(_OTHER, unreadable=False)
+            result = _run(job, split) if folder.size(_STOP) is None else Failed(_OTHER, unreadable=False)
             claims.end(split.number)
             yield split.number, result
             if isinstance(result, Failed):
@@ -256,7 +292,7 @@ def _run_what_is_left(
 
 
 def _one_by_one(
-    job: Job, splits: Sequence[Split], context: "SparkContext", progress: Progress | None
+    job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None
 ) -> dict[int, Done | Failed]:
     """A task for each split: wherever it runs, and however often."""
     if not splits:
@@ -269,7 +305,7 @@ def _one_by_one(
         return max(shares, default=0)
 
     with _told_of(read, total, progress):
-        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(run_split, job)))
+        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(_run, job)))
     return {split.number: result for split, result in zip(splits, results, strict=True)}
 
 

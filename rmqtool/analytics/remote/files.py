@@ -4,9 +4,9 @@ import errno
 import json
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from pyarrow import fs
@@ -14,9 +14,11 @@ from pyarrow import fs
 from rmqtool.analytics.remote.secrets import cleaned, remember
 from rmqtool.errors import BadValue
 from rmqtool.store.disk import durable
+from rmqtool.store.disk.durable import Barrier
 from rmqtool.store.disk.remote import shown
 
 _MANY, _THREADS = 16, 8
+_VERY_MANY = 256  # files; for fewer, what others have written to the file system is not waited for
 _RETRY = "retry_limit_seconds"
 
 
@@ -82,7 +84,16 @@ class Folder:
 
     def make(self, name: str = "") -> None:
         """Make a directory, with those above it."""
-        self.fs.create_dir(self.full(name), recursive=True)
+        if not isinstance(self.fs, fs.LocalFileSystem):
+            self.fs.create_dir(self.full(name), recursive=True)
+            return
+        try:
+            os.mkdir(self.full(name))
+        except FileExistsError:
+            if not os.path.isdir(self.full(name)):
+                raise
+        except FileNotFoundError:
+            os.makedirs(self.full(name), exist_ok=True)
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None when there is none."""
@@ -98,6 +109,9 @@ class Folder:
 
     def move(self, name: str, to: str) -> None:
         """Rename a file; where there are no renames, copy and delete."""
+        if isinstance(self.fs, fs.LocalFileSystem):
+            os.rename(self.full(name), self.full(to))
+            return
         self.fs.move(self.full(name), self.full(to))
 
     def delete(self, name: str) -> None:
@@ -116,9 +130,13 @@ class Folder:
             for name in names:
                 sync(self.full(name))
 
-    def sync_all(self, names: Iterable[str]) -> None:
+    def barrier(self) -> Barrier | None:
+        """For :meth:`sync_all`, made before the files are written; None where files last once they are closed."""
+        return Barrier(self.path) if isinstance(self.fs, fs.LocalFileSystem) else None
+
+    def sync_all(self, names: Sequence[str], barrier: Barrier | None) -> None:
         """As :meth:`sync`, of many files."""
-        if isinstance(self.fs, fs.LocalFileSystem):
+        if barrier is not None and not (len(names) >= _VERY_MANY and barrier.sync()):
             _sync_all([self.full(name) for name in names])
 
     def sync_names(self) -> None:
@@ -128,7 +146,23 @@ class Folder:
             for folder, folders, _names in os.walk(self.path):
                 folders[:] = [name for name in folders if not name.startswith("_")]
                 found.append(folder)
-            _sync_all(found)
+            with closing(Barrier(self.path)) as barrier:
+                if not (len(found) >= _VERY_MANY and barrier.sync()):
+                    _sync_all(found)
+
+    def write_new(self, name: str, data: Any) -> None:
+        """Write a file from one buffer."""
+        if not isinstance(self.fs, fs.LocalFileSystem):
+            with self.fs.open_output_stream(self.full(name)) as stream:
+                stream.write(data)
+            return
+        fd = os.open(self.full(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+        finally:
+            os.close(fd)
 
     def write(self, name: str, text: str, by_way_of: str | None = None, *, lasting: bool = False) -> None:
         """Write a small file so that whoever reads it sees all of it, or the one before.

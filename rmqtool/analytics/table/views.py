@@ -31,6 +31,15 @@ def has_views(schema: pa.Schema) -> bool:
     return bool(schema.field(_BODY).type == pa.binary_view())
 
 
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of messages with its bodies copied, where they were views."""
+    if not has_views(batch.schema):
+        return batch
+    columns = batch.columns
+    columns[_BODY] = columns[_BODY].cast(pa.binary())
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
+
+
 def take(batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
     """Some rows of a batch of messages, by their numbers."""
     picked = pa.array(rows)

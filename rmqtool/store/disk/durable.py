@@ -3,14 +3,25 @@
 What is moved or copied keeps owner, mode, ACL, extended attributes, times and holes.
 """
 
+import ctypes
 import errno
 import os
+import platform
+import re
 import stat
+from functools import cache
+from typing import Any
 
 from rmqtool.store.disk.ownership import give_as, take_after
 from rmqtool.store.disk.sparse import copy_written
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only who writes meets these
+
+
+# of struct statfs: file systems on which syncfs makes all of it durable. Others (overlays, FUSE) may take a part of it,
+# or say nothing of errors
+_WHOLE = {0xEF53: "ext", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
+_SYNCFS = (5, 8)  # release of Linux from which on syncfs tells that something could not be written
 
 
 def sync(path: str) -> None:
@@ -27,6 +38,65 @@ def sync_all(folders: set[str]) -> None:
     for folder in sorted(folders):
         if os.path.isdir(folder):
             sync(folder)
+
+
+class Barrier:
+    """Makes all that is written to a file system from now on durable in one go, where that is reliable.
+
+    For many small files this is far cheaper than to sync each.
+
+    Args:
+        folder: a directory on it, which exists.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._fd = -1
+        if _libc() is None:
+            return
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if _file_system(fd) in _WHOLE:
+            self._fd = fd
+        else:
+            os.close(fd)
+
+    def sync(self) -> bool:
+        """Whether it was done; where not, each file must be synced.
+
+        Raises:
+            OSError: something that was written since this was made could not be.
+        """
+        if self._fd < 0:
+            return False
+        if _libc().syncfs(self._fd):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return True
+
+    def close(self) -> None:
+        """Give its descriptor back; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@cache
+def _libc() -> Any:
+    """The C library; None where syncfs is missing or says nothing of errors."""
+    release = re.match(r"(\d+)\.(\d+)", platform.release())
+    if platform.system() != "Linux" or release is None or (int(release[1]), int(release[2])) < _SYNCFS:
+        return None
+    try:
+        found = ctypes.CDLL(None, use_errno=True)
+        assert found.syncfs and found.fstatfs
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+def _file_system(fd: int) -> int:
+    """What the kernel calls the kind of a file system; -1 when it does not say."""
+    told = ctypes.create_string_buffer(256)  # struct statfs, which begins with the kind as a long
+    return -1 if _libc().fstatfs(fd, told) else ctypes.c_long.from_buffer(told).value & 0xFFFFFFFF
 
 
 def move(source: str, target: str) -> None:
