@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.analytics.dump import parquet
 from rmqtool.analytics.dump.dump import dump_to_parquet
 from rmqtool.analytics.dump.output import SUCCESS, Output, manifest_of
 from rmqtool.analytics.dump.report import DumpOptions
@@ -135,12 +136,21 @@ def seen(out: Path) -> list[int] | None:
     return rows
 
 
+@pytest.mark.parametrize("spill", [False, True])
 @pytest.mark.parametrize("lost", ["all", "some"])
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("options", [{"overwrite": True}, {"since_last": True}])
 def test_the_power_goes_at_any_step(
-    options: dict[str, Any], before: bool, lost: str, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any],
+    before: bool,
+    lost: str,
+    spill: bool,
+    disk: Disk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if spill:  # rows of these few partitions are put aside, too
+        monkeypatch.setattr(parquet, "_FEW", 0)
     old, new = a_store(tmp_path / "old", 1), a_store(tmp_path / "new", 2)
     root = tmp_path / "disk"
     out = root / "a" / "out"

@@ -129,7 +129,11 @@ def report(folder: Path, messages: int, topics: int, rounds: int) -> dict[str, l
     """Make a store, measure and print."""
     store, out = folder / "store", folder / "out"
     write_store(store, messages, topics)
-    ways: dict[str, tuple[str, Any]] = {"unparted": ("dump", ""), "topics": ("dump", "topic"), "floor": ("floor", topics)}
+    ways: dict[str, tuple[str, Any]] = {
+        "unparted": ("dump", ""),
+        "topics": ("dump", "topic"),
+        "floor": ("floor", topics),
+    }
     figures: dict[str, list[Figures]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, (function, argument) in ways.items():

@@ -1,8 +1,9 @@
 """Rows of small partitions, put aside by the tasks that read the log, so that each partition becomes one file.
 
-A log of many topics has some rows of each of them in every split. A file for each split and topic would cost far more
-than its rows do. Such rows are written to spill files instead, ordered by a hash of their partition, and once all splits
-are read, each task takes a range of hashes from all spill files: all rows of its partitions, and no more than fit memory.
+A log of many topics has some rows of each of them in every split. A file for each split and topic would cost far
+more than its rows do. Such rows are written to spill files instead, ordered by a hash of their partition, and once all
+splits are read, each task takes a range of hashes from all spill files: all rows of its partitions, and no more than
+fit memory.
 """
 
 import re

@@ -96,7 +96,8 @@ def done_before(folder: Folder, splits: Sequence[Split]) -> dict[int, Done]:
         with suppress(KeyError, TypeError, ValueError):
             parts, spills = [Part(**part) for part in told["parts"]], list(map(Spill.from_dict, told["spills"]))
             done = Done(Tally.from_dict(told["tally"]), parts, spills=spills)
-            if all(folder.size(each.path) == each.bytes for each in (*parts, *spills)):
+            sizes = {each.path: each.bytes for each in parts} | {each.path: each.bytes for each in spills}
+            if all(folder.size(path) == size for path, size in sizes.items()):
                 known[json.dumps(told["split"])] = done
     wanted = {split.number: json.dumps(_definition(split)) for split in splits if not split.last}
     return {number: known[key] for number, key in wanted.items() if key in known}

@@ -87,7 +87,7 @@ def _libc() -> Any:
         return None
     try:
         found = ctypes.CDLL(None, use_errno=True)
-        assert found.syncfs and found.fstatfs
+        found.syncfs, found.fstatfs  # noqa: B018  looked up here, for they may be missing
     except (OSError, AttributeError):
         return None
     return found
