@@ -7,7 +7,7 @@ import pytest
 from formats.message.read import Record, read
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
-from tests.bench import aggregate, append, cold_sql, dump, first_use, lookup, recover, scan
+from tests.bench import aggregate, append, cold_sql, dump, first_use, lookup, parted, recover, scan
 from tests.bench.make_log import BLOCK, write_log
 
 
@@ -58,6 +58,12 @@ def test_the_recover_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_the_first_use_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert first_use.report(tmp_path, 1000, 128, 1 << 20, 1).keys() == first_use.COMMANDS.keys()
     assert "first" in capsys.readouterr().out
+
+
+def test_the_parted_dump_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = parted.report(tmp_path, 3000, 600, 1)
+    assert [figures[way][0]["files"] for way in ("topics", "floor")] == [600, 600]
+    assert "as long as the files alone" in capsys.readouterr().out
 
 
 def test_the_append_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
