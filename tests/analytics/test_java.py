@@ -143,6 +143,32 @@ def test_a_cache_that_others_may_write_to_is_not_used(own_cache: Path, tmp_path:
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize("level", ["above", "root"])
+@pytest.mark.parametrize(("mode", "used"), [(0o777, False), (0o1777, True), (0o755, True)])
+def test_a_cache_that_others_may_replace_is_not_used(
+    level: str, mode: int, used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "above" / "cache"
+    root.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (root if level == "root" else root.parent).chmod(mode)
+    home = root if used else tmp_path / "home" / ".cache"
+    assert cache_dir("java") == str(home / "rmqtool" / "java")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_cache_below_a_directory_of_somebody_else_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "theirs" / "cache"
+    root.mkdir(parents=True)
+    os.chown(root.parent, 12345, 12345)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_dir("java") == str(tmp_path / "home" / ".cache" / "rmqtool" / "java")
+
+
 @pytest.mark.parametrize("kind", ["link", "file"])
 def test_a_cache_that_is_no_directory_is_not_used(kind: str, own_cache: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)

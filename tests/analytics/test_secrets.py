@@ -4,8 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from pyspark.errors import ParseException
 
+from rmqtool.analytics.remote import secrets
 from rmqtool.analytics.remote.secrets import cleaned
+from rmqtool.analytics.spark.failure import failure
+from rmqtool.analytics.sql.query import told
+from rmqtool.errors import BadValue
 from rmqtool.store.disk.remote import shown
 from tests.analytics.helpers import log_of, store_of
 from tests.cli.running import rmqtool
@@ -31,6 +36,21 @@ def test_no_message_has_them(uri: str) -> None:
     assert SECRET not in shown(uri)
     said = f"Cannot open '{uri}': {SECRET} was refused"
     assert SECRET not in cleaned(said, [uri])
+
+
+@pytest.mark.parametrize("uri", URIS)
+def test_no_failure_of_spark_has_them(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_known", {uri: None})
+    stack = (
+        f"An error occurred while calling o1.load.\n: java.io.IOException: {uri}: {SECRET} was refused\n\tat x.Y.z()"
+    )
+    assert SECRET not in failure(RuntimeError(stack))
+    said = f"a stack\n  Traceback (most recent call last):\n    File x\n  OSError: {uri}: no {SECRET}"
+    assert failure(RuntimeError(said)).startswith("OSError: ")
+    assert SECRET not in failure(RuntimeError(said))
+    with pytest.raises(BadValue) as told_of, told():
+        raise ParseException(f"[TABLE_OR_VIEW_NOT_FOUND] `{uri}` with {SECRET}")
+    assert SECRET not in str(told_of.value)
 
 
 @pytest.mark.parametrize("uri", [uri for uri in URIS if not uri.startswith(("abfss", "hdfs", "s3://bucket"))][1:])

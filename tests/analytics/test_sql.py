@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from rmqtool.analytics.dump import tasks
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.source.plan import request_of
 from rmqtool.analytics.source.read import saved
@@ -24,8 +25,8 @@ from rmqtool.analytics.source.tables import TABLES
 from rmqtool.analytics.source.tables_source import register
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.analytics.sql.plan import conditions_of
-from rmqtool.analytics.sql.query import Answer, answer
-from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.analytics.sql.query import Answer, answer, told
+from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -500,6 +501,20 @@ def test_too_few_open_files_are_told(tmp_path: Path) -> None:
     assert done.returncode == 6
     assert "at most 256 files may be open here, and Spark needs more: ulimit -n 1024" in err
     assert err.count("\n") == 1
+
+
+def test_a_python_worker_that_is_killed_is_told(spark: "SparkSession") -> None:
+    def die(_number: int) -> int:
+        os.kill(os.getpid(), 9)
+        return 0
+
+    said = "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
+    with pytest.raises(RmqError) as failed:
+        tasks._collected(spark.sparkContext.parallelize([1], 1).map(die))
+    assert str(failed.value) == f"Spark job failed: {said}"
+    with pytest.raises(RmqError) as failed, told():
+        spark.sparkContext.parallelize([1], 1).map(die).collect()
+    assert str(failed.value) == said
 
 
 def test_a_java_that_is_killed_is_told(tmp_path: Path) -> None:

@@ -314,12 +314,13 @@ def _collected(tasks: "RDD[Any]") -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from rmqtool.analytics.spark.failure import failure
+    from rmqtool.analytics.spark.failure import failure, lost
 
     try:
         return tasks.collect()
     except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
         reason = failure(err)
+        reason = lost(err) or reason
         if "stopped SparkContext" in reason:  # all that is left when a cluster gave us up
             reason = f"the master {tasks.context.master} does not answer, or has ended the job"
         raise RmqError(f"Spark job failed: {reason}") from err

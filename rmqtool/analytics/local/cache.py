@@ -18,7 +18,7 @@ def cache_dir(*parts: str) -> str:
     for root in _roots():
         try:
             os.makedirs(root, exist_ok=True)
-            path = _descend(root, ("rmqtool", *parts))
+            path = _descend(root, ("rmqtool", *parts)) if _is_out_of_reach(root) else None
         except OSError:
             continue
         if path is not None:
@@ -45,6 +45,20 @@ def _roots() -> list[str]:
     roots = [xdg] if os.path.isabs(xdg) else []
     home = os.path.expanduser("~")
     return [*roots, os.path.join(home, ".cache")] if os.path.isabs(home) else roots
+
+
+def _is_out_of_reach(path: str) -> bool:
+    """Whether nobody but this user and root can put another directory in the place of this one, or of one above it."""
+    path = os.path.realpath(path)
+    while True:
+        status = os.lstat(path)
+        others = status.st_mode & (stat.S_IWOTH if status.st_gid == os.getegid() else stat.S_IWOTH | stat.S_IWGRP)
+        if status.st_uid not in (0, os.geteuid()) or (others and not status.st_mode & stat.S_ISVTX):
+            return False
+        above = os.path.dirname(path)
+        if above == path:
+            return True
+        path = above
 
 
 def _is_ours(path: str) -> bool:

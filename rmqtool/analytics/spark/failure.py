@@ -1,6 +1,8 @@
-"""What failed inside Spark, in one line."""
+"""What failed inside Spark, in one line, without the secrets of the URIs that it was given."""
 
 from contextlib import suppress
+
+from rmqtool.analytics.remote.secrets import cleaned
 
 
 def lost(err: BaseException) -> str | None:
@@ -42,5 +44,5 @@ def failure(err: BaseException) -> str:
         indent = len(lines[headers[-1]]) - len(lines[headers[-1]].lstrip())
         for line in lines[headers[-1] + 1 :]:
             if not line[indent : indent + 1].isspace():
-                return line.strip()
-    return lines[0].strip() if lines else type(err).__name__
+                return cleaned(line.strip())
+    return cleaned(lines[0].strip()) if lines else type(err).__name__

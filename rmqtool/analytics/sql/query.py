@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.analytics.local.scratch import scratch_dir
+from rmqtool.analytics.remote.secrets import cleaned
 from rmqtool.analytics.source.plan import Piece, Request
 from rmqtool.analytics.source.read import Counters, planned, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS
@@ -114,7 +115,7 @@ def told() -> Iterator[None]:
     except (PySparkException, Py4JError, EOFError, ConnectionError) as err:
         if (reason := lost(err)) is not None:
             raise RmqError(reason) from err
-        raise BadValue(_line(str(err)) or failure(err)) from err
+        raise BadValue(cleaned(_line(str(err)) or failure(err))) from err
     finally:
         log.disabled = before
 
