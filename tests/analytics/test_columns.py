@@ -16,7 +16,6 @@ from formats.message.build import build_blank, pack
 from formats.message.read import Record
 from formats.primitives import COMPRESSED
 from rmqtool.analytics.ranges.splits import plan
-from rmqtool.analytics.table import arrow
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.column_reader import ColumnReader
@@ -28,6 +27,7 @@ from rmqtool.errors import BadValue
 from rmqtool.kernels.arrow import gather, offset_ids
 from rmqtool.kernels.tables.messages import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
 from tests import goldens
@@ -260,8 +260,8 @@ def test_times_out_of_range_count_where_they_show(file_of: File) -> None:
 def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(["A", "B"]))))
     told = []
-    for modules in ({}, {"rmqtool.kernels.scan": None}):
-        monkeypatch.setattr(arrow.sys, "modules", modules)
+    for bulk in (1 << 20, 64):
+        monkeypatch.setattr(dispatch, "BULK_BYTES", bulk)
         monkeypatch.setattr(RowReader, "read", lambda self, *args, **options: told.append("plain") or iter(()))
         tally = Tally()
         rows = sum(batch.num_rows for batch in batches(split, ALL, tally))

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import socket
-import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ from rmqtool.analytics.source.tables import SCHEMAS, TABLES
 from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.errors import BadValue, Refused, UnreadableStore
 from rmqtool.store.disk.remote import shown
+from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests.analytics.helpers import TIME, log_of, rows_of, store_of
@@ -121,10 +121,7 @@ def test_every_table_is_that_of_the_store_on_a_path(case: str, server: Server, g
 def test_messages_of_damaged_logs(
     case: str, compiled: bool, server: Server, golden: Unpacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if compiled:
-        monkeypatch.setitem(sys.modules, "rmqtool.kernels.scan", sys.modules.get("rmqtool.kernels.scan"))
-    else:
-        monkeypatch.delitem(sys.modules, "rmqtool.kernels.scan", raising=False)
+    monkeypatch.setattr(dispatch, "BULK_BYTES", 64 if compiled else 1 << 40)
     uri = server.put(f"{case}/store", golden(case))
     rows, counters = read(uri, splitBytes="20000")
     expected, local = read(golden(case), splitBytes="20000")

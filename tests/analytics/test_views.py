@@ -16,13 +16,13 @@ from rmqtool.analytics.ranges.splits import plan
 from rmqtool.analytics.remote.files import Folder
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
-from rmqtool.analytics.table.column_reader import load
 from rmqtool.analytics.table.tally import Tally
 from rmqtool.analytics.table.views import has_views, memory_of, take
 from rmqtool.kernels.arrow import views_of
 from rmqtool.kernels.load.memory import address_of
 from rmqtool.kernels.tables.messages import VIEW_INLINE as INLINE
 from rmqtool.kernels.tables.messages import Texts
+from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests import goldens
@@ -32,10 +32,10 @@ from tests.conftest import Unpacked
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled() -> None:
-    """Small splits are read by compiled code where it is there."""
-    load()
+@pytest.fixture(autouse=True)
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views are made by compiled code."""
+    monkeypatch.setattr(dispatch, "BULK_BYTES", 64)
 
 
 def read(store: StoreLayout, *, views: bool, batch_bytes: int = 8 << 20) -> list[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """Whether a range of a commit log is large enough to be read by compiled code."""
 
 from rmqtool.store.disk.remote import need
-from rmqtool.store.dispatch.batch import BULK_BYTES, is_bulk
+from rmqtool.store.dispatch import batch
 
 
 def is_large(view: memoryview, at: int, stop: int) -> bool:
@@ -11,5 +11,5 @@ def is_large(view: memoryview, at: int, stop: int) -> bool:
         view: the mapped file.
         at, stop: bytes of the file; the range is [at, stop).
     """
-    need(view, at, min(at + BULK_BYTES, stop))
-    return is_bulk(view, at, stop)
+    need(view, at, min(at + batch.BULK_BYTES, stop))
+    return batch.is_bulk(view, at, stop)

@@ -4,7 +4,6 @@ Large splits are read by compiled code (:mod:`rmqtool.analytics.table.column_rea
 (:mod:`rmqtool.analytics.table.row_reader`); both give the same.
 """
 
-import sys
 from collections.abc import Generator, Sequence
 
 import pyarrow as pa
@@ -55,7 +54,7 @@ def batches(
     file = file or split.segment()
     view = file.mapped()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
-    if "rmqtool.kernels.scan" in sys.modules or is_large(view, at, split.stop):
+    if is_large(view, at, split.stop):
         from rmqtool.analytics.table.column_reader import ColumnReader
 
         # of a file that is fetched in parts, what was decoded is given back

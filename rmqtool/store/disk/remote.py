@@ -14,13 +14,13 @@ from typing import NamedTuple, Protocol
 
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.layouts.derived import BLANK, INDEX_SLOT
-from formats.message.read import HEADS, End, Record, read
+from formats.layouts.derived import BLANK
+from formats.message.read import HEADS, HOSTS_V6, End, Record, read
 
 _MARK = "://"
 _HEAD = max(head.size for head in HEADS.values())
 _LONGEST = 0x7FFF + 4  # bytes of a topic and of the lengths around it
-_AT_SYS_FLAG = HEADS[0].offsets["sys_flag"]
+_SYS_FLAG = HEADS[0].field("sys_flag")
 
 
 class Partial(mmap.mmap):
@@ -168,9 +168,9 @@ def record_at(view: memoryview, at: int, limit: int, *, crc: bool = True) -> Rec
     found = read(view, at, limit, crc=crc)
     if isinstance(found, End) and found.ending in (Ending.DAMAGED, Ending.CUT) and at + _HEAD < limit:
         # why it is none depends on where its lengths lead, and that may be anywhere
-        (sys_flag,) = INDEX_SLOT.unpack_from(view, at + _AT_SYS_FLAG)
-        head = HEADS[sys_flag & 0x30]
-        topic_at = at + head.size + max(head.unpack_from(view, at)[16], 0)
+        (sys_flag,) = _SYS_FLAG.unpack_from(view, at)
+        head = HEADS[sys_flag & HOSTS_V6]
+        topic_at = at + head.size + max(head.as_dict(view, at)["body_length"], 0)
         mapped.need(topic_at, topic_at + _LONGEST)
         found = read(view, at, limit, crc=crc)
     return found
