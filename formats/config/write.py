@@ -105,7 +105,7 @@ class _Writer:
             wide = self.compact and abs(value) > _BROWSER_SAFE
             self.out.append(f'"{_digits(value)}"' if wide else _digits(value))
         elif isinstance(value, float):
-            self.out.append(_real(value))
+            self.out.append(real_text(value))
         elif isinstance(value, list | dict):
             if place and place.depth >= MAX_DEPTH:
                 raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
@@ -195,7 +195,7 @@ def _escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))
 
 
-def _real(value: float) -> str:
+def real_text(value: float) -> str:
     """As ``Double.toString``: a point always, an exponent from 10**7 up and below 10**-3."""
     if isinstance(value, Real):
         return value.text

@@ -16,7 +16,7 @@ from formats.config.beans import Bean, Nested
 from formats.config.files import KINDS
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Kind, Numbered, Table
 from formats.explain.page_text import BIG_ENDIAN, CONFIG, FILES, PLAIN_FILES
-from formats.layouts import dledger, index, marks, message, queues, timer
+from formats.layouts import dledger, index, marks, message, queues, remoting, timer
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.layouts.docs import Doc, leaf_of
 from formats.primitives import flag_names
@@ -41,6 +41,8 @@ _UNITS: dict[str, Struct] = {
     "dledger entry": dledger.ENTRY_HEAD,
     "dledger blank": dledger.BLANK,
     "dledger index": dledger.INDEX_UNIT,
+    "frame head": remoting.FRAME_HEAD,
+    "remoting header": remoting.BINARY_HEAD,
 }
 _HOSTS = {"both IPv4": 0, "born IPv6": BORN_V6, "store IPv6": STORE_V6, "both IPv6": BORN_V6 | STORE_V6}
 _FLAGS = (0x1, 0x101, 0x201, 0x2, 0x4, 0x8, 0xC, BORN_V6, STORE_V6, 0x40, 0x80)

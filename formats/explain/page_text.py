@@ -210,6 +210,19 @@ The unit of entry `n` lies at byte `32 * n`. Beside it lie `checkpoint` (lines `
 """,
         (Unit("Unit", "dledger index"),),
     ),
+    File(
+        "Remoting frame",
+        "no file: what clients, brokers and name servers send each other over TCP",
+        "at most 16,777,216 bytes behind the length",
+        "`remoting.netty.NettyDecoder`, `remoting.protocol.RemotingCommand`, `RocketMQSerializable`",
+        "4.x",
+        """
+A frame is its head, the header and the body. The header is JSON (`code`, `language`, `version`, `opaque`, `flag`,
+`remark`, `extFields`) or binary. The binary one goes on with the remark and the fields: an int32 length and the text of
+the remark, an int32 length of all fields, and of each its key behind an int16 and its value behind an int32 length.
+""",
+        (Unit("Head", "frame head"), Unit("Binary header", "remoting header")),
+    ),
 )
 
 PLAIN_FILES = """

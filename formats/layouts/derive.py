@@ -8,7 +8,7 @@ import sys
 
 from construct import Bytes, FormatField, Struct
 
-from formats.layouts import dledger, index, marks, message, queues, timer
+from formats.layouts import dledger, index, marks, message, queues, remoting, timer
 from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.layouts.docs import leaf_of
 
@@ -33,6 +33,8 @@ LAYOUTS: dict[str, tuple[str, Struct]] = {
     "DLEDGER_ENTRY_HEAD": ("DLedger entry header", dledger.ENTRY_HEAD),
     "DLEDGER_BLANK": ("DLedger end-of-file blank", dledger.BLANK),
     "DLEDGER_INDEX_UNIT": ("DLedger index unit", dledger.INDEX_UNIT),
+    "FRAME_HEAD": ("remoting frame head", remoting.FRAME_HEAD),
+    "REMOTING_HEAD": ("binary remoting header", remoting.BINARY_HEAD),
 }
 
 _HEADER = '''"""Fixed-size layouts ready to scan. Written by ``python -m formats.layouts.derive``; do not edit."""

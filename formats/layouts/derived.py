@@ -246,3 +246,20 @@ DLEDGER_INDEX_UNIT = Flat(
         ("term", "q"),
     ),
 )
+FRAME_HEAD = Flat(
+    "remoting frame head",
+    (
+        ("length", "i"),
+        ("header_info", "i"),
+    ),
+)
+REMOTING_HEAD = Flat(
+    "binary remoting header",
+    (
+        ("code", "h"),
+        ("language", "b"),
+        ("version", "h"),
+        ("opaque", "i"),
+        ("flag", "i"),
+    ),
+)

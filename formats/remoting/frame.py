@@ -1,0 +1,243 @@
+"""Frames: one command with its body (netty.NettyDecoder, protocol.RemotingCommand, RocketMQSerializable)."""
+
+import struct
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from formats.errors import BadLength, BadText, FormatError, Truncated
+from formats.layouts.derived import FRAME_HEAD, REMOTING_HEAD
+from formats.remoting.codes import MAX_FRAME, VERSION_5_3_3, Flag, Language, ResponseCode, Serializer
+from formats.remoting.dialect import Key, Value, dumps, loads_plain
+
+Fields = dict[str, str]
+
+_LENGTH = struct.Struct(">i")
+_KEY_LENGTH = struct.Struct(">h")
+_INT32 = range(-(1 << 31), 1 << 31)
+_INT16 = range(-(1 << 15), 1 << 15)
+
+
+@dataclass
+class Command:
+    """A request or a response.
+
+    Attributes:
+        code: request or response code.
+        opaque: number of the request; its response has the same.
+        fields: the values of the declared header ("extFields"); None where the frame has none at all.
+        remark: words on the outcome.
+        serializer: form of the header; a response takes that of its request.
+    """
+
+    code: int
+    opaque: int = 0
+    flag: int = 0  # bits of `Flag`
+    fields: Fields | None = None
+    body: bytes = field(default=b"", repr=False)
+    remark: str | None = None
+    language: Language | None = Language.JAVA
+    version: int = VERSION_5_3_3
+    serializer: Serializer = Serializer.JSON
+    names_serializer: bool = True  # the JSON header has serializeTypeCurrentRPC
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & Flag.RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & Flag.ONEWAY)
+
+    def response(self, code: int = ResponseCode.SUCCESS, remark: str | None = None, **changes: Any) -> "Command":
+        """A response to this request, with its number and in its form."""
+        plain = Command(code, self.opaque, int(Flag.RESPONSE), remark=remark, serializer=self.serializer)
+        return replace(plain, **changes)
+
+
+def size_of(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> int | None:
+    """Bytes of the whole frame that ``data`` begins with; None where its first four bytes are not all there.
+
+    Raises:
+        BadLength: no frame has that length, or it is above ``limit``.
+    """
+    if len(data) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack_from(data)
+    if not _LENGTH.size <= length <= limit:
+        raise BadLength(0, f"a frame of {length} bytes; {_LENGTH.size} to {limit} are allowed")
+    return _LENGTH.size + int(length)
+
+
+def parse(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> tuple[Command, int] | None:
+    """Read the frame that ``data`` begins with.
+
+    Returns:
+        The command and the frame's size in bytes; None where more bytes are needed.
+
+    Raises:
+        FormatError: not a frame, whatever follows. ``at`` counts from the start of the frame.
+    """
+    size = size_of(data, limit)
+    if size is None:
+        return None
+    if len(data) >= FRAME_HEAD.size:
+        _check_header(data, size)
+    if len(data) < size:
+        return None
+    frame = bytes(data[:size])
+    _, info = FRAME_HEAD.unpack_from(frame)
+    end = FRAME_HEAD.size + (info & 0xFFFFFF)
+    header = frame[FRAME_HEAD.size : end]
+    try:
+        command = _json_header(header) if info >> 24 == Serializer.JSON else _binary_header(header)
+    except FormatError as err:
+        raise type(err)(FRAME_HEAD.size + err.at, err.reason) from None
+    command.body = frame[end:]
+    return command, size
+
+
+def build(command: Command) -> bytes:
+    """The bytes of a frame.
+
+    Raises:
+        BadLength: it would be larger than any peer takes, or a field does not fit its length.
+    """
+    header = _build_json(command) if command.serializer == Serializer.JSON else _build_binary(command)
+    length = FRAME_HEAD.size - _LENGTH.size + len(header) + len(command.body)
+    if length > MAX_FRAME:
+        raise BadLength(0, f"a frame of {length} bytes; {MAX_FRAME} are allowed")
+    return FRAME_HEAD.pack(length, command.serializer << 24 | len(header)) + header + command.body
+
+
+def _check_header(data: bytes | bytearray | memoryview, size: int) -> None:
+    _, info = FRAME_HEAD.unpack_from(data)
+    if info >> 24 not in (Serializer.JSON, Serializer.ROCKETMQ):
+        raise BadLength(4, f"a header of the unknown form {info >> 24 & 0xFF}")
+    if FRAME_HEAD.size + (info & 0xFFFFFF) > size:
+        raise BadLength(4, f"a header of {info & 0xFFFFFF} bytes in a frame of {size}")
+
+
+def _json_header(data: bytes) -> Command:
+    header = loads_plain(data)
+    if not isinstance(header, dict):
+        raise BadText(0, "a header that is no JSON object")
+    language = header.get("language", "JAVA")
+    if not isinstance(language, str | None):
+        raise BadText(0, "a language that is no text")
+    return Command(
+        _number(header, "code"),
+        _number(header, "opaque"),
+        _number(header, "flag"),
+        _texts(header.get("extFields")),
+        remark=_optional_text(header.get("remark")),
+        language=Language.__members__.get(language or ""),  # Java too knows no other than those of its list
+        version=_number(header, "version"),
+        names_serializer="serializeTypeCurrentRPC" in header,
+    )
+
+
+def _number(header: dict[Any, Value], name: str) -> int:
+    value = header.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _INT32:
+        raise BadText(0, f"a header whose {name} is no 32-bit number")
+    return value
+
+
+def _optional_text(value: Value) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise BadText(0, "a remark that is no text")
+
+
+def _texts(value: Value) -> Fields | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BadText(0, "extFields that are no JSON object")
+    found: Fields = {}
+    for key, item in value.items():
+        if not isinstance(key, str) or isinstance(item, list | dict):
+            raise BadText(0, "extFields that are no texts")
+        if item is not None:
+            found[key] = item if isinstance(item, str) else dumps(item).decode()
+    return found
+
+
+def _build_json(command: Command) -> bytes:
+    return dumps(
+        {
+            "code": command.code,
+            "extFields": None if command.fields is None else dict[Key, Value](list(command.fields.items())),
+            "flag": command.flag,
+            "language": None if command.language is None else command.language.name,
+            "opaque": command.opaque,
+            "remark": command.remark,
+            "serializeTypeCurrentRPC": command.serializer.name if command.names_serializer else None,
+            "version": command.version,
+        }
+    )
+
+
+def _binary_header(data: bytes) -> Command:
+    if len(data) < REMOTING_HEAD.size:
+        raise Truncated(len(data), "a header that ends too early")
+    code, language, version, opaque, flag = REMOTING_HEAD.unpack_from(data)
+    remark, at = _take(data, REMOTING_HEAD.size, len(data), _LENGTH)
+    raw, end = _slice(data, at, len(data), _LENGTH)
+    if end != len(data):
+        raise BadLength(end, "bytes follow the end of the header")
+    at = end - len(raw)
+    fields: Fields = {}
+    while at < end:
+        key, at = _take(data, at, end, _KEY_LENGTH)
+        value, at = _take(data, at, end, _LENGTH)
+        fields[key] = value
+    known = Language(language) if language in set(Language) else None
+    return Command(
+        code,
+        opaque,
+        flag,
+        fields if fields else None,
+        remark=remark or None,
+        language=known,
+        version=version,
+        serializer=Serializer.ROCKETMQ,
+    )
+
+
+def _slice(data: bytes, at: int, end: int, width: struct.Struct) -> tuple[bytes, int]:
+    if at + width.size > end:
+        raise Truncated(at, "a header that ends too early")
+    (length,) = width.unpack_from(data, at)
+    start = at + width.size
+    if not 0 <= length <= end - start:
+        raise BadLength(at, f"a text of {length} bytes where {end - start} are left")
+    return data[start : start + length], start + length
+
+
+def _take(data: bytes, at: int, end: int, width: struct.Struct) -> tuple[str, int]:
+    raw, after = _slice(data, at, end, width)
+    try:
+        return raw.decode("utf-8"), after
+    except UnicodeDecodeError as err:
+        raise BadText(after - len(raw) + err.start, "bytes that are not UTF-8") from None
+
+
+def _build_binary(command: Command) -> bytes:
+    if command.code not in _INT16:
+        raise BadLength(0, f"the code {command.code} does not fit a binary header")
+    fields = b"".join(
+        _text(key, _KEY_LENGTH, _INT16) + _text(value, _LENGTH, _INT32)
+        for key, value in (command.fields or {}).items()
+    )  # fmt: skip
+    head = REMOTING_HEAD.pack(
+        command.code, command.language or 0, command.version, command.opaque, command.flag
+    )  # fmt: skip
+    return head + _text(command.remark or "", _LENGTH, _INT32) + _LENGTH.pack(len(fields)) + fields
+
+
+def _text(text: str, width: struct.Struct, allowed: range) -> bytes:
+    raw = text.encode("utf-8")
+    if len(raw) not in allowed:
+        raise BadLength(0, f"a text of {len(raw)} bytes does not fit its length field")
+    return width.pack(len(raw)) + raw

@@ -1,0 +1,351 @@
+"""Headers of requests and responses: their text fields (remoting.protocol.header, header.namesrv)."""
+
+from dataclasses import dataclass
+
+from formats.remoting.typed import Int, Long, wire
+
+
+@dataclass(kw_only=True)
+class Topic:
+    """A topic (GetRouteInfo-, GetTopicStatsInfo-, DeleteTopic-, GetTopicConfigRequestHeader)."""
+
+    topic: str
+    cluster_name: str | None = None  # 216
+    accept_standard_json_only: bool | None = None  # 105
+    lo: bool | None = None  # 351
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Group:
+    """A consumer group (GetConsumerListByGroup-, GetConsumeStats-, NotifyConsumerIdsChangedRequestHeader)."""
+
+    consumer_group: str
+    topic: str | None = None  # 208
+
+
+@dataclass(kw_only=True)
+class Producers:
+    """A producer group (GetProducerConnectionListRequestHeader)."""
+
+    producer_group: str
+
+
+@dataclass(kw_only=True)
+class Empty:
+    """No fields."""
+
+
+@dataclass(kw_only=True)
+class Offset:
+    """An offset (QueryConsumerOffset-, GetMaxOffsetResponseHeader)."""
+
+    offset: Long
+
+
+@dataclass(kw_only=True)
+class Queue:
+    """A queue (GetMaxOffset-, GetMinOffsetRequestHeader)."""
+
+    topic: str
+    queue_id: Int
+    bname: str | None = None
+    committed: bool | None = None  # 5.x
+
+
+@dataclass(kw_only=True)
+class GroupQueue:
+    """A queue of a group (QueryConsumerOffsetRequestHeader)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    set_zero_if_not_found: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Commit:
+    """How far a group has come (UpdateConsumerOffsetRequestHeader)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    commit_offset: Long
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Pull:
+    """Asks for messages (PullMessageRequestHeader)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    queue_offset: Long
+    max_msg_nums: Int
+    sys_flag: Int
+    commit_offset: Long
+    suspend_timeout_millis: Long
+    sub_version: Long
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int | None = None  # 5.x, as what follows
+    request_source: Int | None = None
+    proxy_froward_client_id: str | None = None
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Pulled:
+    """Where to go on (PullMessageResponseHeader)."""
+
+    suggest_which_broker_id: Long
+    next_begin_offset: Long
+    min_offset: Long
+    max_offset: Long
+    offset_delta: Long | None = None  # 5.x, as what follows
+    topic_sys_flag: Int | None = None
+    group_sys_flag: Int | None = None
+    forbidden_type: Int | None = None
+
+
+@dataclass(kw_only=True)
+class Query:
+    """Asks for messages by key (QueryMessageRequestHeader)."""
+
+    topic: str
+    key: str
+    max_num: Int
+    begin_timestamp: Long
+    end_timestamp: Long
+    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", None)
+
+
+@dataclass(kw_only=True)
+class Queried:
+    """How far the index was (QueryMessageResponseHeader)."""
+
+    index_last_update_timestamp: Long
+    index_last_update_phyoffset: Long
+
+
+@dataclass(kw_only=True)
+class CreateTopic:
+    """A topic to create or change (CreateTopicRequestHeader)."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int
+    write_queue_nums: Int
+    perm: Int
+    topic_filter_type: str
+    topic_sys_flag: Int | None = None
+    order: bool = False
+    attributes: str | None = None  # 5.x, as what follows
+    force: bool | None = None
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class ConfigVersion:
+    """Version of the broker's configuration (GetBrokerConfigResponseHeader)."""
+
+    version: str  # DataVersion as JSON
+
+
+@dataclass(kw_only=True)
+class HeartbeatAnswer:
+    """What a broker of 5.x says of heartbeats."""
+
+    is_support_heart_beat_v2: bool | None = wire("IS_SUPPORT_HEART_BEAT_V2", None)
+    is_sub_change: bool | None = wire("IS_SUB_CHANGE", None)
+
+
+@dataclass(kw_only=True)
+class Unregister:
+    """A client that leaves its groups (UnregisterClientRequestHeader)."""
+
+    client_id: str = wire("clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@dataclass(kw_only=True)
+class SendBack:
+    """A message that could not be consumed (ConsumerSendMsgBackRequestHeader)."""
+
+    offset: Long  # in the commit log
+    group: str
+    delay_level: Int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int | None = None
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class EndTransaction:
+    """Outcome of a transaction (EndTransactionRequestHeader)."""
+
+    producer_group: str
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    commit_or_rollback: Int  # 8 commit, 12 roll back, 0 unknown
+    from_transaction_check: bool | None = None
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    topic: str | None = None  # 5.x
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class CheckTransaction:
+    """Asks a producer for the outcome (CheckTransactionStateRequestHeader)."""
+
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None  # 5.x
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class ResetOffset:
+    """Sets a group back or forth (ResetOffsetRequestHeader)."""
+
+    topic: str
+    group: str
+    timestamp: Long
+    is_force: bool
+    queue_id: Int | None = None  # 5.x, as what follows
+    offset: Long | None = None
+
+
+@dataclass(kw_only=True)
+class Send:
+    """A message (SendMessageRequestHeaderV2)."""
+
+    producer_group: str = wire("a")
+    topic: str = wire("b")
+    default_topic: str = wire("c")
+    default_topic_queue_nums: Int = wire("d")
+    queue_id: Int = wire("e")
+    sys_flag: Int = wire("f")
+    born_timestamp: Long = wire("g")
+    flag: Int = wire("h")
+    properties: str | None = wire("i", None)
+    reconsume_times: Int | None = wire("j", None)
+    unit_mode: bool | None = wire("k", None)
+    max_reconsume_times: Int | None = wire("l", None)
+    batch: bool | None = wire("m", None)
+    bname: str | None = wire("n", None)
+
+
+@dataclass(kw_only=True)
+class Sent:
+    """Where a message went (SendMessageResponseHeader)."""
+
+    msg_id: str
+    queue_id: Int
+    queue_offset: Long
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None  # 5.x
+    recall_handle: str | None = None  # 5.x
+    msg_region: str | None = wire("MSG_REGION", None)
+    trace_on: str | None = wire("TRACE_ON", None)
+
+
+@dataclass(kw_only=True)
+class Stats:
+    """Names a count (ViewBrokerStatsDataRequestHeader)."""
+
+    stats_name: str
+    stats_key: str
+
+
+@dataclass(kw_only=True)
+class Recall:
+    """A message that is not to be delivered (RecallMessageRequestHeader, 5.x)."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Recalled:
+    """Which one it was (RecallMessageResponseHeader, 5.x)."""
+
+    msg_id: str | None = None
+    msg_region: str | None = wire("MSG_REGION", None)
+
+
+@dataclass(kw_only=True)
+class Pop:
+    """Asks for messages that others do not get meanwhile (PopMessageRequestHeader, 5.x)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    max_msg_nums: Int
+    invisible_time: Long
+    poll_time: Long
+    born_time: Long
+    init_mode: Int
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Popped:
+    """What is needed to acknowledge them (PopMessageResponseHeader, 5.x)."""
+
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: Int
+    rest_num: Long
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+@dataclass(kw_only=True)
+class Ack:
+    """A message that was consumed (AckMessageRequestHeader, 5.x)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    extra_info: str
+    offset: Long
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class ChangeInvisible:
+    """A message that is to come back at another time (ChangeInvisibleTimeRequestHeader, 5.x)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    extra_info: str
+    offset: Long
+    invisible_time: Long
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class InvisibleChanged:
+    """The new time (ChangeInvisibleTimeResponseHeader, 5.x)."""
+
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: Int

@@ -1,0 +1,178 @@
+"""JSON objects that several bodies have in common (remoting.protocol.route, heartbeat, body; common.message)."""
+
+from dataclasses import dataclass, field
+
+from formats.remoting.typed import Int, Long
+
+
+@dataclass(frozen=True, order=True)
+class MessageQueue:
+    """A queue; also the key of maps in bodies (common.message.MessageQueue)."""
+
+    topic: str
+    broker_name: str
+    queue_id: Int
+
+
+@dataclass(frozen=True)
+class DataVersion:
+    """When a table was last changed (protocol.DataVersion)."""
+
+    timestamp: Long = 0  # ms
+    counter: Long = 0
+    state_version: Long | None = None  # 5.x
+
+
+@dataclass
+class TopicConfig:
+    """A topic (common.TopicConfig)."""
+
+    topic_name: str | None = None
+    read_queue_nums: Int = 16
+    write_queue_nums: Int = 16
+    perm: Int = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: Int = 0
+    order: bool = False
+    attributes: dict[str, str] | None = None  # 5.x
+
+
+@dataclass
+class RetryPolicy:
+    """When a group's failed messages come again (protocol.subscription.GroupRetryPolicy, 5.x)."""
+
+    type: str = "CUSTOMIZED"
+
+
+@dataclass
+class SubscriptionGroupConfig:
+    """A consumer group (protocol.subscription.SubscriptionGroupConfig)."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool | None = None
+    retry_queue_nums: Int = 1
+    retry_max_times: Int = 16
+    group_retry_policy: RetryPolicy | None = None
+    broker_id: Long = 0
+    which_broker_when_consume_slowly: Long = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: Int | None = None
+    consume_timeout_minute: Int | None = None
+    attributes: dict[str, str] | None = None
+
+
+@dataclass
+class SubscriptionData:
+    """What a group wants of a topic (protocol.heartbeat.SubscriptionData)."""
+
+    topic: str
+    sub_string: str = "*"
+    tags_set: list[str] = field(default_factory=list)
+    code_set: list[Int] = field(default_factory=list)  # Java hashes of the tags
+    sub_version: Long = 0  # ms
+    expression_type: str = "TAG"
+    class_filter_mode: bool = False
+
+
+@dataclass
+class Connection:
+    """A client of a group (protocol.body.Connection)."""
+
+    client_id: str
+    client_addr: str
+    language: str
+    version: Int
+
+
+@dataclass
+class BrokerData:
+    """Addresses of a broker and its slaves (protocol.route.BrokerData)."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[Long, str]  # 0 is the master
+    zone_name: str | None = None  # 5.x
+    enable_acting_master: bool | None = None  # 5.x
+
+
+@dataclass
+class QueueData:
+    """Queues of a topic on one broker (protocol.route.QueueData)."""
+
+    broker_name: str
+    read_queue_nums: Int
+    write_queue_nums: Int
+    perm: Int
+    topic_sys_flag: Int = 0
+
+
+@dataclass
+class MappingInfo:
+    """Which logic queues of a static topic a broker has (protocol.statictopic.TopicQueueMappingInfo, 5.x)."""
+
+    topic: str | None = None
+    scope: str | None = None
+    total_queues: Int = 0
+    bname: str | None = None
+    epoch: Long = 0
+    dirty: bool = False
+    curr_id_map: dict[Int, Int] | None = None
+
+
+@dataclass
+class ProducerData:
+    """A producer group of a heartbeat (protocol.heartbeat.ProducerData)."""
+
+    group_name: str
+
+
+@dataclass
+class ConsumerData:
+    """A consumer group of a heartbeat (protocol.heartbeat.ConsumerData)."""
+
+    group_name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscription_data_set: list[SubscriptionData] = field(default_factory=list)
+    unit_mode: bool = False
+
+
+@dataclass
+class TopicOffset:
+    """Offsets of a queue (protocol.admin.TopicOffset)."""
+
+    min_offset: Long
+    max_offset: Long
+    last_update_timestamp: Long
+
+
+@dataclass
+class OffsetWrapper:
+    """How far a group has come in a queue (protocol.admin.OffsetWrapper)."""
+
+    broker_offset: Long
+    consumer_offset: Long
+    last_timestamp: Long
+    pull_offset: Long | None = None  # 5.x
+
+
+@dataclass
+class StatsItem:
+    """Counts of one period (protocol.body.BrokerStatsItem)."""
+
+    sum: Long
+    tps: float
+    avgpt: float
+
+
+@dataclass
+class Assignment:
+    """A queue that a client was given, and how it asks for messages (common.message.MessageQueueAssignment, 5.x)."""
+
+    message_queue: MessageQueue
+    mode: str
+    attachments: dict[str, str] | None = None

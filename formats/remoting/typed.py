@@ -1,0 +1,253 @@
+"""Headers and bodies as declared dataclasses: read from and written to their JSON or their text fields.
+
+A declaration is a dataclass whose fields have types of this module (`Int`, `Long`), ``str``, ``bool``, ``float``, other
+declarations, enums, and lists and dicts of those. The member of the wire is the field's name in camel case, or what
+`wire` says. A field without a default must be there. Members that are None are not written.
+"""
+
+import math
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from formats.errors import BadText
+from formats.remoting.dialect import Key, ObjectKey, Value, dumps, loads
+
+Int = Annotated[int, 32]
+Long = Annotated[int, 64]
+
+
+class Declared(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+T = TypeVar("T", bound=Declared)
+_Read = Callable[[Any, bool], Any]
+_Write = Callable[[Any], Any]
+_MEMBER = "member"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_REAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?|NaN")
+
+
+def wire(member: str, default: Any = MISSING) -> Any:
+    """A field whose name on the wire is not its own name in camel case."""
+    return field(default=default, metadata={_MEMBER: member})
+
+
+@dataclass(frozen=True)
+class _Member:
+    attribute: str
+    name: str
+    required: bool
+    kind: Any
+    read: _Read
+    write: _Write
+
+
+@cache
+def _members(declared: type) -> dict[str, _Member]:
+    hints = get_type_hints(declared, include_extras=True)
+    found = {}
+    for item in fields(declared):
+        kind = _bare(hints[item.name])
+        name = item.metadata.get(_MEMBER) or _camel(item.name)
+        required = item.default is MISSING and item.default_factory is MISSING
+        found[name] = _Member(item.name, name, required, kind, _reader(kind), _writer(kind))
+    return found
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in others)
+
+
+def _bare(kind: Any) -> Any:
+    """A type without ``| None``."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return next(part for part in get_args(kind) if part is not type(None))
+    return kind
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def from_json(declared: type[T], value: Value, strict: bool = False) -> T:
+    """A declaration's object from a JSON value.
+
+    Args:
+        declared: the dataclass.
+        value: what `dialect.loads` gave.
+        strict: refuse members that are not declared; they are passed over otherwise, as in Java.
+
+    Raises:
+        BadText: not an object, a member that must be there is not, or one of another type.
+    """
+    if not isinstance(value, dict):
+        raise BadText(0, f"{declared.__name__} that is no JSON object")
+    members = _members(declared)
+    if strict and (unknown := [str(key) for key in value if key not in members]):
+        raise BadText(0, f"{declared.__name__} with members that are not declared: {', '.join(unknown)}")
+    return declared(**_read_members(declared, members, value, strict))
+
+
+def _read_members(
+    declared: type, members: Mapping[str, _Member], value: Mapping[Any, Any], strict: bool
+) -> dict[str, Any]:
+    found = {}
+    for name, member in members.items():
+        item = value.get(name)
+        if item is None:
+            if member.required:
+                raise BadText(0, f"{declared.__name__} without {name}")
+            continue
+        try:
+            found[member.attribute] = member.read(item, strict)
+        except BadText as err:
+            raise BadText(err.at, f"{declared.__name__}.{name}: {err.reason}") from None
+    return found
+
+
+def to_json(item: Declared) -> dict[Key, Value]:
+    """The JSON value of a declaration's object, its members in alphabetical order as fastjson has them."""
+    found: dict[Key, Value] = {}
+    for name, member in sorted(_members(type(item)).items()):
+        value = getattr(item, member.attribute)
+        if value is not None:
+            found[name] = member.write(value)
+    return found
+
+
+def body_of(item: Declared, *, quote_numbers: bool = False) -> bytes:
+    """The body that holds a declaration's object."""
+    return dumps(to_json(item), quote_numbers=quote_numbers)
+
+
+def read_body(declared: type[T], body: bytes, strict: bool = False) -> T:
+    """A declaration's object from a body.
+
+    Raises:
+        BadText: as `dialect.loads` and `from_json`.
+    """
+    return from_json(declared, loads(body), strict)
+
+
+def _reader(kind: Any) -> _Read:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _integer_reader(args[1])
+    if origin is list:
+        item = _reader(_bare(args[0]))
+        return lambda value, strict: [item(one, strict) for one in _expect(list, value)]
+    if origin is dict:
+        key, inner = _key_reader(args[0]), _reader(_bare(args[1]))
+        return lambda value, strict: {key(k, strict): inner(v, strict) for k, v in _expect(dict, value).items()}
+    if kind is float:
+        return lambda value, strict: _real(value)
+    if kind in (str, bool):
+        return lambda value, strict: _expect(kind, value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return lambda value, strict: _enum(kind, value)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return lambda value, strict: from_json(kind, value, strict)
+    raise TypeError(f"{kind!r} has no form on the wire")
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadText(0, "no number")
+    return value if isinstance(value, float) else float(value) if abs(value) < 1 << 64 else math.inf
+
+
+def _expect(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise BadText(0, f"no {kind.__name__}")
+    return value
+
+
+def _enum(kind: type[Enum], value: Any) -> Any:
+    if not isinstance(value, str) or value not in kind.__members__:
+        raise BadText(0, f"{str(value)[:40]!r} is none of {', '.join(kind.__members__)}")
+    return kind[value]
+
+
+def _integer_reader(bits: int) -> _Read:
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def read(value: Any, strict: bool) -> int:
+        if isinstance(value, str) and _INTEGER.fullmatch(value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadText(0, "no integer")
+        if not least <= value <= most:
+            raise BadText(0, f"{value} is no number of {bits} bits")
+        return value
+
+    return read
+
+
+def _key_reader(kind: Any) -> _Read:
+    # integer keys may be quoted, texts may be bare
+    if kind is str:
+        return lambda value, strict: value if isinstance(value, str) else str(_expect(int, value))
+    read = _reader(kind)
+    return lambda value, strict: read(dict(value) if isinstance(value, ObjectKey) else value, strict)
+
+
+def _writer(kind: Any) -> _Write:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is list:
+        item = _writer(_bare(args[0]))
+        return lambda value: [item(one) for one in value]
+    if origin is dict:
+        key, inner = _writer(args[0]), _writer(_bare(args[1]))
+        if is_dataclass(args[0]):
+            return lambda value: {ObjectKey(key(k).items()): inner(v) for k, v in value.items()}
+        return lambda value: {key(k): inner(v) for k, v in value.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return lambda value: value.name
+    if is_dataclass(kind):
+        return to_json
+    return lambda value: value
+
+
+# -- text fields ------------------------------------------------------------------------------------------------------
+
+
+def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool = False) -> T:
+    """A declaration's object from the text fields of a header ("extFields").
+
+    Raises:
+        BadText: a field that must be there is not, or its text is not of its type; with ``strict`` also fields that are
+            not declared.
+    """
+    texts = texts or {}
+    members = _members(declared)
+    if strict and (unknown := [key for key in texts if key not in members]):
+        raise BadText(0, f"{declared.__name__} with fields that are not declared: {', '.join(unknown)}")
+    return declared(**_read_members(declared, members, {k: _of_text(members, k, v) for k, v in texts.items()}, strict))
+
+
+def _of_text(members: Mapping[str, _Member], name: str, text: str) -> Any:
+    kind = members[name].kind if name in members else str
+    if kind is bool:
+        return text.lower() == "true"  # Boolean.parseBoolean
+    if kind is float and _REAL.fullmatch(text):
+        return float(text)
+    return text
+
+
+def to_fields(item: Declared) -> dict[str, str]:
+    """The text fields of a declaration's object. Their order means nothing; Java's is that of a HashMap."""
+    found = {}
+    for name, member in _members(type(item)).items():
+        value = getattr(item, member.attribute)
+        if value is not None:
+            written = member.write(value)
+            found[name] = written if isinstance(written, str) else dumps(written).decode()
+    return found
