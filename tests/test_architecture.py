@@ -222,6 +222,61 @@ def test_no_module_is_long() -> None:
     assert long == KNOWN_LONG
 
 
+# -- who touches the disk ----------------------------------------------------------------------------------------------
+
+RAW = {
+    "os": {
+        "open", "read", "write", "pread", "pwrite", "preadv", "pwritev", "fsync", "fdatasync", "rename", "replace",
+        "unlink", "remove", "rmdir", "mkdir", "makedirs", "link", "symlink", "truncate", "ftruncate", "posix_fallocate",
+        "sendfile", "copy_file_range", "listdir", "scandir", "walk", "chmod", "chown", "fchmod", "fchown", "utime",
+        "setxattr",
+    },
+    "shutil": {"rmtree", "copy", "copy2", "copyfile", "copytree", "move"},
+    "mmap": {"mmap"},
+}  # fmt: skip
+RAW_METHODS = {"read_bytes", "write_bytes", "read_text", "write_text"}
+# Who reads and writes files of a store beside store/disk: the engine's own writers. A name goes when its module does
+# so through store/disk; none comes.
+STORE_FILES = {
+    "rmqtool.store.append.create", "rmqtool.store.append.live", "rmqtool.store.append.live_files",
+    "rmqtool.store.changes.change", "rmqtool.store.changes.manifest", "rmqtool.store.changes.pending",
+    "rmqtool.store.changes.prints", "rmqtool.store.changes.runs", "rmqtool.store.changes.snapshot",
+    "rmqtool.store.changes.steps", "rmqtool.store.changes.survey", "rmqtool.store.changes.undo",
+    "rmqtool.store.index.builder", "rmqtool.store.log.writer", "rmqtool.store.queues.builder",
+    "rmqtool.store.repair.expiry", "rmqtool.store.salvage.carve", "rmqtool.store.salvage.export",
+    "rmqtool.store.salvage.lost_found",
+}  # fmt: skip
+# Above the store: who opens files that are no store's.
+OTHER_FILES = {
+    "rmqtool.main": "the standard streams",
+    "rmqtool.cli.repair.run_salvage": "messages that are written for other programs",
+    "rmqtool.cli.shell.bus_error": "/proc/self/maps, and the last words of a process",
+    "rmqtool.cli.write.run_append": "the input",
+    "rmqtool.cli.write.run_decide": "pipes to a command",
+}
+
+
+def touches_the_disk(path: Path) -> bool:
+    """Whether a module calls the system's own functions on files."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name(id="open" | "mmap")):
+                return True
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name)) if name in RAW.get(module, ()):
+                return True
+            case ast.Call(func=ast.Attribute(attr=name)) if name in RAW_METHODS:
+                return True
+    return False
+
+
+def test_files_of_a_store_are_opened_in_one_place() -> None:
+    touching = {module_of(path) for path in FILES if touches_the_disk(path)}
+    rooms = ("rmqtool.store.", "rmqtool.services.", "rmqtool.cli.", "formats.")
+    beside = {name for name in touching if name.startswith(rooms) or name == "rmqtool.main"}
+    beside = {name for name in beside if not name.startswith("rmqtool.store.disk.")}
+    assert beside == STORE_FILES | OTHER_FILES.keys()
+
+
 # -- what a start loads -----------------------------------------------------------------------------------------------
 
 SLOW = {

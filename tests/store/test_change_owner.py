@@ -1,5 +1,6 @@
 """Root changes another user's store under a narrow umask: that user can still open everything."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -87,6 +88,28 @@ def test_all_stays_theirs(lost: bool, theirs: Path, conf: Path, tmp_path: Path) 
     (theirs / "lock").unlink()
     assert undone_by_them(theirs) == 0
     assert {**tree(theirs), "lock": None} == {**before, "lock": None}
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("known", [False, True])
+def test_what_run_writes_is_theirs(known: bool, theirs: Path, conf: Path, tmp_path: Path) -> None:
+    """The files that say how far delays have come: those that a broker has made, and new ones in a new folder."""
+    shutil.rmtree(theirs / "config", ignore_errors=True)
+    if known:
+        (theirs / "config").mkdir()
+        (theirs / "config").chmod(0o750)
+        (theirs / "config/delayOffset.json").write_text('{"offsetTable":{}}')
+        (theirs / "config/delayOffset.json").chmod(0o640)
+        for path in (theirs / "config", theirs / "config/delayOffset.json"):
+            os.chown(path, USER, GROUP)
+    (tmp_path / "lines").write_text(json.dumps({"topic": "Late", "body": "x", "properties": {"DELAY": "1"}}))
+    for words in (("recover", "--yes"), ("append", str(tmp_path / "lines")), ("run", "--until", "delivered")):
+        command = [*RMQTOOL, words[0], str(theirs), *words[1:], "--broker-conf", str(conf)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert (theirs / "config/delayOffset.json").stat().st_size > 20
+    assert (theirs / "config/delayOffset.json.bak").exists() == known
+    assert wrong(theirs) == []
 
 
 @pytest.mark.usefixtures("narrow")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqtool.errors import BadValue, Refused
-from rmqtool.services.sending.importer import new_store, refuse_existing
+from rmqtool.services.sending.importer import new_store
+from rmqtool.store.disk.work_folder import refuse_existing
 from rmqtool.store.layout.paths import checked_path
 
 if TYPE_CHECKING:

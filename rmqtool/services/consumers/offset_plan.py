@@ -16,7 +16,6 @@ from rmqtool.services.lookup.query_time import offset_by_time_v5
 from rmqtool.services.lookup.queue_messages import RETRY_PREFIX, TopicQueues
 from rmqtool.services.offsets.files import Key, OffsetFile
 from rmqtool.services.sending.rules import Rejected, check_group
-from rmqtool.store.changes.change import Transaction
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places, named_outside
 from rmqtool.store.changes.writing import changing
@@ -372,15 +371,8 @@ def apply(
             return plan
         file = opener(layout, lambda _text: None)
         if file.previous is not None:
-            _put(transaction, file.path + ".bak", file.previous)
-        _put(transaction, file.path, file.build(plan.changes))
+            transaction.put_content(file.path + ".bak", file.previous)
+        transaction.put_content(file.path, file.build(plan.changes))
         kept = transaction.path
         transaction.commit()
     return replace(plan, applied=True, backup=kept)
-
-
-def _put(transaction: Transaction, path: str, content: bytes) -> None:
-    staged = transaction.staging()
-    with open(staged, "wb") as out:
-        out.write(content)
-    transaction.put(path, staged)

@@ -1,6 +1,5 @@
 """What a store directory is: files, sizes, offsets, topics, groups, marks, and who holds it."""
 
-import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,8 +10,9 @@ from formats.marks import parse_abort
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile
 from rmqtool.store.config.files import list_configs, read_config
+from rmqtool.store.disk.counting import files_below
 from rmqtool.store.disk.lock import holder
-from rmqtool.store.disk.remote import exists, place_of
+from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
@@ -163,29 +163,29 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
     forms = rocksdb_forms(layout)
     for kind in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):
         form = forms.pop(kind, None)
-        count, size = _count(layout.path(kind))
+        count, size = files_below(layout.path(kind))
         if count or kind == "consumequeue":
             file_size = layout.queue_size() if kind == "consumequeue" and count and form is None else None
             note = _form_note(form) if form is not None else _UNREAD.get(kind)
             found.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
     for place, form in forms.items():
-        count, size = _count(layout.path(place))
+        count, size = files_below(layout.path(place))
         found.append(FileGroup(kind=place, files=count, bytes=size, note=_form_note(form)))
     slots, entries = geometry_of(layout)
     problems += [
         f"{file.path}: {file.reason}" for file in open_index(layout, whole=False) if isinstance(file, BadIndex)
     ]
-    count, size = _count(layout.path("index"))
+    count, size = files_below(layout.path("index"))
     found.append(FileGroup(kind="index", files=count, bytes=size, note=f"{slots} slots, {entries} entries a file"))
     for kind in ("config", "timerlog", "compaction", "kvStore"):
-        count, size = _count(layout.path(kind))
+        count, size = files_below(layout.path(kind))
         if count:
             found.append(FileGroup(kind=kind, files=count, bytes=size))
     found += [
         FileGroup(kind=entry.name, files=count, bytes=size, note="DLedger commit log")
         for entry in list_dir(layout.root)
         if entry.name.startswith("dledger-")
-        for count, size in [_count(entry.path)]
+        for count, size in [files_below(entry.path)]
     ]
     return found
 
@@ -195,16 +195,3 @@ _UNREAD = {"batchconsumequeue": "not checked: batch consume queues; their topics
 
 def _form_note(form: Form) -> str:
     return f"RocksDB, since {form.since}: {form.holds}"
-
-
-def _count(path: str) -> tuple[int, int]:
-    """(files, bytes) below a directory."""
-    if place_of(path) is not None:
-        counts = [_count(entry.path) if entry.is_dir() else (1, entry.size) for entry in list_dir(path)]
-        return sum(files for files, _size in counts), sum(size for _files, size in counts)
-    files = size = 0
-    for directory, _subdirs, names in os.walk(path):
-        for name in names:
-            files += 1
-            size += os.lstat(os.path.join(directory, name)).st_size
-    return files, size

@@ -8,7 +8,6 @@ broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManage
 12.1.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -27,7 +26,7 @@ from rmqtool.errors import CorruptFile, RmqError
 from rmqtool.services.lookup.configs import Warn, load_config
 from rmqtool.services.offsets.files import BrokerFile, Key, placed
 from rmqtool.services.opened.engine import Store
-from rmqtool.store.disk.durable import copy_aside, sync
+from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 T = TypeVar("T", bound=ConfigFile)
@@ -165,31 +164,10 @@ class BrokerState:
 
     def _write(self) -> None:
         for name, build in list(self._dirty.items()):
-            self._replace(self.layout.path("config", name), build(), keep=name not in self._broken)
+            replace_file(self.layout.path("config", name), build(), keep=name not in self._broken)
             self._broken.discard(name)
             del self._dirty[name]
         if self._changed:
             file = BrokerFile(self.layout, lambda _text: None)
-            self._replace(self._offsets_path, file.build(self._changed), keep=file.previous is not None)
+            replace_file(self._offsets_path, file.build(self._changed), keep=file.previous is not None)
             self._changed.clear()
-
-    def _replace(self, path: str, data: bytes, *, keep: bool) -> None:
-        """Put a file in place.
-
-        Args:
-            keep: the one before becomes ``.bak``; a broken one must not.
-        """
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.pwrite(fd, left, len(data) - len(left)) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        if keep and os.path.lexists(path):
-            copy_aside(path, path + ".bak")
-        os.replace(temporary, path)
-        sync(os.path.dirname(path))

@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from rmqtool.contract import message_fields
-from rmqtool.errors import Refused
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.append.outgoing import Message, PutResult
-from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.new_files import give_away
-from rmqtool.store.disk.work_folder import WorkFolder
+from rmqtool.store.disk.work_folder import WorkFolder, make_room
 from rmqtool.store.layout.paths import checked_path
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -85,16 +83,6 @@ class Importer:
                 self._halves.popitem(last=False)
 
 
-def refuse_existing(path: str) -> None:
-    """Where a new store is to be, nothing may be.
-
-    Raises:
-        Refused: something is.
-    """
-    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise Refused(f"{path}: exists already")
-
-
 @contextmanager
 def new_store(
     path: str, broker_conf: str | None, *, engine: str = "4.9", keep_times: bool = True
@@ -105,10 +93,7 @@ def new_store(
         Refused: something is there already.
     """
     path = os.path.realpath(checked_path(path))  # a link stays, what it leads to becomes the store
-    refuse_existing(path)
-    if os.path.ismount(path):
-        raise Refused(f"{path}: is a mount point, which nothing can be renamed to: give a directory below it")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make_room(path)
     with WorkFolder(path + _PART, holds=_HOLDS) as work:
         give_away(work.path)
         with Store.create(work.path, broker_conf=broker_conf, engine=engine) as store:
@@ -117,8 +102,4 @@ def new_store(
             except BaseException:
                 store.live.abandon()  # nobody will look at it
                 raise
-        try:
-            os.rename(work.path, path)
-        except OSError as err:
-            raise Refused(f"{path}: {os.strerror(err.errno or 0)}") from err
-        sync(os.path.dirname(path))
+        work.become(path)

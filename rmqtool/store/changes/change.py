@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import groupby
 from secrets import token_hex
 
@@ -122,6 +122,13 @@ class Transaction:
         if mtime_ns is not None:
             os.utime(staged, ns=(mtime_ns, mtime_ns))
         self.actions.append(Action("put", os.path.abspath(path), staged=os.path.relpath(staged, self.path)))
+
+    def put_content(self, path: str, content: bytes) -> None:
+        """As :meth:`put`, of a small file."""
+        staged = self.staging()
+        with open(staged, "wb") as file:
+            file.write(content)
+        self.put(path, staged)
 
     def remove(self, path: str) -> None:
         """A file leaves the store and is kept."""
@@ -388,7 +395,5 @@ def _missing_parents(path: str) -> list[str]:
 
 
 def _remove_if_empty(path: str) -> None:
-    try:
+    with suppress(OSError):
         os.rmdir(path)
-    except OSError:
-        return

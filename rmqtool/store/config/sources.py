@@ -13,6 +13,7 @@ from formats.config.json import loads, loads_prefix, loads_torn
 from formats.config.salvage import merge, salvage, tables_of
 from formats.errors import FormatError
 from rmqtool.errors import CorruptFile
+from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -82,8 +83,7 @@ def _content(path: str) -> bytes | None:
     try:
         return read_small(path)
     except CorruptFile as err:  # far larger than any config file: its beginning may be one
-        with open(path, "rb") as file:
-            return file.read(err.at)
+        return read_at(path, 0, err.at or 0)
 
 
 def _wrong(model: type[ConfigFile], data: bytes) -> str | None:

@@ -12,7 +12,7 @@ import stat
 from functools import cache
 from typing import Any
 
-from rmqtool.store.disk.ownership import give_as, take_after
+from rmqtool.store.disk.ownership import give_as, make_folders, take_after
 from rmqtool.store.disk.sparse import copy_written
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only who writes meets these
@@ -147,6 +147,30 @@ def write_durably(path: str, data: bytes, *, like: str) -> None:
         file.flush()
         give_as(fd, like)
         os.fsync(fd)
+    os.replace(temporary, path)
+    sync(os.path.dirname(path))
+
+
+def replace_file(path: str, data: bytes, *, keep: bool) -> None:
+    """A file takes the place of the one before, with its owner and mode; the old or the new one after a power cut.
+
+    Args:
+        keep: the one before becomes ``.bak``, as a broker's own config files do.
+    """
+    for folder in make_folders(os.path.dirname(path)):
+        sync(os.path.dirname(folder))
+    temporary = path + ".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.pwrite(fd, left, len(data) - len(left)) :]
+        take_after(fd, path)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if keep and os.path.lexists(path):
+        copy_aside(path, path + ".bak")
     os.replace(temporary, path)
     sync(os.path.dirname(path))
 

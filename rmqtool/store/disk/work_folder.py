@@ -12,6 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from rmqtool.errors import Refused
+from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.segments import write_all
 
 _MARK = ".mark"
@@ -74,6 +75,18 @@ class WorkFolder:
         self._say({"folder": _identity(self.path), "moved": _identity(inner)})
         os.rename(inner, target)
 
+    def become(self, target: str) -> None:
+        """The directory gets its own name, durably.
+
+        Raises:
+            Refused: somebody has made something there meanwhile.
+        """
+        try:
+            os.rename(self.path, target)
+        except OSError as err:
+            raise Refused(f"{target}: {os.strerror(err.errno or 0)}") from err
+        sync(os.path.dirname(target))
+
     def _say(self, words: dict[str, list[int]]) -> None:
         data = json.dumps(words).encode()
         write_all(self._fd, data.ljust(_SAID), 0)
@@ -120,3 +133,25 @@ class WorkFolder:
 def _identity(path: str) -> list[int]:
     there = os.lstat(path)
     return [there.st_dev, there.st_ino]
+
+
+def refuse_existing(path: str) -> None:
+    """Where a new store is to be, nothing may be.
+
+    Raises:
+        Refused: something is.
+    """
+    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise Refused(f"{path}: exists already")
+
+
+def make_room(path: str) -> None:
+    """Where a new directory is to get its name: nothing is there, and the directory above it is.
+
+    Raises:
+        Refused: something is there, or a file system is mounted there.
+    """
+    refuse_existing(path)
+    if os.path.ismount(path):
+        raise Refused(f"{path}: is a mount point, which nothing can be renamed to: give a directory below it")
+    os.makedirs(os.path.dirname(path), exist_ok=True)

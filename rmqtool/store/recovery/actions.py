@@ -110,10 +110,7 @@ def prepare_checkpoint(recovery: Recovery, transaction: Transaction, say: Say) -
     data = layout.checkpoint()
     if data is not None and new == old:
         return
-    staged = transaction.staging()
-    with open(staged, "wb") as file:
-        file.write(checkpoint.build(new))
-    transaction.put(layout.path("checkpoint"), staged)
+    transaction.put_content(layout.path("checkpoint"), checkpoint.build(new))
     say("replace" if data is not None else "create", layout.path("checkpoint"))
 
 

@@ -221,10 +221,7 @@ class ConfigDoctor:
     def prepare(self, transaction: Transaction) -> list[str]:
         """Hand the new files to a transaction; returns the plan in words."""
         for name, data in self._new.items():
-            staged = transaction.staging()
-            with open(staged, "wb") as file:
-                file.write(data)
-            transaction.put(self.layout.path("config", name), staged)
+            transaction.put_content(self.layout.path("config", name), data)
         return [line for outcome in self.outcomes for line in outcome.words()]
 
 

@@ -272,11 +272,8 @@ class Rebuild:
         new = self.inputs.checkpoint._replace(
             physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0)
         )
-        staged = transaction.staging()
-        with open(staged, "wb") as file:
-            file.write(checkpoint.build(new))
         path = self.inputs.layout.path("checkpoint")
-        transaction.put(path, staged)
+        transaction.put_content(path, checkpoint.build(new))
         say("put", path)
 
 
