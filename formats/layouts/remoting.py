@@ -4,7 +4,7 @@ from construct import Int8sb, Int16sb, Int32sb, Struct
 
 FRAME_HEAD = Struct(
     "length" / Int32sb * "bytes that follow: 4, the header and the body",
-    "header_info" / Int32sb * "high 8 bits: form of the header, 0 JSON, 1 ROCKETMQ; low 24 bits: its length",
+    "header_info" / Int32sb * "high 8 bits: header form (0 JSON, 1 ROCKETMQ); low 24: header length",
 )
 BINARY_HEAD = Struct(
     "code" / Int16sb * "request code, or response code",

@@ -5,8 +5,11 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +27,44 @@ def peak_rss() -> int:
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+class Workers:
+    """Watches the Python processes that this one starts, directly or not, as long as a ``with`` block lasts.
+
+    Attributes:
+        peak_rss: most memory that one of them ever had, in bytes; 0 where the kernel does not say.
+    """
+
+    def __init__(self) -> None:
+        self.peak_rss = 0
+        self._over = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Workers":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self.peak_rss = max(self.peak_rss, *self._each(), 0)
+
+    def _each(self) -> Iterator[int]:
+        found: dict[int, dict[str, str]] = {}
+        for path in Path("/proc").glob("[0-9]*/status"):
+            with suppress(OSError, ValueError):
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+                found[int(path.parent.name)] = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        for number, told_of in found.items():
+            above = number
+            while above in found and above != os.getpid():
+                above = int(found[above]["PPid"])
+            if above == os.getpid() != number and "python" in told_of["Name"] and "VmHWM" in told_of:
+                yield int(told_of["VmHWM"].split()[0]) * 1024
 
 
 def in_own_process(module: str, function: str, *args: Any) -> Any:

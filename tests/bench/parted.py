@@ -20,9 +20,10 @@ import numpy as np
 
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message.build import build_blank, compose, pack
-from tests.bench.measure import in_own_process, told
+from tests.bench.measure import Workers, in_own_process, told
 
 CORES = 2
+MIB = 1 << 20
 MASTER = f"local[{CORES}]"
 _CHUNK = 50_000  # messages made at once
 _SPREAD = 7919  # a prime: neighbours in the log have topics that are far apart
@@ -76,9 +77,10 @@ def dump(store: str, out: str, by: str) -> Figures:
 
     begun = time.perf_counter()
     options = DumpOptions(master=MASTER, partition_by=(by,) if by else ())
-    report = dump_to_parquet(StoreLayout(store), out, options)
+    with Workers() as workers:
+        report = dump_to_parquet(StoreLayout(store), out, options)
     seconds = time.perf_counter() - begun - report.startup_seconds
-    return Figures(rows=report.rows, files=report.files, seconds=seconds, peak_rss=0)
+    return Figures(rows=report.rows, files=report.files, seconds=seconds, peak_rss=workers.peak_rss)
 
 
 def floor(store: str, out: str, topics: int) -> Figures:
@@ -99,10 +101,12 @@ def floor(store: str, out: str, topics: int) -> Figures:
     Path(out).mkdir()
     del table
     begun = time.perf_counter()
-    with ProcessPoolExecutor(CORES, get_context("fork"), initializer=_keep, initargs=(some, each)) as pool:
+    workers = Workers()
+    pools = ProcessPoolExecutor(CORES, get_context("fork"), initializer=_keep, initargs=(some, each))
+    with workers, pools as pool:
         list(pool.map(_write, [(out, first, min(first + 1000, topics)) for first in range(0, topics, 1000)]))
     os.sync()
-    return Figures(rows=each * topics, files=topics, seconds=time.perf_counter() - begun, peak_rss=0)
+    return Figures(rows=each * topics, files=topics, seconds=time.perf_counter() - begun, peak_rss=workers.peak_rss)
 
 
 _kept: Any = None
@@ -143,7 +147,8 @@ def report(folder: Path, messages: int, topics: int, rounds: int) -> dict[str, l
             os.sync()
     print(f"{messages} messages of {topics} topics")
     for way, each in figures.items():
-        print(f"  {way:10}{told([one['seconds'] for one in each])}, {each[0]['files']} files")
+        print(f"  {way:10}{told([one['seconds'] for one in each])}, {each[0]['files']} files,", end=" ")
+        print(f"largest worker {max(one['peak_rss'] for one in each) / MIB:.0f} MiB")
     best = {way: min(one["seconds"] for one in each) for way, each in figures.items()}
     print(f"  parted: {best['topics'] / best['unparted']:.1f} times as long as unparted,", end=" ")
     print(f"{best['topics'] / best['floor']:.2f} times as long as the files alone")

@@ -63,6 +63,7 @@ def test_the_first_use_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_parted_dump_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = parted.report(tmp_path, 3000, 600, 1)
     assert [figures[way][0]["files"] for way in ("topics", "floor")] == [600, 600]
+    assert all(figures[way][0]["peak_rss"] > 0 for way in ("unparted", "topics"))
     assert "as long as the files alone" in capsys.readouterr().out
 
 
