@@ -233,19 +233,23 @@ RAW = {
     },
     "shutil": {"rmtree", "copy", "copy2", "copyfile", "copytree", "move"},
     "mmap": {"mmap"},
+    "np": {"fromfile", "memmap"},
 }  # fmt: skip
 RAW_METHODS = {"read_bytes", "write_bytes", "read_text", "write_text"}
-# Who reads and writes files of a store beside store/disk: the engine's own writers. A name goes when its module does
-# so through store/disk; none comes.
+# Who reads and writes files of a store beside store/disk, and with what. A name goes when its module does so through
+# store/disk; none comes.
 STORE_FILES = {
-    "rmqtool.store.append.create", "rmqtool.store.append.live", "rmqtool.store.append.live_files",
-    "rmqtool.store.changes.change", "rmqtool.store.changes.manifest", "rmqtool.store.changes.pending",
-    "rmqtool.store.changes.prints", "rmqtool.store.changes.runs", "rmqtool.store.changes.snapshot",
-    "rmqtool.store.changes.steps", "rmqtool.store.changes.survey", "rmqtool.store.changes.undo",
-    "rmqtool.store.index.builder", "rmqtool.store.log.writer", "rmqtool.store.queues.builder",
-    "rmqtool.store.repair.expiry", "rmqtool.store.salvage.carve", "rmqtool.store.salvage.export",
-    "rmqtool.store.salvage.lost_found",
-}  # fmt: skip
+    "rmqtool.store.append.create": "looks into and makes the folders of a new store",
+    "rmqtool.store.append.live": "the abort file goes when an append ends",
+    "rmqtool.store.append.live_files": "maps and syncs the files that an append writes into",
+    "rmqtool.store.index.builder": "maps the index file that it fills",
+    "rmqtool.store.log.writer": "syncs the log file that it has open",
+    "rmqtool.store.queues.builder": "makes and fills queue files aside",
+    "rmqtool.store.repair.expiry": "removes expired files for good",
+    "rmqtool.store.salvage.carve": "makes a new store of what it finds",
+    "rmqtool.store.salvage.export": "gives the finished folder its name",
+    "rmqtool.store.salvage.lost_found": "copies what fits nowhere",
+}
 # Above the store: who opens files that are no store's.
 OTHER_FILES = {
     "rmqtool.main": "the standard streams",
@@ -266,7 +270,32 @@ def touches_the_disk(path: Path) -> bool:
                 return True
             case ast.Call(func=ast.Attribute(attr=name)) if name in RAW_METHODS:
                 return True
+            case ast.ImportFrom(module=module, names=names) if module in RAW:
+                # a type of this name is imported to be asked for; what is called is found above
+                if {alias.name for alias in names} & RAW[module] - {"mmap"}:
+                    return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("source", "touches"),
+    [
+        ("open(path)", True),
+        ("import os\nos.replace(one, other)", True),
+        ("from os import replace as put", True),
+        ("import shutil\nshutil.rmtree(path)", True),
+        ("import numpy as np\nnp.fromfile(path)", True),
+        ("path.read_bytes()", True),
+        ("from mmap import mmap\nmmap(fd, 0)", True),
+        ("from mmap import mmap\nisinstance(view, mmap)", False),
+        ("import os\nos.path.join(one, other)", False),
+        ("self.open(topic)", False),
+    ],
+)
+def test_calls_that_touch_the_disk_are_seen(source: str, touches: bool, tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(source, encoding="utf-8")
+    assert touches_the_disk(path) is touches
 
 
 def test_files_of_a_store_are_opened_in_one_place() -> None:
@@ -274,7 +303,7 @@ def test_files_of_a_store_are_opened_in_one_place() -> None:
     rooms = ("rmqtool.store.", "rmqtool.services.", "rmqtool.cli.", "formats.")
     beside = {name for name in touching if name.startswith(rooms) or name == "rmqtool.main"}
     beside = {name for name in beside if not name.startswith("rmqtool.store.disk.")}
-    assert beside == STORE_FILES | OTHER_FILES.keys()
+    assert beside == STORE_FILES.keys() | OTHER_FILES.keys()
 
 
 # -- what a start loads -----------------------------------------------------------------------------------------------

@@ -10,10 +10,9 @@ from formats.marks import parse_abort
 from formats.variants.rocksdb import Form
 from rmqtool.errors import CorruptFile
 from rmqtool.store.config.files import list_configs, read_config
-from rmqtool.store.disk.counting import files_below
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.segments import files_below, list_dir, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import rocksdb_forms, version_of

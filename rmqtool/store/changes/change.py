@@ -14,7 +14,6 @@ finished by the next writing command, provided that nothing but this run has tou
 """
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,9 +31,10 @@ from rmqtool.store.changes.runs import claim, default_home, identity, mark, next
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.snapshot import Snapshot
 from rmqtool.store.changes.survey import Differs, Survey
+from rmqtool.store.disk import files
 from rmqtool.store.disk.durable import NO_ROOM, sync, sync_all, write_durably
 from rmqtool.store.disk.lock import Disturbed, check_alone, held_off
-from rmqtool.store.disk.ownership import make_folders_as, take_after
+from rmqtool.store.disk.ownership import make_folders_as
 
 PLAN_HINT = "(a plan builds queues and index in the system's temporary directory; TMPDIR names another)"
 _HALF_DONE = "half done; when that is mended, the same command goes on with it"
@@ -120,14 +120,14 @@ class Transaction:
         """A staged file takes a path in the store; what was there is kept."""
         self.places.name_of(path)
         if mtime_ns is not None:
-            os.utime(staged, ns=(mtime_ns, mtime_ns))
+            files.set_times(staged, mtime_ns, mtime_ns)
         self.actions.append(Action("put", os.path.abspath(path), staged=os.path.relpath(staged, self.path)))
 
     def put_content(self, path: str, content: bytes) -> None:
         """As :meth:`put`, of a small file."""
         staged = self.staging()
-        with open(staged, "wb") as file:
-            file.write(content)
+        with files.make_file(staged) as file:
+            file.write(0, content)
         self.put(path, staged)
 
     def remove(self, path: str) -> None:
@@ -161,14 +161,14 @@ class Transaction:
         """
         check_alone(self.root)  # says who came; what has changed by that is told by the next line
         self._fix()
-        folders = list(os.walk(self.inside("after")))
+        folders = files.folders_from(self.inside("after"))
         staged = [self.inside(action.staged) for action in self.actions if action.do == "put"]
         # all at once, so that the medium is not idle between them; who takes longest begins first
         staged.sort(key=lambda path: os.stat(path).st_blocks, reverse=True)
         with ThreadPoolExecutor(_SYNCS) as pool:
             for _done in pool.map(sync, staged):
                 pass
-        sync_all({directory for directory, *_names in folders} | {self.path})
+        sync_all({*folders, self.path})
         number = next_number(self.places, self.home)
         beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
         store = identity(self.places)
@@ -211,18 +211,15 @@ class Transaction:
             elif action.do == "remove":
                 raise Refused(f"{action.path}: is gone: nothing was changed; run it again")
             if action.do == "put":
-                fd = os.open(self.inside(action.staged), os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    take_after(fd, action.path)
-                finally:
-                    os.close(fd)
+                with files.open_to_change(self.inside(action.staged)) as staged:
+                    staged.take_after(action.path)
                 action.put = print_of(self.inside(action.staged))
                 action.made = _missing_parents(action.path)
         sync_all(made)
         if self.log is not None and self.log.file is not None:
-            with open(self.log.file, "rb") as file:
-                self.log.behind = digest_of(file.fileno(), self.log.at, os.fstat(file.fileno()).st_size)
-                self.log.before = digest_before(file.fileno(), self.log.at)
+            with files.open_file(self.log.file) as file:
+                self.log.behind = digest_of(file, self.log.at, file.about().st_size)
+                self.log.before = digest_before(file, self.log.at)
 
     def _kept_name(self, path: str) -> str:
         """Path of a kept file below the run's folder: that in the store, or one of its own for a file outside."""
@@ -327,7 +324,7 @@ class Transaction:
         """
         words = f"nothing was changed {self._hint}"
         if self._path is not None and not os.path.exists(self.inside(manifests.NAME)):
-            shutil.rmtree(self._path, ignore_errors=True)
+            files.remove_tree(self._path)
             _remove_if_empty(self.home)
         elif self._path is not None:
             words = _HALF_DONE
@@ -342,8 +339,8 @@ class Transaction:
         assert head is not None
         for number, action in enumerate(self.actions):
             if action.do == "zero":
-                with open(self.inside(action.kept), "rb") as kept:
-                    action.digest = digest_of(kept.fileno(), 0, action.stop - action.start)
+                with files.open_file(self.inside(action.kept)) as kept:
+                    action.digest = digest_of(kept, 0, action.stop - action.start)
                 action.was = Print(os.stat(action.path).st_size, action.mtime_ns)
             elif action.kept is not None:
                 kept_path = self.inside(action.kept)
@@ -381,7 +378,7 @@ def _fresh_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
             sync_all({home, *map(os.path.dirname, made)})
         return path
     except OSError as err:
-        shutil.rmtree(path, ignore_errors=True)
+        files.remove_tree(path)
         _remove_if_empty(home)
         raise Refused(f"{home}: {os.strerror(err.errno or 0)}: no place for a backup (see --backup)") from err
 
@@ -396,4 +393,4 @@ def _missing_parents(path: str) -> list[str]:
 
 def _remove_if_empty(path: str) -> None:
     with suppress(OSError):
-        os.rmdir(path)
+        files.remove_folder(path)

@@ -14,6 +14,7 @@ from typing import Any
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.changes.places import NotNamed, Places, checked_relative
 from rmqtool.store.changes.prints import Print
+from rmqtool.store.disk.files import open_file
 from rmqtool.store.disk.segments import read_small
 
 FORMAT = 2
@@ -144,8 +145,8 @@ def read_head(folder: str) -> Head:
     """
     path = os.path.join(folder, NAME)
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            line = file.readline(_MOST if os.fstat(file.fileno()).st_size < _MOST else _LINE)
+        with open_file(path, link=False, wait=False) as file:
+            line = file.line(_MOST if file.about().st_size < _MOST else _LINE)
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
     with _told(path):

@@ -10,6 +10,7 @@ from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.changes.runs import Run, marked, read_marker, runs, unmark
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.survey import How
+from rmqtool.store.disk.files import rename
 
 _TOLD = 5  # files that an error names
 UNDOING = "undoing"
@@ -219,7 +220,7 @@ def _set_aside(places: Places, path: str) -> str:
     while os.path.lexists(target):
         number += 1
         target = f"{path}.forgotten-{number}"
-    os.rename(path, target)
+    rename(path, target)
     unmark(places)
     return target
 

@@ -9,7 +9,7 @@ import struct
 from hashlib import blake2b
 from typing import NamedTuple
 
-from rmqtool.store.disk.sparse import extents
+from rmqtool.store.disk.files import File, open_file
 
 _BLOCK = 64 << 10
 _PIECE = struct.Struct(">QQ")
@@ -26,13 +26,13 @@ class Print(NamedTuple):
     link: str | None = None
 
 
-def digest_of(fd: int, start: int, stop: int) -> str:
+def digest_of(file: File, start: int, stop: int) -> str:
     """Digest of bytes [start, stop) of an open file."""
     made, done = blake2b(digest_size=16), start
-    for first, end in extents(fd, start, stop):
+    for first, end in file.extents(start, stop):
         at = max(start + (first - start) // _BLOCK * _BLOCK, done)
         while at < end:
-            data = os.pread(fd, min(_BLOCK, stop - at), at)
+            data = file.read(at, min(_BLOCK, stop - at))
             if not data:
                 break
             if kept := data.rstrip(b"\0"):
@@ -43,9 +43,9 @@ def digest_of(fd: int, start: int, stop: int) -> str:
     return made.hexdigest()
 
 
-def digest_before(fd: int, at: int) -> str:
+def digest_before(file: File, at: int) -> str:
     """Digest of the bytes in front of one, by which a file is known that is only written behind it."""
-    return digest_of(fd, max(at - _BLOCK, 0), at)
+    return digest_of(file, max(at - _BLOCK, 0), at)
 
 
 def print_of(path: str) -> Print | None:
@@ -60,11 +60,8 @@ def print_of(path: str) -> Print | None:
         return Print(-1, 0)
     digest = None
     if found.st_blocks * 512 <= _SMALL:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            digest = digest_of(fd, 0, found.st_size)
-        finally:
-            os.close(fd)
+        with open_file(path, link=False) as file:
+            digest = digest_of(file, 0, found.st_size)
     return Print(found.st_size, found.st_mtime_ns, digest)
 
 

@@ -7,7 +7,6 @@ name it is reached, and wherever the run's folder is, or was.
 import json
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.manifest import Head
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.disk.durable import remove_durably, write_durably
+from rmqtool.store.disk.files import remove_tree
 from rmqtool.store.disk.segments import list_dir, read_small
 
 SUFFIX = ".rmqtool"
@@ -148,7 +148,7 @@ def sweep(places: Places, home: str | None = None) -> None:
             if not names <= {"after", "before", "manifest.json.tmp", IDENTITY, IDENTITY + ".tmp"}:
                 continue  # somebody else's
             if _owner(entry.path, places) or (beside and IDENTITY not in names):
-                shutil.rmtree(entry.path, ignore_errors=True)
+                remove_tree(entry.path)
 
 
 # -- the marker -------------------------------------------------------------------------------------------------------

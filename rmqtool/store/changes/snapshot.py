@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 
+from rmqtool.store.disk.files import entries
 from rmqtool.store.layout.paths import StoreLayout
 
 _FOLDERS = ("consumequeue", "consumequeue_ext", "index", "config")
@@ -28,13 +29,12 @@ class Snapshot:
 
     def _walk(self, folder: str, depth: int = 0) -> None:
         try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.is_dir() and depth < 3:
-                        self._walk(entry.path, depth + 1)
-                    else:
-                        found = entry.stat(follow_symlinks=False)
-                        self._seen[entry.path] = found.st_size, found.st_mtime_ns
+            for entry in entries(folder):
+                if entry.is_dir() and depth < 3:
+                    self._walk(entry.path, depth + 1)
+                else:
+                    found = entry.stat(follow_symlinks=False)
+                    self._seen[entry.path] = found.st_size, found.st_mtime_ns
         except OSError:
             return  # who needs it will say so
 
@@ -47,7 +47,7 @@ class Snapshot:
         log = []
         for folder in self._logs:
             try:
-                log += [entry.path for entry in os.scandir(folder) if not entry.is_dir()]
+                log += [entry.path for entry in entries(folder) if not entry.is_dir()]
             except OSError:
                 continue
         log += [path for path in self._seen if os.path.dirname(path) in self._logs]

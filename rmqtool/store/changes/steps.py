@@ -8,9 +8,8 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.prints import digest_of, print_of
 from rmqtool.store.changes.survey import Differs, own_path
 from rmqtool.store.disk.durable import link_aside, move
-from rmqtool.store.disk.ownership import make_folders, make_folders_as, take_after
-from rmqtool.store.disk.segments import write_all
-from rmqtool.store.disk.sparse import written
+from rmqtool.store.disk.files import make_file, open_file, open_to_change, set_times
+from rmqtool.store.disk.ownership import make_folders, make_folders_as
 
 Folders = set[str]  # whose names must be made durable
 
@@ -23,20 +22,14 @@ def room_for(folder: str, places: Places, kept: str) -> Folders:
 
 def save_range(folder: str, action: Action) -> None:
     """Keep the bytes that become zero."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with (
-        open(action.path, "rb") as file,
-        open(os.open(own_path(folder, action.kept or ""), flags, 0o600), "w+b") as out,
-    ):
-        for at, data in written(file.fileno(), action.start, action.stop):
+    with open_file(action.path) as file, make_file(own_path(folder, action.kept or ""), 0o600) as out:
+        for at, data in file.written(action.start, action.stop):
             if data.strip(b"\0"):
-                out.seek(at - action.start)
-                out.write(data)
-        out.truncate(action.stop - action.start)
-        out.flush()
-        take_after(out.fileno(), action.path)
-        os.fsync(out.fileno())
-        action.digest = digest_of(out.fileno(), 0, action.stop - action.start)
+                out.write(at - action.start, data)
+        out.cut(action.stop - action.start)
+        out.take_after(action.path)
+        out.sync()
+        action.digest = digest_of(out, 0, action.stop - action.start)
 
 
 def keep(folder: str, places: Places, action: Action, changed: Folders) -> None:
@@ -99,21 +92,17 @@ def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> Non
     """The bytes that were kept become zero, and no others."""
     path = action.path
     accessed = os.stat(path).st_atime_ns
-    kept = os.open(own_path(folder, action.kept or ""), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        with open(path, "r+b", buffering=0) as file:
-            for at, data in written(file.fileno(), action.start, action.stop):
-                if not data.strip(b"\0"):
-                    continue
-                old = os.pread(kept, len(data), at - action.start)
-                # an earlier run may have got through a part of it
-                if data != old and any(here and here != there for here, there in zip(data, old, strict=True)):
-                    raise Differs(f"{path}: was written to at {at} or behind")
-                write_all(file.fileno(), bytes(len(data)), at)
-            os.fsync(file.fileno())
-    finally:
-        os.close(kept)
-    os.utime(path, ns=(accessed, action.mtime_ns))
+    with open_file(own_path(folder, action.kept or ""), link=False) as kept, open_to_change(path) as file:
+        for at, data in file.written(action.start, action.stop):
+            if not data.strip(b"\0"):
+                continue
+            old = kept.read(at - action.start, len(data))
+            # an earlier run may have got through a part of it
+            if data != old and any(here and here != there for here, there in zip(data, old, strict=True)):
+                raise Differs(f"{path}: was written to at {at} or behind")
+            file.write(at, bytes(len(data)))
+        file.sync()
+    set_times(path, accessed, action.mtime_ns)
 
 
 STEPS: dict[str, Callable[[str, Places, Action, Folders], None]] = {"put": put, "remove": remove, "zero": zero}

@@ -13,8 +13,8 @@ import numpy as np
 from rmqtool.store.changes.manifest import Action, LogEnd, Manifest
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.prints import Print, digest_before, digest_of, is_still, print_of, same
+from rmqtool.store.disk.files import File, open_file
 from rmqtool.store.disk.segments import list_dir, offset_name
-from rmqtool.store.disk.sparse import written
 
 _QUEUE = re.compile(r"(consumequeue|consumequeue_ext|index)/")
 
@@ -119,12 +119,11 @@ class Survey:
     def _kept_range(self, action: Action) -> bool:
         path = self._inside(action.kept)
         try:
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-                fd = file.fileno()
-                found, length = os.fstat(fd), action.stop - action.start
+            with open_file(path, link=False) as file:
+                found, length = file.about(), action.stop - action.start
                 if not stat.S_ISREG(found.st_mode) or found.st_size != length:
                     return False
-                return not action.known or digest_of(fd, 0, length) == action.digest
+                return not action.known or digest_of(file, 0, length) == action.digest
         except OSError:
             return False
 
@@ -160,38 +159,33 @@ class Survey:
     def _zero(self, action: Action) -> How:
         start, stop = action.start, action.stop
         try:
-            fd = os.open(action.path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_file(action.path)
         except FileNotFoundError:
             raise Differs("is gone") from None
-        try:
-            size = os.fstat(fd).st_size
+        with file:
+            size = file.about().st_size
             wanted = action.was.size if action.was is not None else stop
             if size != wanted and (action.known or size < wanted):
                 raise Differs(f"has {size} bytes, not {wanted}")
-            if action.known and digest_of(fd, start, stop) == action.digest:
+            if action.known and digest_of(file, start, stop) == action.digest:
                 return How.BEFORE
             kept_path = self._inside(action.kept)
             try:
-                kept = os.open(kept_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                kept = open_file(kept_path, link=False)
             except OSError as err:
-                kept = None
-                if any(data.strip(b"\0") for _at, data in written(fd, start, stop)):
+                if any(data.strip(b"\0") for _at, data in file.written(start, stop)):
                     raise Differs("the range that becomes zero is not as it was, and not kept") from err
-            try:
-                return self._against(fd, kept, start, stop)
-            finally:
-                if kept is not None:
-                    os.close(kept)
-        finally:
-            os.close(fd)
+                return self._against(file, None, start, stop)
+            with kept:
+                return self._against(file, kept, start, stop)
 
-    def _against(self, fd: int, kept: int | None, start: int, stop: int) -> How:
+    def _against(self, file: File, kept: File | None, start: int, stop: int) -> How:
         """Every byte of the range is the kept one, or zero already."""
         foreign, first, left = 0, -1, False
-        for at, data in written(fd, start, stop):
+        for at, data in file.written(start, stop):
             if not data.strip(b"\0"):
                 continue
-            old = os.pread(kept, len(data), at - start) if kept is not None else b""
+            old = kept.read(at - start, len(data)) if kept is not None else b""
             here, there = np.frombuffer(data, np.uint8), np.frombuffer(old.ljust(len(data), b"\0"), np.uint8)
             strange = np.flatnonzero((here != 0) & (here != there))
             foreign += len(strange)
@@ -229,18 +223,16 @@ class Survey:
     def _around(self, path: str, log: LogEnd, *, behind: bool) -> Iterator[tuple[str, str]]:
         at = log.at
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_file(path)
         except OSError:
             return  # told already
-        try:
-            size = os.fstat(fd).st_size
-            if log.before is not None and digest_before(fd, at) != log.before:
+        with file:
+            size = file.about().st_size
+            if log.before is not None and digest_before(file, at) != log.before:
                 yield path, f"other bytes lie in front of {at}: cut farther back since, or another log"
-            elif behind and digest_of(fd, at, size) != log.behind:
-                count = sum(len(data) - data.count(0) for _at, data in written(fd, at, size))
+            elif behind and digest_of(file, at, size) != log.behind:
+                count = sum(len(data) - data.count(0) for _at, data in file.written(at, size))
                 yield path, f"{count} bytes were written since behind the log's end at {at}"
-        finally:
-            os.close(fd)
 
 
 def own_path(folder: str, name: str) -> str:

@@ -18,10 +18,9 @@ from rmqtool.store.changes.runs import mark, runs, unmark
 from rmqtool.store.changes.signals import Signals, Stop
 from rmqtool.store.changes.survey import Survey, own_path
 from rmqtool.store.disk.durable import link_aside, move, sync, sync_all
+from rmqtool.store.disk.files import make_file, open_file, open_to_change, remove_folder, set_times
 from rmqtool.store.disk.lock import StoreLock, check_alone
 from rmqtool.store.disk.ownership import make_folders, make_folders_as
-from rmqtool.store.disk.segments import write_all
-from rmqtool.store.disk.sparse import extents, written
 
 _PIECE = 1 << 20
 _LITTLE = 8  # actions that are rather finished than left, when a signal asks to stop
@@ -194,11 +193,11 @@ def _save(transaction: Transaction, action: Action) -> None:
 
 
 def _copy_range(transaction: Transaction, action: Action, target: str) -> None:
-    with open(action.path, "rb") as file, open(target, "xb") as out:
-        for at, data in written(file.fileno(), action.start, action.stop):
-            write_all(out.fileno(), data, at - action.start)
-        os.ftruncate(out.fileno(), action.stop - action.start)
-        os.fsync(out.fileno())
+    with open_file(action.path) as file, make_file(target) as out:
+        for at, data in file.written(action.start, action.stop):
+            out.write(at - action.start, data)
+        out.cut(action.stop - action.start)
+        out.sync()
 
 
 def _unput(transaction: Transaction, action: Action) -> None:
@@ -217,7 +216,7 @@ def _unput(transaction: Transaction, action: Action) -> None:
         sync(os.path.dirname(path))
     for directory in action.made:
         with suppress(OSError):  # something else is in it by now
-            os.rmdir(directory)
+            remove_folder(directory)
             sync(os.path.dirname(directory))
 
 
@@ -238,18 +237,12 @@ def _unzero(transaction: Transaction, action: Action) -> None:
     path, start, length = action.path, action.start, action.stop - action.start
     accessed = os.stat(path).st_atime_ns
     kept_path = own_path(transaction.path, action.kept or "")
-    with (
-        open(os.open(kept_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as kept,
-        open(path, "r+b", buffering=0) as file,
-    ):
-        for first, end in [*extents(kept.fileno(), 0, length), *_shifted(file.fileno(), start, action.stop)]:
+    with open_file(kept_path, link=False) as kept, open_to_change(path) as file:
+        there = [(first - start, end - start) for first, end in file.extents(start, action.stop)]
+        for first, end in [*kept.extents(0, length), *there]:
             for at in range(first, end, _PIECE):
-                data = os.pread(kept.fileno(), min(_PIECE, end - at), at)
-                if data != os.pread(file.fileno(), len(data), start + at):
-                    write_all(file.fileno(), data, start + at)
-        os.fsync(file.fileno())
-    os.utime(path, ns=(accessed, action.mtime_ns))
-
-
-def _shifted(fd: int, start: int, stop: int) -> list[tuple[int, int]]:
-    return [(first - start, end - start) for first, end in extents(fd, start, stop)]
+                data = kept.read(at, min(_PIECE, end - at))
+                if data != file.read(start + at, len(data)):
+                    file.write(start + at, data)
+        file.sync()
+    set_times(path, accessed, action.mtime_ns)

@@ -193,6 +193,19 @@ def list_dir(path: str) -> list[DirectoryEntry]:
         raise UnreadableStore(f"{path!r}: {err}") from err  # a path with a zero byte in it
 
 
+def files_below(path: str) -> tuple[int, int]:
+    """(files, bytes) below a directory; what cannot be listed here is not counted."""
+    if place_of(path) is not None:
+        counts = [files_below(entry.path) if entry.is_dir() else (1, entry.size) for entry in list_dir(path)]
+        return sum(files for files, _size in counts), sum(size for _files, size in counts)
+    files = size = 0
+    for directory, _subdirs, names in os.walk(path):
+        for name in names:
+            files += 1
+            size += os.lstat(os.path.join(directory, name)).st_size
+    return files, size
+
+
 def offset_name(name: str) -> int | None:
     """The offset that a file name says, or None for a foreign file. Java takes any decimal digits, non-Latin too.
 

@@ -1,0 +1,127 @@
+"""The calls by which the files of a store on this machine are read and changed.
+
+Who changes a store calls these and nothing of the system's own; each is one step of it, at which a process may end.
+Nothing is held back in memory: what was written has reached the system, and a sync takes all of it to the medium.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+from rmqtool.store.disk.ownership import take_after
+from rmqtool.store.disk.segments import write_all
+from rmqtool.store.disk.sparse import extents, written
+
+_ANYBODY = 0o666  # less what the process's mask takes away
+
+
+class File:
+    """An open file, whose bytes are named by their offset. As a context it is closed at the end.
+
+    Args:
+        fd: of it, which becomes this one's own.
+    """
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> "File":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        os.close(self._fd)
+
+    def about(self) -> os.stat_result:
+        """What the system knows of it."""
+        return os.fstat(self._fd)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Bytes [at, at + size), as far as the file goes; one call may bring less."""
+        return os.pread(self._fd, size, at)
+
+    def line(self, most: int) -> bytes:
+        """The first line, or as many bytes of it, without reading on to the file's end."""
+        with open(self._fd, "rb", closefd=False) as file:
+            return file.readline(most)
+
+    def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """As :func:`rmqtool.store.disk.sparse.extents`."""
+        return extents(self._fd, start, stop)
+
+    def written(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        """As :func:`rmqtool.store.disk.sparse.written`."""
+        return written(self._fd, start, stop)
+
+    def write(self, at: int, data: bytes) -> None:
+        """All of it, at an offset."""
+        write_all(self._fd, data, at)
+
+    def cut(self, length: int) -> None:
+        """Give it a length; what comes new is a hole."""
+        os.ftruncate(self._fd, length)
+
+    def take_after(self, path: str) -> None:
+        """Owner, mode and attributes of another file become this one's, if there is one."""
+        take_after(self._fd, path)
+
+    def sync(self) -> None:
+        """Make its bytes durable."""
+        os.fsync(self._fd)
+
+
+def open_file(path: str, *, link: bool = True, wait: bool = True) -> File:
+    """A file to read.
+
+    Args:
+        link: whether a symbolic link is followed; one that is not raises an OSError.
+        wait: for who writes into a pipe, or has a lease.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | (0 if link else os.O_NOFOLLOW) | (0 if wait else os.O_NONBLOCK)
+    return File(os.open(path, flags))
+
+
+def open_to_change(path: str) -> File:
+    """A file to read and to write into."""
+    return File(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+
+def make_file(path: str, mode: int = _ANYBODY) -> File:
+    """A new file, to read and to write.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    return File(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+
+
+def rename(path: str, target: str) -> None:
+    """Another name on the same file system, which is not durable yet."""
+    os.rename(path, target)
+
+
+def set_times(path: str, accessed_ns: int, modified_ns: int) -> None:
+    """When a file was read and changed last."""
+    os.utime(path, ns=(accessed_ns, modified_ns))
+
+
+def remove_folder(path: str) -> None:
+    """A directory in which nothing is."""
+    os.rmdir(path)
+
+
+def remove_tree(path: str) -> None:
+    """A directory and all below it, as far as that can be removed."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def entries(folder: str) -> list[os.DirEntry[str]]:
+    """Names in a directory, in no order; links are not followed unless who asks does so."""
+    with os.scandir(folder) as found:
+        return list(found)
+
+
+def folders_from(path: str) -> list[str]:
+    """A directory and those below it, as far as they can be listed."""
+    return [folder for folder, _folders, _files in os.walk(path)]
