@@ -22,6 +22,7 @@ LAYERS = {
     "rmqtool.store": {"formats", "rmqtool.kernels"},
     "rmqtool.services": {"formats", "rmqtool.kernels", "rmqtool.store"},
     "rmqtool.analytics": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services"},
+    "rmqtool.remoting": {"formats"},
     "rmqtool.cli": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.analytics"},
 }
 PACKAGES = {

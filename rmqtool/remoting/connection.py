@@ -1,0 +1,343 @@
+"""One connection: requests and responses in both directions (netty.NettyRemotingAbstract)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
+
+from formats.errors import FormatError
+from formats.remoting import frame
+from formats.remoting.codes import MAX_FRAME, Flag, ResponseCode
+from formats.remoting.frame import Command
+from rmqtool.errors import RmqError
+from rmqtool.remoting.errors import ConnectionLost, NoAnswer
+
+log = logging.getLogger(__name__)
+
+Answer: TypeAlias = Command | Awaitable[Command | None] | None
+Handler: TypeAlias = "Callable[[Connection, Command], Answer]"
+"""Answers a request: at once, or later where it gives an awaitable. None is no answer; one may still be sent later."""
+
+_OPAQUE = 0x7FFFFFFF
+_UNSENT = 1 << 20  # bytes that wait for a peer before no more of its requests are read
+_ONE_WRITE = 1 << 18  # bytes of answers that are sent together
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a peer may cost.
+
+    Attributes:
+        idle: seconds without a byte in either direction until the connection is closed.
+        stalled: seconds that a peer may take to read what waits for it, or to send the next byte of a frame.
+        requests: requests of one connection that are worked on at a time; above that no more are read.
+        frame: bytes that the length of a frame may name.
+    """
+
+    idle: float = 120.0
+    stalled: float = 30.0
+    requests: int = 256
+    frame: int = MAX_FRAME
+
+
+class Connection(asyncio.Protocol):
+    """A connection of either side, as an event loop drives it.
+
+    Attributes:
+        peer: the other side, HOST:PORT.
+        local: this side, HOST:PORT.
+        closed: nothing can be sent any more.
+
+    Args:
+        handler: answers requests; without one they are refused.
+        ended: told when the connection has ended, once.
+    """
+
+    def __init__(
+        self,
+        handler: "Handler | None" = None,
+        limits: Limits | None = None,
+        ended: "Callable[[Connection], None] | None" = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.peer = self.local = "unknown"
+        self.closed = False
+        self.lost = asyncio.Event()
+        self._handler, self._ended = handler, ended
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()  # of a frame that is not complete yet
+        self._reading = False
+        self._outgoing: list[bytes] = []
+        self._unsent = 0
+        self._unread = 0  # bytes that waited for the peer at the last look
+        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._working: set[asyncio.Task[None]] = set()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._reason = "the peer closed the connection"
+        self._next = 0
+        self._last = self._progress = self._loop.time()
+        self._watching: asyncio.TimerHandle | None = None
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def send(self, command: Command) -> None:
+        """Send a command as it is: a response, or a request that nobody waits for. A closed connection drops it.
+
+        Raises:
+            BadLength: no frame holds it.
+        """
+        data = frame.build(command)
+        if self._reading:
+            self._outgoing.append(data)  # goes with the other answers to what has just been read
+            self._unsent += len(data)
+        else:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if not self.closed and self._transport is not None:
+            self._last = self._loop.time()
+            self._transport.write(data)
+
+    async def call(self, request: Command, timeout: float = 3.0) -> Command:
+        """Send a request and wait for its response.
+
+        Raises:
+            NoAnswer: none came within ``timeout`` seconds. The connection stays; a late response is dropped.
+            ConnectionLost: the connection is closed, or was before the response came.
+        """
+        opaque = self._number()
+        answer: asyncio.Future[Command] = self._loop.create_future()
+        self._waiting[opaque] = answer
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready()
+                self._write(frame.build(replace(request, opaque=opaque, flag=request.flag & ~Flag.ONEWAY)))
+                return await answer
+        except TimeoutError:
+            raise NoAnswer(f"{self.peer}: no answer to request {request.code} within {timeout:g} s") from None
+        finally:
+            self._waiting.pop(opaque, None)
+
+    async def oneway(self, request: Command) -> None:
+        """Send a request that nobody answers.
+
+        Raises:
+            ConnectionLost: the connection is closed.
+        """
+        await self._ready()
+        self._write(frame.build(replace(request, opaque=self._number(), flag=request.flag | Flag.ONEWAY)))
+
+    async def _ready(self) -> None:
+        """Until the peer has read enough of what was sent before."""
+        await self._writable.wait()
+        if self.closed:
+            raise ConnectionLost(f"{self.peer}: the connection is closed")
+
+    def _number(self) -> int:
+        while self._next in self._waiting:
+            self._next = (self._next + 1) & _OPAQUE
+        number, self._next = self._next, (self._next + 1) & _OPAQUE
+        return number
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_UNSENT)
+        self.peer = _address(transport, "peername")
+        self.local = _address(transport, "sockname")
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came: all commands that are complete are carried out."""
+        self._progress = self._last = self._loop.time()
+        self._received += data
+        self._flow()
+
+    @property
+    def _halted(self) -> bool:
+        """The peer has asked for so much, or reads so little, that no more of its requests are taken for now."""
+        return len(self._working) >= self.limits.requests or not self._writable.is_set()
+
+    def _take_frames(self) -> None:
+        at = 0
+        self._reading = True
+        try:
+            with memoryview(self._received) as view:
+                while not (self.closed or self._halted):
+                    if (found := frame.parse(view[at:], self.limits.frame)) is None:
+                        break
+                    at += found[1]
+                    self._take(found[0])
+                    if self._unsent >= _ONE_WRITE:
+                        self._write_answers()
+            del self._received[:at]
+        except FormatError as err:
+            log.warning("%s: no frame of the remoting protocol: %s; closed", self.peer, err)
+            self.abort(f"no frame of the remoting protocol: {err}")
+        finally:
+            self._reading = False
+            self._write_answers()
+
+    def _write_answers(self) -> None:
+        if self._outgoing:
+            data = b"".join(self._outgoing)
+            self._outgoing.clear()
+            self._unsent = 0
+            self._write(data)
+
+    def _take(self, command: Command) -> None:
+        if not command.is_response:
+            self._answer(command)
+            return
+        answer = self._waiting.get(command.opaque)
+        if answer is not None and not answer.done():
+            answer.set_result(command)
+        else:
+            log.debug("%s: a response to no request: %s", self.peer, command)
+
+    def _answer(self, request: Command) -> None:
+        try:
+            answer = _refuse(request) if self._handler is None else self._handler(self, request)
+        except Exception as err:  # one bad request must not end the connection, nor the server
+            answer = self._failed(request, err)
+        if isinstance(answer, Command):
+            self._respond(request, answer)
+        elif answer is not None:
+            task = self._loop.create_task(self._work(request, answer))
+            self._working.add(task)
+            task.add_done_callback(self._worked)
+
+    async def _work(self, request: Command, answer: Awaitable[Command | None]) -> None:
+        try:
+            response = await answer
+        except Exception as err:
+            response = self._failed(request, err)
+        if response is not None:
+            self._respond(request, response)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        self._flow()
+
+    def _failed(self, request: Command, error: Exception) -> Command:
+        if isinstance(error, (FormatError, RmqError)):
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        words = f"{type(error).__name__}: {error}"
+        log.error("%s: request %s failed: %s", self.peer, request.code, words)
+        return request.response(ResponseCode.SYSTEM_ERROR, words)
+
+    def _respond(self, request: Command, response: Command) -> None:
+        if request.is_oneway:
+            return
+        try:
+            self.send(response)
+        except FormatError as err:
+            log.error("%s: the response to request %s cannot be sent: %s", self.peer, request.code, err)
+            self.send(request.response(ResponseCode.SYSTEM_ERROR, str(err)))
+
+    # -- flow ---------------------------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """Too much waits for the peer: nothing more of it is read until it has read some of that."""
+        self._writable.clear()
+        self._progress, self._unread = self._loop.time(), 0
+        self._flow()
+
+    def resume_writing(self) -> None:
+        """The peer has read."""
+        self._writable.set()
+        self._flow()
+
+    def _flow(self) -> None:
+        """Carry out what has been received, as far as the peer may have it now, and read on where all of it is done."""
+        if self._reading:
+            return  # it looks by itself after each command
+        if self._received:
+            self._take_frames()
+        if self.closed or self._transport is None:
+            return
+        if self._halted:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _watch(self) -> None:
+        """Look now and then whether the peer is still there."""
+        if (reason := self._gone_still()) is not None:
+            self.abort(reason)
+        else:
+            self._watching = self._loop.call_later(min(self.limits.idle, self.limits.stalled) / 2, self._watch)
+
+    def _gone_still(self) -> str | None:
+        now, limits = self._loop.time(), self.limits
+        unread = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if not self._writable.is_set():
+            if unread < self._unread:
+                self._progress = now
+            self._unread = unread
+            return "it does not read what is sent" if now - self._progress >= limits.stalled else None
+        if self._received and not self._halted and now - self._progress >= limits.stalled:
+            return "the connection ended inside a frame"
+        if now - self._last >= limits.idle and not self._working:
+            return "no byte came for too long"
+        return None
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """All who wait are told, and what is still worked on is cancelled."""
+        if exc is not None and not self.closed:
+            self._reason = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+        elif self._received and not self.closed:
+            self._reason = "the connection ended inside a frame"
+        self.closed = True
+        if self._watching is not None:
+            self._watching.cancel()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(ConnectionLost(f"{self.peer}: {self._reason}"))
+        for task in self._working:
+            task.cancel()
+        self._writable.set()
+        self._received.clear()
+        self.lost.set()
+        if self._ended is not None:
+            self._ended(self)
+
+    def abort(self, reason: str = "the connection is closed") -> None:
+        """Close at once; what waits to be sent is dropped."""
+        if not self.closed:
+            self.closed, self._reason = True, reason
+            if self._transport is not None:
+                self._transport.abort()
+
+    async def close(self) -> None:
+        """Close when all that was sent has gone, or the peer takes too long to read it."""
+        if self._transport is None or self.lost.is_set():
+            return
+        self.closed, self._reason = True, "the connection is closed"
+        self._transport.close()
+        try:
+            async with asyncio.timeout(self.limits.stalled):
+                await self.lost.wait()
+        except TimeoutError:
+            self._transport.abort()
+            await self.lost.wait()
+
+
+def _refuse(request: Command) -> Command:
+    words = f" request type {request.code} not supported"
+    return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, words)
+
+
+def _address(transport: asyncio.BaseTransport, name: str) -> str:
+    found = transport.get_extra_info(name)
+    if not isinstance(found, tuple) or len(found) < 2:
+        return "unknown"
+    host = f"[{found[0]}]" if ":" in found[0] else found[0]
+    return f"{host}:{found[1]}"
