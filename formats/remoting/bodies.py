@@ -192,3 +192,33 @@ class RequestMode:
     consumer_group: str
     mode: str
     pop_share_queue_num: Int = 0
+
+
+@dataclass
+class CheckClient:
+    """A filter that a client is going to use (body.CheckClientRequestBody)."""
+
+    client_id: str
+    group: str
+    subscription_data: SubscriptionData
+
+
+@dataclass
+class QueueEntry:
+    """An entry of a queue (body.ConsumeQueueData)."""
+
+    physic_offset: Long
+    physic_size: Int
+    tags_code: Long
+    eval: bool = False
+
+
+@dataclass
+class QueueEntries:
+    """Entries of a queue (body.QueryConsumeQueueResponseBody)."""
+
+    queue_data: list[QueueEntry] = field(default_factory=list)
+    min_queue_index: Long = 0
+    max_queue_index: Long = 0
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None

@@ -130,6 +130,10 @@ class Connection(asyncio.Protocol):
         await self._ready()
         self._write(frame.build(replace(request, opaque=self._number(), flag=request.flag | Flag.ONEWAY)))
 
+    def tell(self, request: Command) -> None:
+        """As :meth:`oneway`, at once, however much waits for the peer; a closed connection drops it."""
+        self.send(replace(request, opaque=self._number(), flag=request.flag | Flag.ONEWAY))
+
     async def _ready(self) -> None:
         """Until the peer has read enough of what was sent before."""
         await self._writable.wait()
@@ -268,12 +272,12 @@ class Connection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Look now and then whether the peer is still there."""
-        if (reason := self._gone_still()) is not None:
+        if (reason := self._overdue()) is not None:
             self.abort(reason)
         else:
             self._watching = self._loop.call_later(min(self.limits.idle, self.limits.stalled) / 2, self._watch)
 
-    def _gone_still(self) -> str | None:
+    def _overdue(self) -> str | None:
         now, limits = self._loop.time(), self.limits
         unread = self._transport.get_write_buffer_size() if self._transport is not None else 0
         if not self._writable.is_set():

@@ -109,6 +109,13 @@ class BrokerState:
         known = self._topics.topics
         self._set_topics(placed({**known, config.topic_name or "": config}, known, java_hash, _SLOTS))
 
+    def suppose_topic(self, config: TopicConfig) -> None:
+        """Know a topic that every broker has; the file hears of it with the next change."""
+        if config.topic_name not in self._topics.topics:
+            known = self._topics.topics
+            topics = placed({**known, config.topic_name or "": config}, known, java_hash, _SLOTS)
+            self._topics = replace(self._topics, topics=topics)
+
     def remove_topic(self, name: str) -> None:
         """Forget a topic; its messages stay until they expire."""
         if name in self._topics.topics:
