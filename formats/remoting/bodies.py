@@ -82,6 +82,29 @@ class ClusterInfo:
 
 
 @dataclass
+class MemberGroup:
+    """Addresses of a broker and its slaves (body.BrokerMemberGroup, 5.x)."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
+
+
+@dataclass
+class MemberGroupResponse:
+    """Those (body.GetBrokerMemberGroupResponseBody, 5.x)."""
+
+    broker_member_group: MemberGroup
+
+
+@dataclass
+class ConfigKeys:
+    """Names of settings (body.GetRemoteClientConfigBody, 5.x)."""
+
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass
 class HeartbeatData:
     """Groups that a client is in (heartbeat.HeartbeatData)."""
 

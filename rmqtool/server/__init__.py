@@ -1,1 +1,1 @@
-"""Name server and broker: a store served to real clients over the remoting protocol."""
+"""What serves clients and brokers over the wire."""
