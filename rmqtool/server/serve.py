@@ -21,6 +21,7 @@ from rmqtool.server.broker.known.settings import DEFAULT_PORT, Settings
 from rmqtool.server.broker.registration import Registration
 from rmqtool.server.namesrv.server import NameServer
 from rmqtool.services.opened.broker_state import setting
+from rmqtool.services.opened.drained_state import DrainedState
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf, load
@@ -40,6 +41,8 @@ class ServeOptions:
         name, cluster: of the broker, instead of what the file says.
         create: make the store where there is none.
         engine: "4.9" or "5.3"; None for what the store shows.
+        read_only: nothing below the store is written, not even a lock.
+        offsets: where groups' offsets go then; None for a file beside the store.
     """
 
     broker_conf: str | dict[str, str] | None = None
@@ -50,6 +53,8 @@ class ServeOptions:
     cluster: str | None = None
     create: bool = False
     engine: str | None = None
+    read_only: bool = False
+    offsets: str | None = None
 
 
 class Served:
@@ -91,12 +96,19 @@ class Served:
         self.broker_address = f"{_reachable(conf, host)}:{bound}"
         if options.create and not os.path.lexists(self._path):
             create(self._path, conf)
-        store = Store(self._path, write=True, broker_conf=options.broker_conf, engine=options.engine, mend=True)
+        state = None
+        if options.read_only:
+            store = Store(self._path, broker_conf=options.broker_conf, engine=options.engine)
+            state = DrainedState(store, log.warning, options.offsets or f"{store.layout.root}.served-offsets.csv")
+            engine = state.engine
+        else:
+            store = Store(self._path, write=True, broker_conf=options.broker_conf, engine=options.engine, mend=True)
+            engine = store.live.engine
         stack.callback(store.close)
         settings = Settings.of(
-            conf, self.broker_address, store.live.engine, name=options.name, cluster=options.cluster, read_only=False
+            conf, self.broker_address, engine, name=options.name, cluster=options.cluster, read_only=options.read_only
         )
-        self.broker = broker = Broker(store, settings)
+        self.broker = broker = Broker(store, settings, state=state)
         registration = Registration(broker.core, self.name_servers)
         broker.core.topics_changed = registration.changed
         broker.start()

@@ -32,10 +32,13 @@ from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.server.broker.requests.tables import Tables
 from rmqtool.server.broker.requests.transactions import Transactions
 from rmqtool.services.lookup.queue_messages import SCHEDULE
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.drained_state import DrainedState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.serving.reading import Reading
 from rmqtool.services.serving.run_loop import RunLoop
+from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.lock import Disturbed
@@ -47,15 +50,18 @@ _SLICE = 0.05  # s that the services may take before requests are served again
 _FLUSH = 1.0  # s until what was stored is durable
 _LOOK = 1.0
 _EXPIRE = 10.0
+_AFTER_AN_ERROR = 1.0
 
 Handle = Callable[[Connection, Command], Answer]
 
 
 class Broker:
-    """A broker on a store that is open for writing.
+    """A broker on a store.
 
     Args:
-        store: is closed by whoever opened it.
+        store: open for writing, unless ``state`` is that of a store that is only read. It is closed by whoever opened
+            it.
+        state: the tables of a store that is only read; nothing is stored then.
         topics_changed: told when name servers must hear of it.
         random: chooses queues.
     """
@@ -65,18 +71,25 @@ class Broker:
         store: Store,
         settings: Settings,
         *,
+        state: DrainedState | None = None,
         topics_changed: Callable[[], None] = lambda: None,
         random: Random | None = None,
     ) -> None:
-        self._loop = RunLoop(store, log.warning, self._ask, check_at_once=False)
+        self._services: RunLoop | None = None
+        tables: BrokerState
+        if state is None:
+            self._services = RunLoop(store, log.warning, self._ask, check_at_once=False)
+            tables = self._services.state
+        else:
+            tables = state
         self.core = core = Core(
             settings=settings,
             store=store,
-            state=self._loop.state,
+            state=tables,
             reading=Reading(store),
             clients=Clients(),
             locks=QueueLocks(time.monotonic),
-            clock=store.live.clock,
+            clock=tables.clock,
             now=time.monotonic,
             counts=Counts(),
             arrived=self._arrived,
@@ -86,10 +99,11 @@ class Broker:
             core.state.suppose_topic(topic)
         random = random or Random()
         back = SendBack(store, core.state, random)
-        self._sending = Sending(core, back, self._loop.transactions, random)
+        halves = TransactionService(store, core.state, log.warning)
+        self._sending = Sending(core, back, halves, random)
         self._pulling = Pulling(core, self._moved)
         self._consuming = Consuming(core, back)
-        self._transactions = Transactions(core, self._loop.transactions)
+        self._transactions = Transactions(core, halves)
         self._positions = Positions(core)
         lookups = Lookups(core)
         self._version = version_of(settings.engine)
@@ -160,8 +174,8 @@ class Broker:
         self._consuming.ended(connection)
 
     def _arrived(self, topic: str, queue_id: int) -> None:
-        if topic == SCHEDULE:
-            self._loop.look_again()
+        if topic == SCHEDULE and self._services is not None:
+            self._services.look_again()
         self._pulling.arrived(topic, queue_id)
 
     def _ask(self, asked: CheckRequest) -> Decision:
@@ -170,6 +184,8 @@ class Broker:
     def _moved(self, header: h.Pull, offset: int) -> None:
         """A consumer has asked for what is not there: a broker writes that down."""
         core = self.core
+        if self._services is None:
+            return
         body = (
             f'{{"consumerGroup":"{header.consumer_group}","messageQueue":{{"brokerName":"{core.settings.name}",'
             f'"queueId":{header.queue_id},"topic":"{header.topic}"}},"offsetNew":{offset},'
@@ -195,19 +211,17 @@ class Broker:
 
     async def _serve(self) -> None:
         flush_at = look_at = expire_at = sample_at = time.monotonic()
-        stored, flushed = self.core.store.live.end, self.core.store.live.end
+        stored = flushed = self._end()
         while True:
             await asyncio.sleep(_TICK)
             try:
-                until = time.monotonic() + _SLICE
-                self._loop.step(lambda: time.monotonic() >= until)  # noqa: B023 (called here and now)
+                self._step()
                 now = time.monotonic()
-                if (end := self.core.store.live.end) != stored or now >= look_at:
+                if (end := self._end()) != stored or now >= look_at:
                     stored, look_at = end, now + _LOOK
                     self._pulling.look()
-                if now >= flush_at and end != flushed:
-                    self.core.store.flush()
-                    flush_at, flushed = time.monotonic() + _FLUSH, end
+                if now >= flush_at:
+                    flush_at, flushed = now + _FLUSH, self._flush(flushed)
                 if now >= expire_at:
                     expire_at = now + _EXPIRE
                     self._consuming.expire()
@@ -220,7 +234,24 @@ class Broker:
                 return
             except (OSError, RmqError) as err:
                 log.error("%s", err)
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(_AFTER_AN_ERROR)
+
+    def _end(self) -> int:
+        return self.core.reading.end
+
+    def _step(self) -> None:
+        """What is due, for as long as requests may wait."""
+        if self._services is not None:
+            until = time.monotonic() + _SLICE
+            self._services.step(lambda: time.monotonic() >= until)
+
+    def _flush(self, flushed: int) -> int:
+        """Make durable what was stored, or where groups are; up to where it is now."""
+        if self._services is None:
+            self.core.state.persist()
+        elif self._end() != flushed:
+            self.core.store.flush()
+        return self._end()
 
     async def wait(self) -> None:
         """Until this broker cannot go on; :attr:`failure` says why."""
@@ -233,4 +264,4 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._sending.store()
         if self.failure is None:
-            self._loop.state.persist()
+            self.core.state.persist()

@@ -67,10 +67,13 @@ class BrokerState:
         self._groups = self._load(GROUPS, SubscriptionGroups)
         self._delays = self._load(DELAYS, DelayOffsets)
         self.delay_offsets: dict[int, int] = dict(self._delays.offsets)  # level → next queue offset
-        offsets = BrokerFile(self.layout, warn)
-        self._offsets, self._changed = offsets.offsets, dict[Key, int]()
+        self._offsets_path, self._offsets = self._load_offsets()
+        self._changed: dict[Key, int] = {}
         self._removed: set[tuple[str, str]] = set()  # (topic, group) whose offsets go
-        self._offsets_path = offsets.path
+
+    def _load_offsets(self) -> tuple[str, dict[Key, int]]:
+        file = BrokerFile(self.layout, self.warn)
+        return file.path, file.offsets
 
     def _load(self, name: str, kind: type[T]) -> T:
         said: list[str] = []
