@@ -21,8 +21,8 @@ from rmqtool.server.broker.known.settings import DEFAULT_PORT, Settings
 from rmqtool.server.broker.registration import Registration
 from rmqtool.server.namesrv.server import NameServer
 from rmqtool.services.opened.broker_state import setting
-from rmqtool.services.opened.drained_state import DrainedState
 from rmqtool.services.opened.engine import Store
+from rmqtool.services.serving.drained_state import DrainedState
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 

@@ -46,6 +46,7 @@ MODULES = {
     "retry": "consumers.retry",
     "run": "write.run",
     "salvage": "repair.salvage",
+    "serve": "serve.serve",
     "sql": "tables.sql",
     "topic": "look.topic",
     "trace": "look.trace",

@@ -33,9 +33,9 @@ from rmqtool.server.broker.requests.tables import Tables
 from rmqtool.server.broker.requests.transactions import Transactions
 from rmqtool.services.lookup.queue_messages import SCHEDULE
 from rmqtool.services.opened.broker_state import BrokerState
-from rmqtool.services.opened.drained_state import DrainedState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.back import SendBack
+from rmqtool.services.serving.drained_state import DrainedState
 from rmqtool.services.serving.reading import Reading
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.transaction_check import TransactionService

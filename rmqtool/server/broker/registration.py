@@ -5,17 +5,16 @@ import logging
 import zlib
 from collections.abc import Callable, Sequence
 
-from formats.config.files import TopicConfig
 from formats.remoting import bodies as b
 from formats.remoting import namesrv as n
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
-from formats.remoting.shapes import TopicConfig as WireTopic
 from formats.remoting.typed import body_of, to_fields
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.server.broker.known.answers import wire_topic
 from rmqtool.server.broker.known.core import Core
 
 log = logging.getLogger(__name__)
@@ -139,17 +138,3 @@ async def _any_of(*events: asyncio.Event, seconds: float) -> None:
     await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-
-
-def wire_topic(config: TopicConfig, engine: str) -> WireTopic:
-    """A topic as the protocol has it."""
-    return WireTopic(
-        topic_name=config.topic_name,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm,
-        topic_filter_type=config.topic_filter_type,
-        topic_sys_flag=config.topic_sys_flag,
-        order=config.order,
-        attributes=None if engine == "4.9" else dict(config.attributes or {}),
-    )

@@ -2,8 +2,10 @@
 
 from typing import Any, TypeVar
 
+from formats.config.files import TopicConfig
 from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, ResponseCode
 from formats.remoting.frame import Command
+from formats.remoting.shapes import TopicConfig as WireTopic
 from formats.remoting.typed import Declared, body_of, from_fields, read_body, to_fields
 
 T = TypeVar("T", bound=Declared)
@@ -73,3 +75,17 @@ def number(text: Any) -> int | None:
         return int(text)
     except (TypeError, ValueError):
         return None
+
+
+def wire_topic(config: TopicConfig, engine: str) -> WireTopic:
+    """A topic as the protocol has it."""
+    return WireTopic(
+        topic_name=config.topic_name,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=None if engine == "4.9" else dict(config.attributes or {}),
+    )

@@ -15,9 +15,8 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
 from rmqtool.remoting.connection import Connection
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
+from rmqtool.server.broker.known.answers import Failed, answer, header_of, wire_topic
 from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.registration import wire_topic
 from rmqtool.services.sending.rules import Rejected, check_group, check_topic
 
 Handle = Callable[[Connection, Command], Command | None]
