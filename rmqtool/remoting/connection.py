@@ -90,11 +90,13 @@ class Connection(asyncio.Protocol):
             BadLength: no frame holds it.
         """
         data = frame.build(command)
-        if self._reading:
-            self._outgoing.append(data)  # goes with the other answers to what has just been read
-            self._unsent += len(data)
-        else:
-            self._write(data)
+        # what is sent in one turn of the event loop goes together
+        if not (self._outgoing or self._reading):
+            self._loop.call_soon(self._write_answers)
+        self._outgoing.append(data)
+        self._unsent += len(data)
+        if self._unsent >= _ONE_WRITE:
+            self._write_answers()
 
     def _write(self, data: bytes) -> None:
         if not self.closed and self._transport is not None:
@@ -177,8 +179,6 @@ class Connection(asyncio.Protocol):
                         break
                     at += found[1]
                     self._take(found[0])
-                    if self._unsent >= _ONE_WRITE:
-                        self._write_answers()
             del self._received[:at]
         except FormatError as err:
             log.warning("%s: no frame of the remoting protocol: %s; closed", self.peer, err)
@@ -324,6 +324,7 @@ class Connection(asyncio.Protocol):
         """Close when all that was sent has gone, or the peer takes too long to read it."""
         if self._transport is None or self.lost.is_set():
             return
+        self._write_answers()
         self.closed, self._reason = True, "the connection is closed"
         self._transport.close()
         try:
