@@ -27,6 +27,7 @@ from rmqtool.server.broker.requests.control import Control
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.positions import Positions
 from rmqtool.server.broker.requests.pulling import Pulling
+from rmqtool.server.broker.requests.replying import Replying
 from rmqtool.server.broker.requests.reports import Reports
 from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.server.broker.requests.tables import Tables
@@ -105,12 +106,14 @@ class Broker:
         self._consuming = Consuming(core, back)
         self._transactions = Transactions(core, halves)
         self._positions = Positions(core)
-        lookups = Lookups(core)
+        lookups, replying = Lookups(core), Replying(core, self._sending)
         self._version = version_of(settings.engine)
         self._handlers: dict[int, Handle] = {
             C.SEND_MESSAGE: self._sending.handle,
             C.SEND_MESSAGE_V2: self._sending.handle,
             C.SEND_BATCH_MESSAGE: self._sending.handle,
+            C.SEND_REPLY_MESSAGE: replying.handle,
+            C.SEND_REPLY_MESSAGE_V2: replying.handle,
             C.PULL_MESSAGE: self._pulling.handle,
             C.LITE_PULL_MESSAGE: self._pulling.handle,
             C.HEART_BEAT: self._consuming.heartbeat,

@@ -12,7 +12,8 @@ from random import Random
 
 from formats.errors import FormatError
 from formats.message.ids import offset_id
-from formats.message.properties import UNIQ_KEY, parse
+from formats.message.properties import DELAY, UNIQ_KEY, parse
+from formats.message.read import java_int
 from formats.primitives import parse_host
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
@@ -64,25 +65,9 @@ class Sending:
 
     def handle(self, connection: Connection, request: Command) -> Command | None:
         """Requests 10, 310 and 320; they are answered when the message is stored."""
-        header = _header(request)
-        core = self._core
-        try:
-            queue_id, topic_flag = self._checked(header, connection)
-        except Rejected as err:
-            raise Failed(err.code, str(err)) from None
-        properties = self._properties(header)
-        message = Message(
-            topic=header.topic,
-            queue_id=queue_id,
-            body=request.body,
-            properties=properties,
-            flag=header.flag,
-            sys_flag=header.sys_flag | topic_flag,
-            born_timestamp=header.born_timestamp,
-            born_host=connection.peer,
-            store_host=core.settings.address,
-            reconsume_times=header.reconsume_times or 0,
-        )
+        header = send_header(request, old=RequestCode.SEND_MESSAGE)
+        message = self.message(connection, header, request.body)
+        properties = message.property_map()
         if header.batch:
             return self._batch(request, message)
         if properties.get(_HALF_MARK, "").lower() == "true" and not self._later(header, properties):
@@ -91,8 +76,34 @@ class Sending:
             return self._retry(request, header, message)
         if not self._waiting:
             self._loop.call_soon(self.store)
-        self._waiting.append(_Sent(connection, request, queue_id, message))
+        self._waiting.append(_Sent(connection, request, message.queue_id, message))
         return None
+
+    def message(self, connection: Connection, header: h.Send, body: bytes) -> Message:
+        """What is to be stored of a request.
+
+        Raises:
+            Failed: it may not be.
+        """
+        core, properties = self._core, self._properties(header)
+        try:
+            queue_id, topic_flag = self._checked(header, connection)
+        except Rejected as err:
+            raise Failed(err.code, str(err)) from None
+        if DELAY in properties and java_int(properties[DELAY]) is None:
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"delay level {properties[DELAY][:80]!r} is not a number")
+        return Message(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=body,
+            properties=properties,
+            flag=header.flag,
+            sys_flag=header.sys_flag | topic_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=connection.peer,
+            store_host=core.settings.address,
+            reconsume_times=header.reconsume_times or 0,
+        )
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -139,7 +150,7 @@ class Sending:
 
     def _later(self, header: h.Send, properties: dict[str, str]) -> bool:
         """5.x takes no message for a half one that comes back to a consumer with a delay."""
-        return not self._old and (header.reconsume_times or 0) > 0 and properties.get("DELAY", "0") != "0"
+        return not self._old and (header.reconsume_times or 0) > 0 and properties.get(DELAY, "0") != "0"
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
@@ -251,11 +262,16 @@ class Sending:
             raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
 
 
-def _header(request: Command) -> h.Send:
-    if request.code != RequestCode.SEND_MESSAGE:
+def send_header(request: Command, *, old: int) -> h.Send:
+    """The header of a request to send.
+
+    Args:
+        old: code of the request whose fields have their whole names.
+    """
+    if request.code != old:
         return header_of(h.Send, request)
     fields = {_SHORT.get(name, name): value for name, value in (request.fields or {}).items()}
-    return from_fields(h.Send, fields)  # old clients use the whole names
+    return from_fields(h.Send, fields)
 
 
 def _code_of(status: PutStatus) -> int:

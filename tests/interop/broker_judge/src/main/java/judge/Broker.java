@@ -68,7 +68,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * {"command": "connect", "namesrv": address, "broker": address}   clients only, of a broker that runs elsewhere
  * {"command": "topic", "topic": t}   made as a send makes it, 4 queues
  * {"command": "send", "topic": t, "keys": k, "queueId": the client chooses without it, ...}
- *     where ... is "body": text that is the keys without it, "base64": body, "flag": n, "level": delay level,
+ *     where ... is "tag": t, "body": text that is the keys without it, "base64": body, "flag": n, "level": delay level,
  *     "properties": {name: value}; the answer is the send result
  * {"command": "sendMany", "topic": t, "count": n, "threads": n, "prefix": of the keys, "how": sync | async | oneway};
  *     the answer is the send results
@@ -307,7 +307,8 @@ public final class Broker {
         byte[] body = request.has("base64") ? Base64.getDecoder().decode(text(request, "base64"))
             : (request.has("body") ? text(request, "body") : keys).getBytes(StandardCharsets.UTF_8);
         int flag = request.has("flag") ? request.get("flag").getAsInt() : 0;
-        Message message = new Message(text(request, "topic"), "tag", keys, flag, body, true);
+        String tag = request.has("tag") ? text(request, "tag") : "tag";
+        Message message = new Message(text(request, "topic"), tag, keys, flag, body, true);
         if (request.has("level")) {
             message.setDelayTimeLevel(request.get("level").getAsInt());
         }
