@@ -304,7 +304,9 @@ class Connection(asyncio.Protocol):
         for task in self._working:
             task.cancel()
         self._writable.set()
-        self._received.clear()
+        self._received = (
+            bytearray()
+        )  # an error on its way may still hold a view of the old one, which then stays as it is
         self.lost.set()
         if self._ended is not None:
             self._ended(self)
