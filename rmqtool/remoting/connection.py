@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
         for task in self._working:
             task.cancel()
         self._writable.set()
-        self._received.clear()
+        self._received = bytearray()  # an error on its way may still hold a view of the old one
         self.lost.set()
         if self._ended is not None:
             self._ended(self)

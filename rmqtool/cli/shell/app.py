@@ -34,6 +34,7 @@ MODULES = {
     "info": "look.inspect",
     "init": "repair.init",
     "manual": "shell.manual",
+    "namesrv": "serve.namesrv",
     "offsets": "look.inspect",
     "query-id": "look.query",
     "query-key": "look.query",

@@ -53,8 +53,8 @@ class NameServer:
             Refused: the address is in use, or not one of this machine.
         """
         await self._listener.start(*self._listen)
-        host, _, port = self.address.rpartition(":")
-        self.requests.fixed = {"bindAddress": host, "listenPort": port}
+        port = self.address.rpartition(":")[2]
+        self.requests.fixed = {"bindAddress": self._listen[0], "listenPort": port}
         self._expiring = asyncio.create_task(self._expire())
 
     async def _expire(self) -> None:
