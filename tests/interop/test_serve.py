@@ -1,5 +1,6 @@
 """Unmodified clients against a served store: the same program against the real broker has the same results."""
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -32,17 +33,29 @@ def both(broker: Broker, tmp_path: Path, program: Program) -> tuple[Any, Any]:
     broker.boot(real, dict(line.split("=") for line in conf.read_text().split()))
     wanted = program(broker)
     broker.stop()
+    shutil.rmtree(broker.offsets, ignore_errors=True)  # of consumers that get everything
     store = tmp_path / "ours"
     with Serving(store, "--create", "--engine", broker.engine, "--broker-conf", str(conf)) as serving:
         broker.connect(serving.namesrv, serving.broker)
         got = program(broker)
         broker.stop()
+        shutil.rmtree(broker.offsets, ignore_errors=True)
         code, said = serving.end()
     assert code == 0, said
     assert "Traceback" not in said
     report = examine(StoreLayout(str(store))).report
     assert report.clean, report
     return wanted, got
+
+
+def make(broker: Broker, topic: str) -> None:
+    """A topic of four queues, so that consumers need not wait for their next look at the routes."""
+    fields = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    assert broker.ask("request", code=17, fields=fields)["code"] == 0
+    time.sleep(0.5)  # until the name server has heard of it
 
 
 def places(results: list[dict[str, Any]]) -> list[Any]:
@@ -74,7 +87,8 @@ def sends(broker: Broker) -> Any:
 def errors(broker: Broker) -> Any:
     """Codes of requests that cannot be carried out, and what they say."""
     broker.ask("send", topic="Orders", keys="k", queueId=0)
-    fields = {"a": "g", "b": "Orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1795000000000", "h": "0"}
+    fields = {"a": "g", "b": "Orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1795000000000", "h": "0",
+              "j": "0", "k": "false", "m": "false"}  # fmt: skip
     pull = {
         "consumerGroup": "g", "topic": "Orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4",
         "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0", "subscription": "*",
@@ -104,7 +118,7 @@ def errors(broker: Broker) -> Any:
         (30, queue), (31, queue), (32, queue), (30, queue | {"topic": "NoSuch"}), (32, queue | {"queueId": "3"}),
         (29, queue | {"timestamp": "0"}), (29, queue | {"timestamp": "9999999999999"}),
         (12, {"topic": "Orders", "key": "no", "maxNum": "8", "beginTimestamp": "0", "endTimestamp": "9999999999999"}),
-        (33, {"offset": "77"}),
+        (33, {"offset": "99999999"}),
         (36, {"offset": "0", "group": "nobody", "delayLevel": "0"}),
         (36, {"offset": "12345", "group": "nobody", "delayLevel": "0"}),
         (37, {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8"}),
@@ -117,12 +131,13 @@ def errors(broker: Broker) -> Any:
     ]  # fmt: skip
     told = []
     for code, given in asked:
-        answer = broker.ask("request", code=code, fields=given)
+        answer = broker.ask("request", code=code, fields=given, base64="eHg=" if code == 310 else "")
         told.append((code, given, answer["code"]))
     return told
 
 
 def failures(broker: Broker) -> Any:
+    make(broker, "Fails")
     broker.ask("consume", group="failing", topic="Fails", failures=2, most=5, level=1)
     broker.ask("consume", group="dying", topic="Fails", failures=9, most=1, level=1)
     for number in range(8):
@@ -138,6 +153,7 @@ def failures(broker: Broker) -> Any:
 
 
 def in_order(broker: Broker) -> Any:
+    make(broker, "Sequenced")
     for number in range(40):
         broker.ask("send", topic="Sequenced", keys=f"{number % 4}-{number:02d}", queueId=number % 4)
     broker.ask("consume", group="orderly", topic="Sequenced", failures=1, most=9, level=0, orderly=True)
@@ -149,6 +165,7 @@ def in_order(broker: Broker) -> Any:
 
 
 def everybody(broker: Broker) -> Any:
+    make(broker, "News")
     for name in ("one", "two"):
         broker.ask("consume", group="all", topic="News", failures=0, most=1, level=0, broadcast=True, instance=name)
     broker.ask("send", topic="News", keys="first", queueId=0)
@@ -158,6 +175,7 @@ def everybody(broker: Broker) -> Any:
 
 
 def tags(broker: Broker) -> Any:
+    make(broker, "Tagged")
     for number in range(60):
         broker.ask("send", topic="Tagged", keys=f"t{number}", queueId=number % 4, tag="abc"[number % 3])
     broker.ask("consume", group="some", topic="Tagged", failures=0, most=1, level=0, expression="a || c")
@@ -168,6 +186,7 @@ def tags(broker: Broker) -> Any:
 
 
 def delays(broker: Broker) -> Any:
+    make(broker, "Late")
     broker.ask("consume", group="waiting", topic="Late", failures=0, most=1, level=0)
     for number in range(12):
         broker.ask("send", topic="Late", keys=f"l{number}", queueId=number % 4, level=1 + number % 2)
@@ -175,6 +194,7 @@ def delays(broker: Broker) -> Any:
 
 
 def transactions(broker: Broker) -> Any:
+    make(broker, "Paid")
     broker.ask("consume", group="committed", topic="Paid", failures=0, most=1, level=0)
     for answer in ("commit", "rollback", "unknown"):
         for checked in ("commit", "rollback"):
@@ -198,25 +218,33 @@ def looks(broker: Broker) -> Any:
     pulled = broker.ask("pull", group="p", topic="Looked", queueId=0, offset=2, count=4)
     polled = broker.ask("poll", group="q", topic="Looked", queueId=0, offset=3, count=5)
     viewed = broker.ask("view", topic="Looked", msgId=sent[4]["offsetMsgId"])
+    time.sleep(2)  # until the real broker has put all of them into its index
     found = broker.ask("query", topic="Looked", key="all")
-    by_id = broker.ask("query", topic="Looked", key=sent[7]["msgId"])
-    rows = [pulled.pop("messages"), polled, [viewed], found, by_id]
+    rows = [pulled.pop("messages"), polled, [viewed], found]
     return pulled, [sorted((row["keys"], row["queueOffset"]) for row in part) for part in rows]
 
 
 def requests(broker: Broker) -> Any:
-    broker.ask("send", topic="Asked", keys="first")
+    make(broker, "Asked")
     broker.ask("reply", group="answering", topic="Asked")
-    return [broker.ask("ask", topic="Asked", body=f"question {n}")["body"] for n in range(5)]
+    answers = []
+    for number in range(5):
+        try:
+            answers.append(broker.ask("ask", topic="Asked", body=f"question {number}")["body"])
+        except AssertionError as err:  # the client of 5.3.3 takes a request that was sent for one that was answered
+            answers.append(str(err).partition(":")[0])
+    return answers
 
 
 def resets(broker: Broker) -> Any:
+    make(broker, "Again")
     for number in range(12):
         broker.ask("send", topic="Again", keys=f"a{number}", queueId=number % 4)
     broker.ask("consume", group="again", topic="Again", failures=0, most=1, level=0)
     broker.wait_for(lambda rows: len(rows) >= 12, 60)
     time.sleep(6)  # the offsets are committed every 5 s
-    broker.ask("reset", group="again", topic="Again", timestamp=0)
+    fields = {"topic": "Again", "group": "again", "timestamp": "0", "isForce": "true"}
+    assert broker.ask("request", code=222, fields=fields)["code"] == 0
     return counted(broker.wait_for(lambda rows: len(rows) >= 24, 120))
 
 

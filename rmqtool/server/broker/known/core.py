@@ -1,7 +1,7 @@
 """What the jobs of a broker have in common: its store, its tables, its clients, and who must hear of what."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from formats.config.files import TopicConfig
 from formats.remoting.codes import ResponseCode
@@ -11,6 +11,7 @@ from rmqtool.server.broker.known.counts import Counts
 from rmqtool.server.broker.known.locks import QueueLocks
 from rmqtool.server.broker.known.settings import Settings
 from rmqtool.services.lookup.queue_messages import SYSTEM_TOPICS
+from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.reading import Reading
@@ -28,6 +29,7 @@ class Core:
         clock: ms since the epoch.
         now: seconds that only go forward.
         counts: what was put and got.
+        resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
     """
 
     settings: Settings
@@ -41,6 +43,16 @@ class Core:
     counts: Counts
     arrived: Callable[[str, int], None] = lambda _topic, _queue: None
     topics_changed: Callable[[], None] = lambda: None
+    resets: dict[Key, int] = field(default_factory=dict)
+
+    @property
+    def old(self) -> bool:
+        """Whether it goes by the rules of 4.9."""
+        return self.settings.engine == "4.9"
+
+    def invalid(self) -> int:
+        """Code of a request whose values cannot be right."""
+        return ResponseCode.SYSTEM_ERROR if self.old else ResponseCode.INVALID_PARAMETER
 
     def topic(self, name: str) -> TopicConfig:
         """A topic that must be there.

@@ -55,15 +55,44 @@ class Control:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     def reset(self, _connection: Connection, request: Command) -> Command:
-        """Request 222: the clients are told, and they commit."""
+        """Request 222."""
         header = header_of(h.ResetOffset, request)
-        core, topic, group = self._core, header.topic, header.group
-        config = core.state.topic(topic)
+        config = self._core.state.topic(header.topic)
         if config is None:
-            raise Failed(ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. "
-                                                    f"topic={topic}")  # fmt: skip
+            words = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            raise Failed(ResponseCode.SYSTEM_ERROR if self._core.old else ResponseCode.TOPIC_NOT_EXIST, words)
+        if not self._core.old:
+            return self._reset_here(request, header, config.read_queue_nums)
+        return self._reset_by_clients(request, header, config.write_queue_nums)
+
+    def _reset_here(self, request: Command, header: h.ResetOffset, queues: int) -> Command:
+        """As 5.x does it: the broker sets the offsets, and the next pulls are told."""
+        core, topic, group = self._core, header.topic, header.group
+        if core.state.ensure_group(group) is None:
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the group {group} does not exist")
         table: dict[MessageQueue, int] = {}
-        for queue_id in range(config.write_queue_nums):
+        one = header.queue_id if header.queue_id is not None and header.queue_id >= 0 else None
+        for queue_id in range(queues) if one is None else [one]:
+            low, high = core.reading.min_offset(topic, queue_id), core.reading.max_offset(topic, queue_id)
+            if one is not None and header.offset is not None and header.offset >= 0:
+                wanted = header.offset
+                if not low <= wanted <= high + 1:
+                    words = f"Target offset {wanted} not in consume queue range [{low}-{high}]"
+                    raise Failed(ResponseCode.SYSTEM_ERROR, words)
+            else:
+                wanted = high if header.timestamp < 0 else self._positions.offset_at(topic, queue_id, header.timestamp)
+            table[MessageQueue(topic, core.settings.name, queue_id)] = wanted
+        for queue, offset in table.items():
+            core.state.set_offset(topic, group, queue.queue_id, offset)
+            core.resets[topic, group, queue.queue_id] = offset
+            core.arrived(topic, queue.queue_id)
+        return answer(request, body=b.ResetOffsets(table))
+
+    def _reset_by_clients(self, request: Command, header: h.ResetOffset, queues: int) -> Command:
+        """As 4.9 does it: the clients are told, and they commit."""
+        core, topic, group = self._core, header.topic, header.group
+        table: dict[MessageQueue, int] = {}
+        for queue_id in range(queues):
             known = core.state.offset(topic, group, queue_id)
             if known is None:
                 raise Failed(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")

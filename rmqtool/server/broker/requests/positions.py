@@ -29,7 +29,7 @@ class Positions:
         if known is not None:
             return answer(request, h.Offset(offset=known))
         # a group that is new to a young queue begins at its first message
-        zero = header.set_zero_if_not_found is not False
+        zero = header.set_zero_if_not_found is not False or core.old
         if zero and core.reading.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
             return answer(request, h.Offset(offset=0))
         raise Failed(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
@@ -43,6 +43,8 @@ class Positions:
     def commit(self, _connection: Connection, request: Command) -> Command:
         """Request 15."""
         header = header_of(h.Commit, request)
+        if (header.topic, header.consumer_group, header.queue_id) in self._core.resets:
+            return answer(request, remark="Offset has been previously reset")
         self._core.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         return answer(request)
 

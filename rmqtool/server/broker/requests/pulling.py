@@ -62,6 +62,8 @@ class Pulling:
         """Requests 11 and 361."""
         header = header_of(h.Pull, request)
         accept = accept_of(self._subscription(header))
+        if (moved := self._reset(request, header)) is not None:
+            return moved
         result = self._read(header, accept)
         code = _code_of(result, header.queue_offset)
         if header.sys_flag & COMMIT:
@@ -97,7 +99,7 @@ class Pulling:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
             )
-            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+            raise Failed(core.invalid(), words)
         if header.sys_flag & SUBSCRIPTION:
             found = subscription_of(header.topic, header.subscription, header.expression_type)
         else:
@@ -120,6 +122,20 @@ class Pulling:
         if found.sub_version < header.sub_version:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return found
+
+    def _reset(self, request: Command, header: h.Pull) -> Command | None:
+        """The answer to the first pull after an administrator has set the group to another offset."""
+        offset = self._core.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
+        if offset is None:
+            return None
+        reading = self._core.reading
+        pulled = h.Pulled(
+            suggest_which_broker_id=0,
+            next_begin_offset=offset,
+            min_offset=reading.min_offset(header.topic, header.queue_id),
+            max_offset=reading.max_offset(header.topic, header.queue_id),
+        )
+        return answer(request, pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark="OFFSET_RESET")
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -169,12 +185,16 @@ class Pulling:
         for one in waiting:
             if one.connection.closed:
                 continue
-            if now >= one.until or self._wanted(one, newest):
+            if now >= one.until or self._was_reset(one) or self._wanted(one, newest):
                 self._send(one)
             else:
                 left.append(one)
         if left:
             self._held.setdefault((topic, queue_id), []).extend(left)
+
+    def _was_reset(self, held: _Held) -> bool:
+        header = held.header
+        return (header.topic, header.consumer_group, header.queue_id) in self._core.resets
 
     def _wanted(self, held: _Held, newest: int) -> bool:
         """Whether an entry that has come since is one for this subscription."""
@@ -192,9 +212,11 @@ class Pulling:
         """Answer a pull that was held, by the rules of now."""
         try:
             accept = accept_of(self._subscription(held.header))
-            result = self._read(held.header, accept)
-            code = _code_of(result, held.header.queue_offset)
-            response = self._answer(held.request, held.header, result, code)
+            response = self._reset(held.request, held.header)
+            if response is None:
+                result = self._read(held.header, accept)
+                code = _code_of(result, held.header.queue_offset)
+                response = self._answer(held.request, held.header, result, code)
         except Failed as err:
             response = err.answer(held.request)
         held.connection.send(response)

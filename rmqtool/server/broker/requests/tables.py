@@ -99,7 +99,7 @@ class Tables:
         self._may_change()
         name = header_of(h.Topic, request).topic
         if self._core.is_system(name):
-            raise Failed(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
+            raise Failed(self._core.invalid(), f"The topic[{name}] is conflict with system topic.")
         self._core.state.remove_topic(name)
         self._core.topics_changed()
         return answer(request)

@@ -106,6 +106,7 @@ public final class Broker {
     private DefaultMQProducer producer;
     private DefaultMQAdminExt admin;
     private String address;
+    private String namesAddress;
     private String brokerAddress;
 
     public static void main(String[] arguments) throws Exception {
@@ -236,7 +237,7 @@ public final class Broker {
     }
 
     private Object boot(JsonObject request) throws Exception {
-        if (address == null) { // the name server outlives the brokers
+        if (names == null) { // the name server outlives the brokers
             NettyServerConfig listen = new NettyServerConfig();
             listen.setListenPort(freePort());
             NamesrvConfig namesConfig = new NamesrvConfig();
@@ -244,8 +245,9 @@ public final class Broker {
             names = new NamesrvController(namesConfig, listen);
             names.initialize();
             names.start();
-            address = "127.0.0.1:" + listen.getListenPort();
+            namesAddress = "127.0.0.1:" + listen.getListenPort();
         }
+        address = namesAddress;
 
         String store = text(request, "store");
         MessageStoreConfig storeConfig = new MessageStoreConfig();
@@ -540,6 +542,7 @@ public final class Broker {
         }
         if (broker != null) {
             inHaste(broker::shutdown);
+            broker = null;
         }
         consumers.clear();
         producers.clear();
