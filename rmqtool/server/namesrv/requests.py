@@ -131,6 +131,12 @@ class Requests:
         zone = (request.fields or {}).get(_ZONE_NAME)
         table, filters = read
         master = self.routes.register(who, table, filters, zone=zone, connection=connection, now=self._clock())
+        if master is None:
+            log.warning(
+                "broker %s with id %d registers from %s, but the one that is known has newer data, and stays",
+                _shown(who.broker_name, who.broker_addr, who.cluster_name), who.broker_id, connection.peer,
+            )  # fmt: skip
+            return _header(request, n.Registered())
         if is_new:
             log.info(
                 "broker %s with id %d registers from %s",
