@@ -22,6 +22,7 @@ from formats.remoting.typed import body_of
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.server.namesrv.key_values import KeyValues
 from rmqtool.server.namesrv.server import NameServer
 from tests.interop import broker as brokers
 from tests.interop.test_namesrv import Java, free_port
@@ -189,7 +190,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_same_requests_have_the_same_answers(seed: int, real: str) -> None:
+def test_the_same_requests_have_the_same_answers(seed: int, real: str, tmp_path: Path) -> None:
     codes: set[tuple[int, int]] = set()
 
     async def both(theirs: Connection, ours: Connection, request: Command) -> tuple[Any, Any]:
@@ -218,6 +219,10 @@ def test_the_same_requests_have_the_same_answers(seed: int, real: str) -> None:
                             break
                         await asyncio.sleep(0.02)
                     await asyncio.sleep(0.02)
+
+            # the file that the real one has made is read as what ours knows
+            kept = KeyValues(str(tmp_path / "kv.json")).table
+            assert kept == server.requests.key_values.table != {}
 
     asyncio.run(test())
     ok, refused = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR

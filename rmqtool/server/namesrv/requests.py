@@ -45,10 +45,14 @@ class Requests:
 
     Args:
         clock: ms that never go back.
+        kv_config: file that keeps the KV configuration, if one does.
     """
 
-    def __init__(self, clock: Callable[[], int], settings: Settings | None = None) -> None:
-        self.routes, self.key_values, self.settings = RouteTable(), KeyValues(), settings or Settings()
+    def __init__(
+        self, clock: Callable[[], int], settings: Settings | None = None, kv_config: str | None = None
+    ) -> None:
+        self.routes, self.settings = RouteTable(), settings or Settings()
+        self.key_values = KeyValues(kv_config)
         self.fixed: dict[str, str] = {}
         self._clock = clock
         self._registering = asyncio.Lock()
