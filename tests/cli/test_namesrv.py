@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,23 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 def test_an_address_that_is_none_is_usage(listen: str) -> None:
     result = rmqtool("namesrv", "--listen", listen)
     assert (result.code, result.out, result.err) == (2, "", f"error: --listen {listen}: give HOST:PORT\n")
+
+
+def test_key_values_are_there_after_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "kv.json"
+    put = Command(RequestCode.PUT_KV_CONFIG, fields={"namespace": "n", "key": "k", "value": "v"})
+    with running("--kv-config", str(file)) as (process, ready):
+        address = ready.split("=")[1].strip()
+        assert ask(address, put).code == 0
+        assert f"kvConfigPath={file}\n" in ask(address, Command(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
+        process.kill()
+    assert json.loads(file.read_text()) == {"configTable": {"n": {"k": "v"}}}
+    with running("--kv-config", str(file)) as (_, ready):
+        get = Command(RequestCode.GET_KV_CONFIG, fields={"namespace": "n", "key": "k"})
+        assert ask(ready.split("=")[1].strip(), get).fields == {"value": "v"}
+    file.write_text("{")
+    result = rmqtool("namesrv", "--listen", "127.0.0.1:0", "--kv-config", file)
+    assert (result.code, result.err) == (5, f"error: {file}: byte 1: the text ends too early\n")
 
 
 def test_an_address_that_is_taken_is_refused() -> None:

@@ -1,6 +1,7 @@
 """The compressed form of a broker's registration."""
 
 import zlib
+from base64 import b64decode
 from contextlib import suppress
 
 import pytest
@@ -57,6 +58,27 @@ def test_the_form_itself() -> None:
     assert read(zlib.compress(blank), mappings=True).topic_config_serialize_wrapper.topic_config_table["T"] == (
         TopicConfig("T", 4, 3, 6)
     )
+
+
+# body of the first request of a broker of 5.3.3 with compressedRegister
+REAL = (
+    "eNqFUW1LwzAQDn73B+inUEFRJi6ubt2+rd3tBfsym1gtIkc3Ahuum7YdIsP/bjIZU+pm7nKBe3nunhwhxFoZ48VyXsjMaFUrRl4k"
+    "hYxklk8X87WjmKZSOdNXo8UazRvTNJtmg9Vqn4SQQ3UroXeHPOYowrbPsd92uyiC4cChTEmd8oHfcwFFu0dXuubMlvPxJE2yF6Fw"
+    "Katem9+mnHos7AcVopaSRil6wkG3Ai729jvnTh8699qls/BRHcosrX8Ml6VvmH/k+D6Rcoaae7YD9+o372D4P3Vzg85j30E7DG4h"
+    "RA88Wz2zZHSZrOtYqe7CTUbObJmrHWEIQzfe2+U06HY5CPSCCDoIEfhiRybd4lJW11r+ZbaZOYRoEAG6QQ9/lOnVlIGPtmzKiAdP"
+    "z8qSL3MhrCo="
+)
+
+
+def test_a_real_one() -> None:
+    body = b64decode(REAL)
+    found = read(body, mappings=True)
+    table = found.topic_config_serialize_wrapper
+    assert table.data_version == DataVersion(1795444947133, 0, 0)
+    assert len(table.topic_config_table) == 13
+    assert table.topic_config_table["TBW102"] == TopicConfig("TBW102", 8, 8, 7, attributes={})
+    assert table.topic_queue_mapping_info_map == {}
+    assert zlib.decompress(build(found, mappings=True)) == zlib.decompress(body)
 
 
 BODY = RegisterBrokerBody(TopicTable({"T": TopicConfig("T", 4, 3, 6)}, DataVersion(5, 6)), ["h:1"])

@@ -1,6 +1,8 @@
 """Unmodified clients against a served store: the same program against the real broker has the same results."""
 
 import shutil
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.command import examine
+from tests.conftest import Unpacked
 from tests.interop.broker import Broker
 from tests.interop.serving import Serving
 
@@ -259,3 +263,90 @@ def test_the_same_program_has_the_same_results(broker: Broker, tmp_path: Path, p
         got, wanted = ([one for one, other in zip(*pair, strict=True) if one != other]
                        for pair in ((got, wanted), (wanted, got)))  # fmt: skip
     assert got == wanted
+
+
+def test_what_was_acknowledged_outlives_a_killed_server(broker: Broker, tmp_path: Path) -> None:
+    """Killed under load and started again, then handed to the real broker: every message is there."""
+    conf, store = config(tmp_path), tmp_path / "store"
+    options = ["--broker-conf", str(conf)]
+    acknowledged: set[str] = set()
+    listen, namesrv = "127.0.0.1:0", "127.0.0.1:0"
+    for number in range(3):
+        more = [] if number else ["--create", "--engine", broker.engine]
+        with Serving(store, *options, *more, listen=listen, namesrv=namesrv) as serving:
+            listen, namesrv = serving.broker, serving.namesrv
+            if not number:
+                broker.connect(serving.namesrv, serving.broker)
+                make(broker, "Load")
+                make(broker, "Later")
+                broker.ask("consume", group="reading", topic="Load", failures=0, most=1, level=0)
+            killer = threading.Timer(0.3, serving.process.kill)
+            killer.start()
+            given = {"topic": "Load", "count": 3_000, "threads": 8, "how": "async", "prefix": f"r{number}-"}
+            sent = broker.ask("sendMany", **given)
+            acknowledged |= {row["keys"] for row in sent if row.get("status") == "SEND_OK"}
+            killer.join()
+    assert acknowledged
+    with Serving(store, *options, listen=listen, namesrv=namesrv) as serving:
+        later = [broker.ask("send", topic="Later", keys=f"l{n}", level=3)["status"] for n in range(5)]
+        assert later == ["SEND_OK"] * 5
+        seen = broker.wait_for(lambda rows: acknowledged <= {row["keys"] for row in rows}, 90)
+        assert acknowledged <= {row["keys"] for row in seen}
+        broker.stop()
+        assert serving.end(signal.SIGTERM)[0] == 0
+    broker.boot(store, dict(line.split("=") for line in conf.read_text().split()))
+    broker.ask("consume", group="again", topic="Load", failures=0, most=1, level=0)
+    broker.ask("consume", group="again", topic="Later", failures=0, most=1, level=0)
+    wanted = acknowledged | {f"l{n}" for n in range(5)}
+    seen = broker.wait_for(lambda rows: wanted <= {row["keys"] for row in rows}, 120)
+    assert wanted <= {row["keys"] for row in seen}
+
+
+def test_queues_are_shared_by_those_who_are_there(broker: Broker, tmp_path: Path) -> None:
+    with Serving(tmp_path / "store", "--create", "--engine", broker.engine) as serving:
+        broker.connect(serving.namesrv, serving.broker)
+        make(broker, "Shared")
+
+        def queues(*names: str) -> list[list[int]]:
+            return [broker.ask("queues", instance=name, topic="Shared") for name in names]
+
+        def join(name: str) -> None:
+            broker.ask("consume", group="g", topic="Shared", failures=0, most=1, level=0, instance=name)
+
+        def until(names: tuple[str, ...], wanted: list[list[int]]) -> None:
+            for _ in range(300):
+                if queues(*names) == wanted:
+                    return
+                time.sleep(0.1)
+            assert queues(*names) == wanted
+
+        join("a")
+        until(("a",), [[0, 1, 2, 3]])
+        join("b")
+        until(("a", "b"), [[0, 1], [2, 3]])
+        broker.ask("sendMany", topic="Shared", count=200, threads=2, how="sync", prefix="k")
+        broker.ask("leave", instance="a")
+        until(("b",), [[0, 1, 2, 3]])
+        broker.ask("sendMany", topic="Shared", count=200, threads=2, how="sync", prefix="m")
+        wanted = {f"{prefix}{number}" for prefix in "km" for number in range(200)}
+        seen = broker.wait_for(lambda rows: wanted <= {row["keys"] for row in rows}, 60)
+        assert wanted <= {row["keys"] for row in seen}
+        broker.stop()
+
+
+def test_a_rescued_store_is_drained_by_a_real_consumer(broker: Broker, golden_copy: Unpacked, tmp_path: Path) -> None:
+    name = "broker" if broker.engine == "4.9" else "broker-5.3.3"
+    store = golden_copy(name)
+    queues = [queue for queue in queues_of(StoreLayout(str(store))) if queue.topic == "Orders"]
+    wanted = Counter(entry.physical_offset for queue in queues for entry in queue.entries())
+    offsets = tmp_path / "offsets.csv"
+    with Serving(store, "--read-only", "--offsets", str(offsets)) as serving:
+        broker.connect(serving.namesrv, serving.broker)
+        broker.ask("consume", group="draining", topic="Orders", failures=0, most=1, level=0)
+        seen = broker.wait_for(lambda rows: len(rows) >= wanted.total(), 60)
+        assert Counter(row["physicalOffset"] for row in seen) == wanted
+        with pytest.raises(AssertionError, match="No route info of this topic"):
+            broker.ask("send", topic="Orders", keys="k")
+        broker.stop()
+        assert serving.end()[0] == 0
+    assert sum(int(line.rpartition(",")[2]) for line in offsets.read_text().splitlines()[1:]) == wanted.total()

@@ -91,11 +91,14 @@ NEW = RegisterBrokerBody(
 
 
 @pytest.mark.parametrize("crc", [True, False])
-@pytest.mark.parametrize("form", ["plain", "compressed", "compressed of 4.9"])
+@pytest.mark.parametrize("form", ["plain", "compressed", "compressed of 4.9", "compressed, unsaid"])
 def test_registrations_in_every_form(form: str, crc: bool) -> None:
     new = form != "compressed of 4.9"
     data = body_of(NEW) if form == "plain" else registration.build(NEW, mappings=new)
-    fields = who(compressed=str(form != "plain").lower(), bodyCrc32=str(zlib.crc32(data) & 0x7FFFFFFF if crc else 0))
+    fields = who(
+        compressed="true" if form in ("compressed", "compressed of 4.9") else "false",
+        bodyCrc32=str(zlib.crc32(data) & 0x7FFFFFFF if crc else 0),
+    )
 
     async def test(server: NameServer, peer: Peer) -> None:
         answer = await peer.ask(Command(C.REGISTER_BROKER, 1, 0, fields, data, version=479 if new else 409))

@@ -4,15 +4,15 @@ from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_
 from rmqtool.server.namesrv.server import NameServer
 
 
-def run(listen: str, output: str) -> int:
+def run(listen: str, kv_config: str | None, output: str) -> int:
     """Serve until a signal comes."""
     address = address_of(listen, "--listen")
     log_to_stderr()
-    run_async(_serve(address, output))
+    run_async(_serve(address, kv_config, output))
     return 0
 
 
-async def _serve(listen: tuple[str, int], output: str) -> None:
-    async with until_told() as told, NameServer(listen) as server:
+async def _serve(listen: tuple[str, int], kv_config: str | None, output: str) -> None:
+    async with until_told() as told, NameServer(listen, kv_config=kv_config) as server:
         say_ready(output, {"namesrv": server.address})
         await told.wait()

@@ -81,6 +81,7 @@ class Broker:
         if state is None:
             self._services = RunLoop(store, log.warning, self._ask, check_at_once=False)
             tables = self._services.state
+            tables.at_once = True
         else:
             tables = state
         self.core = core = Core(

@@ -29,6 +29,7 @@ T = TypeVar("T", bound=Declared)
 
 _SMALL = 64 * 1024  # bytes of a registration that is read at once; larger ones are read beside
 _LARGEST = 1024 * 1024  # bytes of any other body
+_ZLIB = b"x"  # first byte of what Java deflates; no JSON begins with it
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_MODE, _ZONE_NAME = "__ZONE_MODE", "__ZONE_NAME"
 
@@ -44,10 +45,14 @@ class Requests:
 
     Args:
         clock: ms that never go back.
+        kv_config: file that keeps the KV configuration, if one does.
     """
 
-    def __init__(self, clock: Callable[[], int], settings: Settings | None = None) -> None:
-        self.routes, self.key_values, self.settings = RouteTable(), KeyValues(), settings or Settings()
+    def __init__(
+        self, clock: Callable[[], int], settings: Settings | None = None, kv_config: str | None = None
+    ) -> None:
+        self.routes, self.settings = RouteTable(), settings or Settings()
+        self.key_values = KeyValues(kv_config)
         self.fixed: dict[str, str] = {}
         self._clock = clock
         self._registering = asyncio.Lock()
@@ -108,7 +113,7 @@ class Requests:
         if who.body_crc32 and zlib.crc32(request.body) & 0x7FFFFFFF != who.body_crc32:
             return request.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         # those that take long are read beside, one at a time because they take memory too
-        if self._registering.locked() or who.compressed or len(request.body) > _SMALL:
+        if self._registering.locked() or _is_compressed(request, who) or len(request.body) > _SMALL:
             return self._register_beside(connection, request, who)
         return self._enter(connection, request, who, _registration(request, who))
 
@@ -130,6 +135,12 @@ class Requests:
         zone = (request.fields or {}).get(_ZONE_NAME)
         table, filters = read
         master = self.routes.register(who, table, filters, zone=zone, connection=connection, now=self._clock())
+        if master is None:
+            log.warning(
+                "broker %s with id %d registers from %s, but the one that is known has newer data, and stays",
+                _shown(who.broker_name, who.broker_addr, who.cluster_name), who.broker_id, connection.peer,
+            )  # fmt: skip
+            return _header(request, n.Registered())
         if is_new:
             log.info(
                 "broker %s with id %d registers from %s",
@@ -278,11 +289,16 @@ def _registration(request: Command, who: n.RegisterBroker) -> tuple[b.TopicTable
         return b.TopicTable(), []
     if request.version < VERSION_3_0_11:
         return read_body(b.TopicTable, request.body), None
-    if who.compressed:
+    if _is_compressed(request, who):
         body = registration.read(request.body, mappings=request.version >= VERSION_5_0_0)
     else:
         body = read_body(b.RegisterBrokerBody, request.body)
     return body.topic_config_serialize_wrapper, body.filter_server_list
+
+
+def _is_compressed(request: Command, who: n.RegisterBroker) -> bool:
+    # brokers of 5.3.3 with compressedRegister send a compressed body and say that it is not
+    return who.compressed or request.body[:1] == _ZLIB
 
 
 def _read(declared: type[T], request: Command) -> T:

@@ -39,18 +39,22 @@ class RouteTable:
         zone: str | None,
         connection: object,
         now: int,
-    ) -> Registered:
+    ) -> Registered | None:
         """A broker is there, and has these topics; other topics that it had before stay.
 
         Returns:
-            For a slave, where its master is.
+            For a slave, where its master is. None where another broker of this name and id has newer data: that one
+            stays.
 
         Raises:
-            Refused: another broker of this name and id has newer data; only one topic is told before all of them
-                were; or there are too many brokers or topics. Nothing has changed then.
+            Refused: only one topic is told before all of them were, or there are too many brokers or topics. Nothing
+                has changed then.
         """
         at = Address(who.cluster_name, who.broker_addr)
-        self._check(who, table, at)
+        if self._is_outdated(who, table):
+            self.brokers.live.pop(at, None)
+            return None
+        self._check(who, table)
         data = self.brokers.enter(who.cluster_name, who.broker_name)
         first = who.broker_id not in data.broker_addrs
         data.enable_acting_master, data.zone_name = who.enable_acting_master, zone
@@ -73,17 +77,20 @@ class RouteTable:
             Registered() if master is None else Registered(ha_server_addr=master[1].ha_address, master_addr=master[0])
         )
 
-    def _check(self, who: RegisterBroker, table: TopicTable, at: Address) -> None:
+    def _is_outdated(self, who: RegisterBroker, table: TopicTable) -> bool:
+        data = self.brokers.named.get(who.broker_name)
+        old = data.broker_addrs.get(who.broker_id) if data else None
+        if old is None or old == who.broker_addr:
+            return False
+        version = self.brokers.version(Address(who.cluster_name, old))
+        return version is not None and (version.state_version or 0) > (table.data_version.state_version or 0)
+
+    def _check(self, who: RegisterBroker, table: TopicTable) -> None:
         data = self.brokers.named.get(who.broker_name)
         if data is None and len(self.brokers.named) >= MOST_BROKERS:
             raise Refused(f"more than {MOST_BROKERS} brokers are not kept")
-        old = data.broker_addrs.get(who.broker_id) if data else None
-        if old is not None and old != who.broker_addr:
-            version = self.brokers.version(Address(who.cluster_name, old))
-            if version is not None and (version.state_version or 0) > (table.data_version.state_version or 0):
-                self.brokers.live.pop(at, None)
-                raise Refused(f"{who.broker_name} with id {who.broker_id} is at {old}, and its data is newer")
-        if old is None and len(table.topic_config_table) == 1:
+        known = data is not None and who.broker_id in data.broker_addrs
+        if not known and len(table.topic_config_table) == 1:
             raise Refused("register broker failed")  # a change of a broker that has not told all its topics yet
         self.topics.check_room(table.topic_config_table.keys(), who.broker_name)
 
@@ -106,7 +113,7 @@ class RouteTable:
                 self.topics.put_config(who.broker_name, config, perm)
         if changed:
             for topic, info in (table.topic_queue_mapping_info_map or {}).items():
-                self.topics.mappings.setdefault(topic, {})[info.bname or who.broker_name] = info
+                self.topics.mappings.setdefault(topic, {})[who.broker_name] = info
 
     def changed(self, who: Broker, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
         """Whether a broker must register anew, and the version of its topics that is known here."""

@@ -28,6 +28,11 @@ class NameServer:
     Args:
         listen: host and port; port 0 lets the system choose one.
         clock: ms that never go back.
+        kv_config: file that keeps the KV configuration, which is kept in memory alone without it.
+
+    Raises:
+        UnreadableStore: that file cannot be read.
+        CorruptFile: it holds something else.
     """
 
     def __init__(
@@ -35,8 +40,10 @@ class NameServer:
         listen: tuple[str, int] = ("127.0.0.1", 0),
         settings: Settings | None = None,
         clock: Callable[[], int] = _monotonic,
+        kv_config: str | None = None,
     ) -> None:
-        self.requests = Requests(clock, settings)
+        self.requests = Requests(clock, settings, kv_config)
+        self._kv_config = kv_config
         self._listen = listen
         limits = Limits(requests=_AT_A_TIME)
         self._listener = Listener(self.requests.handle, closed=self.requests.closed, limits=limits)
@@ -55,6 +62,8 @@ class NameServer:
         await self._listener.start(*self._listen)
         port = self.address.rpartition(":")[2]
         self.requests.fixed = {"bindAddress": self._listen[0], "listenPort": port}
+        if self._kv_config is not None:
+            self.requests.fixed["kvConfigPath"] = self._kv_config
         self._expiring = asyncio.create_task(self._expire())
 
     async def _expire(self) -> None:

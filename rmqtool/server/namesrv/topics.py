@@ -97,6 +97,6 @@ class Topics:
         return [topic for topic, of_topic in self.queues.items() if any(broker in of_topic for broker in brokers)]
 
     def of_units(self, wanted: Unit, unwanted: Unit = Unit.NONE) -> list[str]:
-        """Topics by their flag; that of the broker which came first counts."""
-        flags = {topic: next(iter(of_topic.values())).topic_sys_flag for topic, of_topic in self.queues.items()}
+        """Topics by their flag; where brokers do not agree, that of the first by name counts."""
+        flags = {topic: of_topic[min(of_topic)].topic_sys_flag for topic, of_topic in self.queues.items()}
         return [topic for topic, flag in flags.items() if flag & wanted == wanted and not flag & unwanted]

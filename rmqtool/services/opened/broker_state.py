@@ -52,6 +52,10 @@ def setting(conf: BrokerConf, name: str, default: int) -> int:
 class BrokerState:
     """The tables of one store that is open for writing.
 
+    Attributes:
+        at_once: topics and groups are written when they change, as a broker does it: without its topic no message is
+            found that was acknowledged.
+
     Raises:
         CorruptFile: one of the files is broken, and its ``.bak`` too.
         Refused: consumer offsets are kept in RocksDB.
@@ -61,6 +65,7 @@ class BrokerState:
         self.store, self.layout, self.warn = store, store.layout, warn
         self.engine = store.live.engine if store.writable else release_of(store.layout)
         self.clock = store.live.clock if store.writable else system_clock
+        self.at_once = False
         self._broken: set[str] = set()
         self._dirty: dict[str, Callable[[], bytes]] = {}
         self._topics = self._load(TOPICS, Topics)
@@ -127,6 +132,7 @@ class BrokerState:
     def _set_topics(self, topics: Mapping[str, TopicConfig]) -> None:
         self._topics = replace(self._topics, topics=topics, data_version=self._next(self._topics.data_version))
         self._dirty[TOPICS] = lambda: self._topics.build(engine=self.engine)
+        self._save(TOPICS)
 
     @property
     def groups(self) -> Mapping[str, SubscriptionGroup]:
@@ -173,6 +179,12 @@ class BrokerState:
     def _set_groups(self, groups: Mapping[str, SubscriptionGroup]) -> None:
         self._groups = replace(self._groups, groups=groups, data_version=self._next(self._groups.data_version))
         self._dirty[GROUPS] = lambda: self._groups.build(engine=self.engine)
+        self._save(GROUPS)
+
+    def _save(self, name: str) -> None:
+        """Write a table that speaks of no message, if that is wanted at once."""
+        if self.at_once:
+            self._replace(name)
 
     def _next(self, version: DataVersion) -> DataVersion:
         return replace(version, counter=version.counter + 1, timestamp=self.clock())
@@ -232,13 +244,16 @@ class BrokerState:
                       f"written last comes once more: {err}")  # fmt: skip
 
     def _write(self) -> None:
-        for name, build in list(self._dirty.items()):
-            replace_file(self.layout.path("config", name), build(), keep=name not in self._broken)
-            self._broken.discard(name)
-            del self._dirty[name]
+        for name in list(self._dirty):
+            self._replace(name)
         if self._changed or self._removed:
             file = BrokerFile(self.layout, lambda _text: None)
             data = file.build(self._changed, without=self._removed)
             replace_file(self._offsets_path, data, keep=file.previous is not None)
             self._changed.clear()
             self._removed.clear()
+
+    def _replace(self, name: str) -> None:
+        replace_file(self.layout.path("config", name), self._dirty[name](), keep=name not in self._broken)
+        self._broken.discard(name)
+        del self._dirty[name]

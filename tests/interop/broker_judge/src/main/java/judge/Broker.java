@@ -357,7 +357,7 @@ public final class Broker {
                         producer.send(message, new SendCallback() {
                             @Override
                             public void onSuccess(SendResult result) {
-                                rows.add(told(result));
+                                rows.add(keyed(told(result), key));
                                 left.countDown();
                             }
 
@@ -368,7 +368,7 @@ public final class Broker {
                             }
                         });
                     } else {
-                        rows.add(told(producer.send(message)));
+                        rows.add(keyed(told(producer.send(message)), key));
                         left.countDown();
                     }
                 } catch (Exception error) {
@@ -380,6 +380,11 @@ public final class Broker {
         left.await();
         pool.shutdown();
         return rows;
+    }
+
+    private static Map<String, Object> keyed(Map<String, Object> row, String key) {
+        row.put("keys", key);
+        return row;
     }
 
     private DefaultMQPushConsumer consumer(String instance) {
