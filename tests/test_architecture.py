@@ -23,8 +23,13 @@ LAYERS = {
     "rmqtool.services": {"formats", "rmqtool.kernels", "rmqtool.store"},
     "rmqtool.analytics": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services"},
     "rmqtool.remoting": {"formats"},
-    "rmqtool.cli": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.analytics"},
-}
+    "rmqtool.server": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.remoting"},
+    "rmqtool.testing": {"formats", "rmqtool.server"},
+    "rmqtool.cli": {
+        "formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.analytics", "rmqtool.remoting",
+        "rmqtool.server",
+    },
+}  # fmt: skip
 PACKAGES = {
     ".".join(path.relative_to(ROOT).parts[:-1])
     for package in ("formats", "rmqtool")

@@ -3,9 +3,12 @@
 import base64
 import json
 import lzma
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from formats.remoting import frame
 
 RELEASES = ("4.9.8", "5.3.3")
 
@@ -17,6 +20,7 @@ class Frame(NamedTuple):
     link: str  # broker or namesrv
     request_code: int  # its own, or that of the request that it answers
     is_response: bool
+    connection: str
 
 
 @cache
@@ -35,5 +39,23 @@ def frames(release: str) -> tuple[Frame, ...]:
             body = base64.b64decode(row["body"] or "")
             length = (4 + len(header) + len(body)).to_bytes(4, "big")
             info = bytes([row["serializer"]]) + len(header).to_bytes(3, "big")
-            found.append(Frame(length + info + header + body, row["link"], asked[key], response))
+            found.append(Frame(length + info + header + body, row["link"], asked[key], response, row["connection"]))
     return tuple(found)
+
+
+def requests(release: str, link: str) -> Iterator[tuple[Frame, Frame | None]]:
+    """What clients have asked a server, in the order of arrival, and its answer, where the run has it."""
+    waiting: dict[tuple[str, int], int] = {}
+    found: list[tuple[Frame, Frame | None]] = []
+    for one in frames(release):
+        if one.link != link:
+            continue
+        command, _ = frame.parse(one.raw) or (None, 0)
+        assert command is not None
+        if not one.is_response:
+            waiting[one.connection, command.opaque] = len(found)
+            found.append((one, None))
+        else:
+            at = waiting.pop((one.connection, command.opaque))
+            found[at] = (found[at][0], one)
+    return iter(found)

@@ -72,6 +72,20 @@ class Bean:
                     raise err.within(name) from None
         return cls(**values, extra=extra)
 
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Read the text of one, of any version; what it lacks has the default of the Java class.
+
+        Raises:
+            BadText: it is not of the dialect; or a value is of another type than its member: then ``reason``
+                begins with its path and ``at`` is its first byte.
+        """
+        raw = loads(data, cycles=False)
+        try:
+            return cls.read(raw)
+        except Unfit as err:
+            raise BadText(locate(data, err.path), f"{_path(err.path)}: {err.reason}") from None
+
     def write(self, engine: str) -> dict[Key, Value]:
         """The JSON value for a version of the broker."""
         made = dict(self.extra) | {name: getattr(self, name) for name in self.DERIVED}
@@ -101,20 +115,6 @@ class ConfigFile(Bean):
 
     SINCE: ClassVar[Engine] = "4.9"  # the first version that has the file
     COMPACT: ClassVar[bool] = False  # on one line, see `formats.config.json.dumps`
-
-    @classmethod
-    def parse(cls, data: bytes) -> Self:
-        """Read a file of any version; what it lacks has the default of the Java class.
-
-        Raises:
-            BadText: the file is not of the dialect; or a value is of another type than its member: then ``reason``
-                begins with its path and ``at`` is its first byte.
-        """
-        raw = loads(data, cycles=False)
-        try:
-            return cls.read(raw)
-        except Unfit as err:
-            raise BadText(locate(data, err.path), f"{_path(err.path)}: {err.reason}") from None
 
     def build(self, *, engine: str = "4.9") -> bytes:
         """The file as a broker of a version writes it, apart from the order of tables, which is ours.

@@ -82,6 +82,29 @@ class ClusterInfo:
 
 
 @dataclass
+class MemberGroup:
+    """Addresses of a broker and its slaves (body.BrokerMemberGroup, 5.x)."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
+
+
+@dataclass
+class MemberGroupResponse:
+    """Those (body.GetBrokerMemberGroupResponseBody, 5.x)."""
+
+    broker_member_group: MemberGroup
+
+
+@dataclass
+class ConfigKeys:
+    """Names of settings (body.GetRemoteClientConfigBody, 5.x)."""
+
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass
 class HeartbeatData:
     """Groups that a client is in (heartbeat.HeartbeatData)."""
 
@@ -192,3 +215,33 @@ class RequestMode:
     consumer_group: str
     mode: str
     pop_share_queue_num: Int = 0
+
+
+@dataclass
+class CheckClient:
+    """A filter that a client is going to use (body.CheckClientRequestBody)."""
+
+    client_id: str
+    group: str
+    subscription_data: SubscriptionData
+
+
+@dataclass
+class QueueEntry:
+    """An entry of a queue (body.ConsumeQueueData)."""
+
+    physic_offset: Long
+    physic_size: Int
+    tags_code: Long
+    eval: bool = False
+
+
+@dataclass
+class QueueEntries:
+    """Entries of a queue (body.QueryConsumeQueueResponseBody)."""
+
+    queue_data: list[QueueEntry] = field(default_factory=list)
+    min_queue_index: Long = 0
+    max_queue_index: Long = 0
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None

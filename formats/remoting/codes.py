@@ -5,8 +5,12 @@ from enum import IntEnum, IntFlag
 MAX_FRAME = 16 * 1024 * 1024
 """Bytes that the length of a frame may name (com.rocketmq.remoting.frameMaxLength)."""
 
+MASTER_ID = 0  # broker id of a master; its slaves have higher ones
+
+VERSION_3_0_11 = 37  # brokers register with filter servers from here on
 VERSION_4_9_4 = 401  # name servers send standard JSON routes from here on
 VERSION_4_9_8 = 409
+VERSION_5_0_0 = 413  # compressed registrations have mappings of static topics from here on
 VERSION_5_3_3 = 479
 
 
@@ -75,6 +79,7 @@ class RequestCode(IntEnum):
     GET_ALL_CONSUMER_OFFSET = 43
     GET_ALL_DELAY_OFFSET = 45
     CHECK_CLIENT_CONFIG = 46
+    GET_CLIENT_CONFIG = 47
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102
@@ -93,6 +98,7 @@ class RequestCode(IntEnum):
     GET_CONSUME_STATS = 208
     DELETE_TOPIC_IN_BROKER = 215
     DELETE_TOPIC_IN_NAMESRV = 216
+    REGISTER_TOPIC_IN_NAMESRV = 217
     GET_KVLIST_BY_NAMESPACE = 219
     RESET_CONSUMER_CLIENT_OFFSET = 220
     GET_CONSUMER_STATUS_FROM_CLIENT = 221
@@ -132,6 +138,8 @@ class RequestCode(IntEnum):
     RECALL_MESSAGE = 370
     QUERY_ASSIGNMENT = 400
     SET_MESSAGE_REQUEST_MODE = 401
+    GET_BROKER_MEMBER_GROUP = 901
+    BROKER_HEARTBEAT = 904
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     CHANGE_MESSAGE_INVISIBLETIME = 200053

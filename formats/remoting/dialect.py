@@ -174,7 +174,7 @@ def dumps(value: Value, *, quote_numbers: bool = False) -> bytes:
 
 def _write(value: Value, quote_numbers: bool, out: list[str]) -> None:
     if isinstance(value, str):
-        out.append(_quoted(value))
+        out.append(quoted(value))
     elif value is None:
         out.append("null")
     elif isinstance(value, bool):
@@ -205,15 +205,16 @@ def _write(value: Value, quote_numbers: bool, out: list[str]) -> None:
 
 def _write_key(key: Key, quote_numbers: bool, out: list[str]) -> None:
     if isinstance(key, str):
-        out.append(_quoted(key))
+        out.append(quoted(key))
     elif isinstance(key, int):
         out.append(f'"{int(key)}"' if quote_numbers else str(int(key)))
     else:
         _write(dict(key), quote_numbers, out)
 
 
-def _quoted(text: str) -> str:
-    return f'"{_SPECIAL.sub(_escape, text)}"'
+def quoted(text: str) -> str:
+    """A text as fastjson writes it."""
+    return f'"{text}"' if _SPECIAL.search(text) is None else f'"{_SPECIAL.sub(_escape, text)}"'
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -226,7 +227,7 @@ def loads_plain(data: bytes) -> Value:
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH or _HALF.search(data):
         return loads(data)
     try:
-        value: Value = json.loads(data.decode("utf-8"), parse_float=Real, parse_constant=_refuse)
+        value: Value = _PLAIN.decode(data.decode("utf-8"))
     except ValueError:
         return loads(data)
     return value
@@ -234,3 +235,6 @@ def loads_plain(data: bytes) -> Value:
 
 def _refuse(name: str) -> Value:
     raise ValueError(name)
+
+
+_PLAIN = json.JSONDecoder(parse_float=Real, parse_constant=_refuse)

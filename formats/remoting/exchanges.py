@@ -10,7 +10,7 @@ from formats.remoting import namesrv as n
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import SubscriptionGroupConfig, TopicConfig
+from formats.remoting.shapes import DataVersion, SubscriptionGroupConfig, TopicConfig
 from formats.remoting.typed import from_fields, read_body
 
 Declaration: TypeAlias = type[Any]
@@ -77,6 +77,7 @@ EXCHANGES: dict[int, Exchange] = {
     C.GET_CONSUME_STATS: Exchange(h.Group, None, h.Empty, b.ConsumeStats),
     C.DELETE_TOPIC_IN_BROKER: Exchange(h.Topic),
     C.DELETE_TOPIC_IN_NAMESRV: Exchange(h.Topic),
+    C.REGISTER_TOPIC_IN_NAMESRV: Exchange(h.Topic, b.TopicRouteData),
     C.GET_KVLIST_BY_NAMESPACE: Exchange(n.Namespace, None, h.Empty, b.KVTable),
     C.INVOKE_BROKER_TO_RESET_OFFSET: Exchange(h.ResetOffset, None, h.Empty, b.ResetOffsets),
     C.GET_TOPICS_BY_CLUSTER: Exchange(n.Cluster, None, h.Empty, b.TopicList),
@@ -85,6 +86,13 @@ EXCHANGES: dict[int, Exchange] = {
     C.VIEW_BROKER_STATS_DATA: Exchange(h.Stats, None, h.Empty, b.BrokerStats),
     C.GET_NAMESRV_CONFIG: Exchange(response_body=Properties),
     C.UPDATE_NAMESRV_CONFIG: Exchange(body=Properties),
+    C.QUERY_DATA_VERSION: Exchange(n.Broker, DataVersion, n.Changed, DataVersion),
+    C.GET_UNIT_TOPIC_LIST: Exchange(response_body=b.TopicList),
+    C.GET_HAS_UNIT_SUB_TOPIC_LIST: Exchange(response_body=b.TopicList),
+    C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: Exchange(response_body=b.TopicList),
+    C.GET_CLIENT_CONFIG: Exchange(h.Empty, b.ConfigKeys, h.Empty, Properties),
+    C.GET_BROKER_MEMBER_GROUP: Exchange(n.Group, None, h.Empty, b.MemberGroupResponse),
+    C.BROKER_HEARTBEAT: Exchange(n.Alive),
     C.GET_TOPIC_CONFIG: Exchange(h.Topic, None, h.Empty, TopicConfig),
     C.RECALL_MESSAGE: Exchange(h.Recall, None, h.Recalled),
     C.QUERY_ASSIGNMENT: Exchange(h.Empty, b.AssignmentRequest, h.Empty, b.AssignmentResponse),

@@ -7,7 +7,7 @@ from typing import Any
 from formats.errors import BadLength, BadText, FormatError, Truncated
 from formats.layouts.derived import FRAME_HEAD, REMOTING_HEAD
 from formats.remoting.codes import MAX_FRAME, VERSION_5_3_3, Flag, Language, ResponseCode, Serializer
-from formats.remoting.dialect import Key, Value, dumps, loads_plain
+from formats.remoting.dialect import Value, dumps, loads_plain, quoted
 
 Fields = dict[str, str]
 
@@ -164,18 +164,21 @@ def _texts(value: Value) -> Fields | None:
 
 
 def _build_json(command: Command) -> bytes:
-    return dumps(
-        {
-            "code": command.code,
-            "extFields": None if command.fields is None else dict[Key, Value](list(command.fields.items())),
-            "flag": command.flag,
-            "language": None if command.language is None else command.language.name,
-            "opaque": command.opaque,
-            "remark": command.remark,
-            "serializeTypeCurrentRPC": command.serializer.name if command.names_serializer else None,
-            "version": command.version,
-        }
-    )
+    """As `dialect.dumps` writes it; laid out here because every answer has one."""
+    parts = [f'{{"code":{int(command.code)}']
+    if command.fields is not None:
+        fields = ",".join([f"{quoted(key)}:{quoted(value)}" for key, value in command.fields.items()])
+        parts.append(f'"extFields":{{{fields}}}')
+    parts.append(f'"flag":{int(command.flag)}')
+    if command.language is not None:
+        parts.append(f'"language":"{command.language.name}"')
+    parts.append(f'"opaque":{command.opaque}')
+    if command.remark is not None:
+        parts.append(f'"remark":{quoted(command.remark)}')
+    if command.names_serializer:
+        parts.append(f'"serializeTypeCurrentRPC":"{command.serializer.name}"')
+    parts.append(f'"version":{command.version}}}')
+    return ",".join(parts).encode("utf-8")
 
 
 def _binary_header(data: bytes) -> Command:

@@ -54,6 +54,35 @@ class Queue:
 
 
 @dataclass(kw_only=True)
+class QueueTime:
+    """A queue and a time (SearchOffsetRequestHeader)."""
+
+    topic: str
+    queue_id: Int
+    timestamp: Long  # ms
+    boundary_type: str | None = None  # LOWER or UPPER, 5.x
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Timestamp:
+    """A time (GetEarliestMsgStoretimeResponseHeader)."""
+
+    timestamp: Long  # ms
+
+
+@dataclass(kw_only=True)
+class QueueEntries:
+    """Entries of a queue (QueryConsumeQueueRequestHeader)."""
+
+    topic: str
+    queue_id: Int
+    index: Long
+    count: Int
+    consumer_group: str | None = None
+
+
+@dataclass(kw_only=True)
 class GroupQueue:
     """A queue of a group (QueryConsumerOffsetRequestHeader)."""
 

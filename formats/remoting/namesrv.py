@@ -39,6 +39,23 @@ class Broker:
 
 
 @dataclass(kw_only=True)
+class Alive:
+    """A broker that is still there (namesrv.BrokerHeartbeatRequestHeader, 5.x)."""
+
+    cluster_name: str
+    broker_name: str
+    broker_addr: str
+
+
+@dataclass(kw_only=True)
+class Group:
+    """A broker and its slaves (GetBrokerMemberGroupRequestHeader, 5.x)."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@dataclass(kw_only=True)
 class RegisterBroker:
     """A broker that registers (namesrv.RegisterBrokerRequestHeader)."""
 

@@ -67,6 +67,11 @@ def _camel(name: str) -> str:
     return first + "".join(part[:1].upper() + part[1:] for part in others)
 
 
+def short_names(declared: type) -> dict[str, str]:
+    """A declaration's names on the wire by what its fields are called in camel case."""
+    return {_camel(member.attribute): member.name for member in _members(declared).values()}
+
+
 def _bare(kind: Any) -> Any:
     """A type without ``| None``."""
     if get_origin(kind) in (Union, types.UnionType):

@@ -90,11 +90,13 @@ class Connection(asyncio.Protocol):
             BadLength: no frame holds it.
         """
         data = frame.build(command)
-        if self._reading:
-            self._outgoing.append(data)  # goes with the other answers to what has just been read
-            self._unsent += len(data)
-        else:
-            self._write(data)
+        # what is sent in one turn of the event loop goes together
+        if not (self._outgoing or self._reading):
+            self._loop.call_soon(self._write_answers)
+        self._outgoing.append(data)
+        self._unsent += len(data)
+        if self._unsent >= _ONE_WRITE:
+            self._write_answers()
 
     def _write(self, data: bytes) -> None:
         if not self.closed and self._transport is not None:
@@ -129,6 +131,10 @@ class Connection(asyncio.Protocol):
         """
         await self._ready()
         self._write(frame.build(replace(request, opaque=self._number(), flag=request.flag | Flag.ONEWAY)))
+
+    def tell(self, request: Command) -> None:
+        """As :meth:`oneway`, at once, however much waits for the peer; a closed connection drops it."""
+        self.send(replace(request, opaque=self._number(), flag=request.flag | Flag.ONEWAY))
 
     async def _ready(self) -> None:
         """Until the peer has read enough of what was sent before."""
@@ -173,8 +179,6 @@ class Connection(asyncio.Protocol):
                         break
                     at += found[1]
                     self._take(found[0])
-                    if self._unsent >= _ONE_WRITE:
-                        self._write_answers()
             del self._received[:at]
         except FormatError as err:
             log.warning("%s: no frame of the remoting protocol: %s; closed", self.peer, err)
@@ -268,12 +272,12 @@ class Connection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Look now and then whether the peer is still there."""
-        if (reason := self._gone_still()) is not None:
+        if (reason := self._overdue()) is not None:
             self.abort(reason)
         else:
             self._watching = self._loop.call_later(min(self.limits.idle, self.limits.stalled) / 2, self._watch)
 
-    def _gone_still(self) -> str | None:
+    def _overdue(self) -> str | None:
         now, limits = self._loop.time(), self.limits
         unread = self._transport.get_write_buffer_size() if self._transport is not None else 0
         if not self._writable.is_set():
@@ -304,7 +308,7 @@ class Connection(asyncio.Protocol):
         for task in self._working:
             task.cancel()
         self._writable.set()
-        self._received.clear()
+        self._received = bytearray()  # an error on its way may still hold a view of the old one
         self.lost.set()
         if self._ended is not None:
             self._ended(self)
@@ -320,6 +324,7 @@ class Connection(asyncio.Protocol):
         """Close when all that was sent has gone, or the peer takes too long to read it."""
         if self._transport is None or self.lost.is_set():
             return
+        self._write_answers()
         self.closed, self._reason = True, "the connection is closed"
         self._transport.close()
         try:

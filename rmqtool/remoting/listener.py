@@ -73,7 +73,8 @@ class Listener:
             if self._socket is not None:
                 self._socket.close()
             raise Refused(f"{host}:{port}: {err.strerror or err}") from None
-        self.address = f"{host}:{self._socket.getsockname()[1]}"
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"{shown}:{self._socket.getsockname()[1]}"
         self._accepting = asyncio.create_task(self._accept(self._socket))
 
     async def stop(self) -> None:

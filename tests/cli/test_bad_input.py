@@ -85,7 +85,16 @@ READS_LOG |= RECOVER | {"commitlog dump", "commitlog hexdump", "info"}
 
 def test_no_command_is_left_out() -> None:
     covered = {" ".join(words[: words.index("STORE")]) for words in COMMANDS.values()}
-    apart = {"dump-to-parquet", "warm-up", "explain", "import", "init", "manual", "sql"}  # with tests of their own
+    apart = {
+        "dump-to-parquet",
+        "warm-up",
+        "explain",
+        "import",
+        "init",
+        "manual",
+        "namesrv",
+        "sql",
+    }  # with tests of their own
     apart |= {name for name in commands() if name.startswith("report ")}
     assert covered | apart >= set(commands()), "add the new command to COMMANDS"
 

@@ -78,6 +78,13 @@ class Broker:
         self.ask("boot", store=str(store), config={name: str(value) for name, value in config.items()})
         self._running = True
 
+    def connect(self, namesrv: str, broker: str) -> None:
+        """Use the clients against a broker that runs elsewhere, until :meth:`stop`."""
+        if self._running:
+            self.stop()
+        self.ask("connect", namesrv=namesrv, broker=broker)
+        self._running = True
+
     def stop(self) -> None:
         """Stop it cleanly."""
         self._running = False

@@ -158,18 +158,20 @@ def test_all_who_wait_are_told_when_the_connection_ends() -> None:
         b"\0\0\0\x04",
         b"\0\0\0\x10\0\0\0\x0d",
         b"\0\0\0\x06\0\0\0\2[]",
+        b"\0\0\0\x06\0\0\0\2\xff\xff",
         b"\0",
     ],
 )
 def test_a_peer_that_sends_something_else_is_closed_and_others_are_served(sent: bytes) -> None:
     async def test() -> None:
         limits = Limits(stalled=0.2)
-        async with serving(limits=limits) as (_, _, port), connected("127.0.0.1", port) as client:
+        async with serving(limits=limits) as (server, _, port), connected("127.0.0.1", port) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
             with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
                 await reader.readexactly(1)
             writer.close()
+            await until(lambda: len(server.gone) == 1)
             assert (await client.call(Command(ECHO, body=b"x"))).body == b"x"
 
     run(test)

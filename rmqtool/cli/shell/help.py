@@ -31,6 +31,8 @@ Commands:
   salvage            Carve every intact message, also behind damage, into a fresh store that a broker boots.
   undo               Put back what the last writing command replaced.
   run                Serve a store without a broker: deliver delayed messages and retries, check transactions.
+  serve              Serve a store to RocketMQ clients, as a broker does, with a name server of its own.
+  namesrv            Run a name server, which brokers register with and clients ask for routes.
   init               Make an empty store, to append to or to start a broker on.
   append             Append messages to a store, given as NDJSON in the shape that this tool prints.
   import             Make a store that a broker boots from messages in Parquet or NDJSON.

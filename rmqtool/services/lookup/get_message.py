@@ -4,27 +4,32 @@ Source: store.DefaultMessageStore.getMessage; store-engine 5.1.
 """
 
 import os
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cache
+from typing import Generic, NamedTuple, TypeVar
 
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog, Found
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
+
+M = TypeVar("M")
 
 _SCAN_BYTES = 16_000  # of queue entries that 4.9 looks at in one call, or 20 per message asked for
 _IN_MEMORY = (256 << 10, 32)  # bytes, messages
 _ON_DISK = (64 << 10, 8)
 
 
-class GetResult(NamedTuple):
+class GetResult(NamedTuple, Generic[M]):
     """The broker's answer to one pull."""
 
     status: str  # org.apache.rocketmq.store.GetMessageStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    messages: list[Found]
+    messages: list[M]
 
 
+@cache
 def physical_memory() -> int:
     """Bytes of RAM; the broker takes older messages than 40 % of it to be on disk."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -32,11 +37,41 @@ def physical_memory() -> int:
 
 def get_message(
     log: CommitLog, queue: ConsumeQueue | None, offset: int, max_msg_nums: int, *, engine: str | None = None
-) -> GetResult:
+) -> GetResult[Found]:
     """One pull of up to ``max_msg_nums`` messages from ``offset``, without a filter, as a master answers it.
 
     Args:
         engine: whose rule gives the queue's lowest offset, "4.9" or "5.3"; when None, that of the store.
+    """
+    return select(
+        log,
+        queue,
+        offset,
+        max_msg_nums,
+        lambda entry: log.read(entry.physical_offset, crc=False),
+        log_end=log.segments.files[-1].end if log.segments.files else 0,
+        engine=engine,
+    )
+
+
+def select(
+    log: CommitLog,
+    queue: ConsumeQueue | None,
+    offset: int,
+    max_msg_nums: int,
+    read: Callable[[QueueEntry], M | None],
+    *,
+    log_end: int,
+    engine: str | None = None,
+    accept: Callable[[QueueEntry], bool] | None = None,
+) -> GetResult[M]:
+    """What one pull gets, in whatever form messages are read.
+
+    Args:
+        read: the message of an entry, None where it is gone.
+        log_end: physical offset behind the newest message.
+        engine: as in :func:`get_message`.
+        accept: the filter of the subscription, asked before a message is read.
     """
     if queue is None:
         # looking a queue up creates it in the broker's memory, so "no such queue" looks like an empty one
@@ -54,23 +89,24 @@ def get_message(
     if file is None:
         following = (offset * UNIT // queue.file_size + 1) * queue.file_size // UNIT
         return GetResult("OFFSET_FOUND_NULL", following, low, high, [])
-    log_end = log.segments.files[-1].end if log.segments.files else 0
     stop = min(high, file.end // UNIT, offset + -(-max(_SCAN_BYTES, max_msg_nums * UNIT) // UNIT))
-    messages: list[Found] = []
+    on_disk_before = log_end - physical_memory() * 40 // 100
+    messages: list[M] = []
     total, skip_to, seen = 0, -1, 0
     status = "NO_MATCHED_MESSAGE"
     for entry in queue.entries(offset, stop):
         seen += 1
         if entry.physical_offset < skip_to:
             continue
-        on_disk = log_end - entry.physical_offset > physical_memory() * 40 // 100
-        most_bytes, most_messages = _ON_DISK if on_disk else _IN_MEMORY
+        most_bytes, most_messages = _ON_DISK if entry.physical_offset < on_disk_before else _IN_MEMORY
         if messages and (
             len(messages) >= max_msg_nums or total + entry.size > most_bytes or len(messages) >= most_messages
         ):
             seen -= 1
             break
-        found = log.read(entry.physical_offset, crc=False)
+        if accept is not None and not accept(entry):
+            continue
+        found = read(entry)
         if found is None:
             if not messages:
                 status = "MESSAGE_WAS_REMOVING"

@@ -5,7 +5,7 @@ Both are read as their owner reads them, and built as it would write them, with 
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -82,8 +82,14 @@ class BrokerFile(OffsetFile):
     def one_offset(self, group: str) -> bool:
         return isinstance(self._table, LmqConsumerOffsets) and group.startswith(LMQ_PREFIX)
 
-    def build(self, changes: Mapping[Key, int]) -> bytes:
-        offsets = {key: dict(queues) for key, queues in self._table.offsets.items()}
+    def build(self, changes: Mapping[Key, int], *, without: Collection[tuple[str, str]] = ()) -> bytes:
+        """The file with some offsets set.
+
+        Args:
+            without: topics and groups whose offsets of the file are left out.
+        """
+        gone = {f"{topic}@{group}" for topic, group in without}
+        offsets = {key: dict(queues) for key, queues in self._table.offsets.items() if key not in gone}
         light = dict(self._table.lmq_offsets) if isinstance(self._table, LmqConsumerOffsets) else None
         for (topic, group, queue_id), offset in changes.items():
             key = f"{topic}@{group}"

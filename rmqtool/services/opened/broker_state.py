@@ -8,7 +8,7 @@ broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManage
 12.1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,8 +26,10 @@ from rmqtool.errors import CorruptFile, RmqError
 from rmqtool.services.lookup.configs import Warn, load_config
 from rmqtool.services.offsets.files import BrokerFile, Key, placed
 from rmqtool.services.opened.engine import Store
+from rmqtool.store.append.appender import system_clock
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.version import release_of
 
 T = TypeVar("T", bound=ConfigFile)
 TOPICS, GROUPS, DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
@@ -50,6 +52,10 @@ def setting(conf: BrokerConf, name: str, default: int) -> int:
 class BrokerState:
     """The tables of one store that is open for writing.
 
+    Attributes:
+        at_once: topics and groups are written when they change, as a broker does it: without its topic no message is
+            found that was acknowledged.
+
     Raises:
         CorruptFile: one of the files is broken, and its ``.bak`` too.
         Refused: consumer offsets are kept in RocksDB.
@@ -57,15 +63,22 @@ class BrokerState:
 
     def __init__(self, store: Store, warn: Warn) -> None:
         self.store, self.layout, self.warn = store, store.layout, warn
+        self.engine = store.live.engine if store.writable else release_of(store.layout)
+        self.clock = store.live.clock if store.writable else system_clock
+        self.at_once = False
         self._broken: set[str] = set()
         self._dirty: dict[str, Callable[[], bytes]] = {}
         self._topics = self._load(TOPICS, Topics)
         self._groups = self._load(GROUPS, SubscriptionGroups)
         self._delays = self._load(DELAYS, DelayOffsets)
         self.delay_offsets: dict[int, int] = dict(self._delays.offsets)  # level → next queue offset
-        offsets = BrokerFile(self.layout, warn)
-        self._offsets, self._changed = offsets.offsets, dict[Key, int]()
-        self._offsets_path = offsets.path
+        self._offsets_path, self._offsets = self._load_offsets()
+        self._changed: dict[Key, int] = {}
+        self._removed: set[tuple[str, str]] = set()  # (topic, group) whose offsets go
+
+    def _load_offsets(self) -> tuple[str, dict[Key, int]]:
+        file = BrokerFile(self.layout, self.warn)
+        return file.path, file.offsets
 
     def _load(self, name: str, kind: type[T]) -> T:
         said: list[str] = []
@@ -81,19 +94,63 @@ class BrokerState:
         """A topic's configuration."""
         return self._topics.topics.get(name)
 
+    @property
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """All topics by name."""
+        return self._topics.topics
+
+    @property
+    def topics_version(self) -> DataVersion:
+        """When the topics were last changed."""
+        return self._topics.data_version
+
     def ensure_topic(self, name: str, queues: int = 1) -> TopicConfig:
         """A topic's configuration, made where it is missing: readable, writable, with so many queues."""
         found = self.topic(name)
         if found is None:
             found = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
-            known = self._topics.topics
-            self._topics = replace(
-                self._topics,
-                topics=placed({**known, name: found}, known, java_hash, _SLOTS),
-                data_version=self._next(self._topics.data_version),
-            )
-            self._dirty[TOPICS] = lambda: self._topics.build(engine=self.store.live.engine)
+            self.set_topic(found)
         return found
+
+    def set_topic(self, config: TopicConfig) -> None:
+        """Make or change a topic."""
+        known = self._topics.topics
+        self._set_topics(placed({**known, config.topic_name or "": config}, known, java_hash, _SLOTS))
+
+    def suppose_topic(self, config: TopicConfig) -> None:
+        """Know a topic that every broker has; the file hears of it with the next change."""
+        if config.topic_name not in self._topics.topics:
+            known = self._topics.topics
+            topics = placed({**known, config.topic_name or "": config}, known, java_hash, _SLOTS)
+            self._topics = replace(self._topics, topics=topics)
+
+    def remove_topic(self, name: str) -> None:
+        """Forget a topic; its messages stay until they expire."""
+        if name in self._topics.topics:
+            self._set_topics({key: value for key, value in self._topics.topics.items() if key != name})
+
+    def _set_topics(self, topics: Mapping[str, TopicConfig]) -> None:
+        self._topics = replace(self._topics, topics=topics, data_version=self._next(self._topics.data_version))
+        self._dirty[TOPICS] = lambda: self._topics.build(engine=self.engine)
+        self._save(TOPICS)
+
+    @property
+    def groups(self) -> Mapping[str, SubscriptionGroup]:
+        """All configured groups by name."""
+        return self._groups.groups
+
+    @property
+    def groups_version(self) -> DataVersion:
+        """When the groups were last changed."""
+        return self._groups.data_version
+
+    def groups_file(self) -> bytes:
+        """``subscriptionGroup.json`` as it is now."""
+        return self._groups.build(engine=self.engine)
+
+    def delays_file(self) -> bytes:
+        """``delayOffset.json`` as it is now."""
+        return self._build_delays()
 
     def ensure_group(self, name: str) -> SubscriptionGroup | None:
         """A group's configuration, made where it is missing and groups are made by themselves; else None."""
@@ -101,17 +158,36 @@ class BrokerState:
         made = self.layout.conf.flag("autoCreateSubscriptionGroup", True) or name.startswith(SYSTEM_GROUP_PREFIX)
         if found is None and made:
             found = SubscriptionGroup(group_name=name)
-            known = self._groups.groups
-            self._groups = replace(
-                self._groups,
-                groups=placed({**known, name: found}, known, java_hash, _SLOTS),
-                data_version=self._next(self._groups.data_version),
-            )
-            self._dirty[GROUPS] = lambda: self._groups.build(engine=self.store.live.engine)
+            self.set_group(found)
         return found
 
+    def set_group(self, config: SubscriptionGroup) -> None:
+        """Make or change a group."""
+        known = self._groups.groups
+        self._set_groups(placed({**known, config.group_name or "": config}, known, java_hash, _SLOTS))
+
+    def remove_group(self, name: str, *, offsets: bool = False) -> None:
+        """Forget a group, and where it goes on if so asked."""
+        if name in self._groups.groups:
+            self._set_groups({key: value for key, value in self._groups.groups.items() if key != name})
+        if offsets:
+            for key in [key for key in self._offsets if key[1] == name]:
+                del self._offsets[key]
+                self._changed.pop(key, None)
+                self._removed.add(key[:2])
+
+    def _set_groups(self, groups: Mapping[str, SubscriptionGroup]) -> None:
+        self._groups = replace(self._groups, groups=groups, data_version=self._next(self._groups.data_version))
+        self._dirty[GROUPS] = lambda: self._groups.build(engine=self.engine)
+        self._save(GROUPS)
+
+    def _save(self, name: str) -> None:
+        """Write a table that speaks of no message, if that is wanted at once."""
+        if self.at_once:
+            self._replace(name)
+
     def _next(self, version: DataVersion) -> DataVersion:
-        return replace(version, counter=version.counter + 1, timestamp=self.store.live.clock())
+        return replace(version, counter=version.counter + 1, timestamp=self.clock())
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
@@ -123,11 +199,16 @@ class BrokerState:
 
     def _build_delays(self) -> bytes:
         ordered = dict(sorted(self.delay_offsets.items()))
-        return replace(self._delays, offsets=ordered).build(engine=self.store.live.engine)
+        return replace(self._delays, offsets=ordered).build(engine=self.engine)
 
     def offset(self, topic: str, group: str, queue_id: int) -> int | None:
         """Next offset of a group in a queue; None where it has none."""
         return self._offsets.get((topic, group, queue_id))
+
+    @property
+    def offsets(self) -> Mapping[Key, int]:
+        """Next offset by topic, group and queue id."""
+        return self._offsets
 
     def set_offset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Where a group goes on in a queue."""
@@ -139,7 +220,7 @@ class BrokerState:
 
     def persist(self) -> bool:
         """Make the messages durable, then write what has changed since; whether anything had."""
-        if not self._dirty and not self._changed:
+        if not (self._dirty or self._changed or self._removed):
             return False
         self.store.flush()
         self._write()
@@ -163,11 +244,16 @@ class BrokerState:
                       f"written last comes once more: {err}")  # fmt: skip
 
     def _write(self) -> None:
-        for name, build in list(self._dirty.items()):
-            replace_file(self.layout.path("config", name), build(), keep=name not in self._broken)
-            self._broken.discard(name)
-            del self._dirty[name]
-        if self._changed:
+        for name in list(self._dirty):
+            self._replace(name)
+        if self._changed or self._removed:
             file = BrokerFile(self.layout, lambda _text: None)
-            replace_file(self._offsets_path, file.build(self._changed), keep=file.previous is not None)
+            data = file.build(self._changed, without=self._removed)
+            replace_file(self._offsets_path, data, keep=file.previous is not None)
             self._changed.clear()
+            self._removed.clear()
+
+    def _replace(self, name: str) -> None:
+        replace_file(self.layout.path("config", name), self._dirty[name](), keep=name not in self._broken)
+        self._broken.discard(name)
+        del self._dirty[name]

@@ -98,6 +98,11 @@ class Store:
             self._live.close()
 
     @property
+    def writable(self) -> bool:
+        """Whether it was opened for writing."""
+        return self._live is not None
+
+    @property
     def live(self) -> LiveStore:
         """The engine under an open store.
 
@@ -154,7 +159,7 @@ class Store:
         """The message at a physical offset, or None where there is none."""
         return self._fresh().log.read(physical_offset)
 
-    def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult:
+    def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult[Found]:
         """One pull as a broker answers it: status, next offset, messages."""
         log = self._fresh().log
         return get_message(log, open_queue(self.layout, topic, queue_id), queue_offset, limit, engine=self._engine)

@@ -55,9 +55,10 @@ class RunLoop:
 
     Args:
         decide: asked about transactions; None leaves them alone.
+        check_at_once: begin with them, and not after a first interval, in which producers may come.
     """
 
-    def __init__(self, store: Store, warn: Warn, decide: Decide | None = None) -> None:
+    def __init__(self, store: Store, warn: Warn, decide: Decide | None = None, *, check_at_once: bool = True) -> None:
         self.store, self.warn, self._decide = store, warn, decide
         self.state = BrokerState(store, warn)
         self.delivery = Delivery(store, self.state, warn)
@@ -72,10 +73,15 @@ class RunLoop:
         self.report = RunReport(store=store.layout.root, startTimestamp=now)
         self._latest = now
         self._deliver_at: int | None = now
-        self._check_at, self._persist_at = now, now + self._persist_every
+        self._check_at = now if check_at_once else now + self._check_every
+        self._persist_at = now + self._persist_every
         self._waiting = True  # whether messages wait that can be delivered some time
         if any(queue.max_offset for queue in TopicQueues(store.layout).of(_TIMERS)):
             warn(f"{_TIMERS}: timer messages of 5.x are not delivered by this program")
+
+    def look_again(self) -> None:
+        """A delayed message has come."""
+        self._deliver_at = self._latest if self._deliver_at is None else min(self._deliver_at, self._latest)
 
     def _time(self) -> int:
         """What the clock says. When it was set back, nothing waits for it to come there again."""

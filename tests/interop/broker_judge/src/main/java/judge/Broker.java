@@ -14,6 +14,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -21,9 +22,13 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Collectors;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -33,6 +38,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
@@ -59,15 +65,24 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * One request a line on stdin, one answer a line on stdout, both JSON:
  * <pre>
  * {"command": "boot", "store": path, "config": {name: value}}
+ * {"command": "connect", "namesrv": address, "broker": address}   clients only, of a broker that runs elsewhere
  * {"command": "topic", "topic": t}   made as a send makes it, 4 queues
  * {"command": "send", "topic": t, "keys": k, "queueId": the client chooses without it, ...}
- *     where ... is "body": text that is the keys without it, "base64": body, "flag": n, "level": delay level,
+ *     where ... is "tag": t, "body": text that is the keys without it, "base64": body, "flag": n, "level": delay level,
  *     "properties": {name: value}; the answer is the send result
+ * {"command": "sendMany", "topic": t, "count": n, "threads": n, "prefix": of the keys, "how": sync | async | oneway};
+ *     the answer is the send results
  * {"command": "sendBatch", "messages": [as for send, without queueId]}
  * {"command": "sendHalf", "group": g, "topic": t, "keys": k, "answer": how it is ended at once, "checked": ... on check}
  * {"command": "request", "code": n, "fields": {name: value}, "base64": body}   to the broker, as it is
  * {"command": "consume", "group": g, "topic": t, "failures": times that each key fails, "most": max reconsume times,
- *  "level": delay level of a failure, "orderly": true, "broadcast": true}
+ *  "level": delay level of a failure, "orderly": true, "broadcast": true, "expression": tags, "instance": name}
+ * {"command": "leave", "instance": name}   that consumer shuts down
+ * {"command": "queues", "instance": name, "topic": t}   ids of the queues that a consumer has
+ * {"command": "poll", "group": g, "topic": t, "queueId": q, "offset": n, "count": n}   by a lite pull consumer
+ * {"command": "pull", "group": g, "topic": t, "queueId": q, "offset": n, "count": n}   by a pull consumer
+ * {"command": "view", "topic": t, "msgId": offset id} and {"command": "query", "topic": t, "key": k}
+ * {"command": "ask", "topic": t, "body": text}   a request, and what a consumer of {"command": "reply", ...} answers
  * {"command": "decide", "group": g, "answer": commit | rollback | unknown}
  * {"command": "check", "most": n}   one round of the transaction check, of every half message
  * {"command": "asked"}   keys that the producers were asked about since the boot
@@ -91,6 +106,8 @@ public final class Broker {
     private DefaultMQProducer producer;
     private DefaultMQAdminExt admin;
     private String address;
+    private String namesAddress;
+    private String brokerAddress;
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, "UTF-8");
@@ -116,6 +133,34 @@ public final class Broker {
         switch (request.get("command").getAsString()) {
             case "boot":
                 return boot(request);
+            case "connect":
+                address = text(request, "namesrv");
+                brokerAddress = text(request, "broker");
+                producer = new DefaultMQProducer("lab-producer");
+                start(producer);
+                return Map.of();
+            case "sendMany":
+                return sendMany(request);
+            case "leave":
+                leave(text(request, "instance"));
+                return Map.of();
+            case "queues":
+                return queues(text(request, "instance"), text(request, "topic"));
+            case "poll":
+                return Pulls.poll(address, request);
+            case "pull":
+                return Pulls.pull(address, request);
+            case "view":
+                return Pulls.row(producer.viewMessage(text(request, "topic"), text(request, "msgId")));
+            case "query":
+                return Pulls.rows(
+                    producer.queryMessage(text(request, "topic"), text(request, "key"), 32, 0, Long.MAX_VALUE)
+                        .getMessageList());
+            case "reply":
+                consumers.add(Pulls.replier(address, text(request, "group"), text(request, "topic"), producer));
+                return Map.of();
+            case "ask":
+                return Pulls.row(producer.request(message(request), PATIENCE));
             case "topic":
                 broker.getTopicConfigManager().createTopicInSendMessageMethod(
                     text(request, "topic"), TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, "127.0.0.1", 4, 0);
@@ -150,8 +195,10 @@ public final class Broker {
                     text(request, "group"), text(request, "topic"), request.get("timestamp").getAsLong(), true);
                 return Map.of();
             case "setOffset":
-                broker.getSubscriptionGroupManager().findSubscriptionGroupConfig(text(request, "group")); // makes it
-                admin().updateConsumeOffset(broker.getBrokerAddr(), text(request, "group"),
+                if (broker != null) {
+                    broker.getSubscriptionGroupManager().findSubscriptionGroupConfig(text(request, "group")); // makes it
+                }
+                admin().updateConsumeOffset(brokerAddress, text(request, "group"),
                     new MessageQueue(text(request, "topic"), NAME, request.get("queueId").getAsInt()),
                     request.get("offset").getAsLong());
                 return Map.of();
@@ -190,7 +237,7 @@ public final class Broker {
     }
 
     private Object boot(JsonObject request) throws Exception {
-        if (address == null) { // the name server outlives the brokers
+        if (names == null) { // the name server outlives the brokers
             NettyServerConfig listen = new NettyServerConfig();
             listen.setListenPort(freePort());
             NamesrvConfig namesConfig = new NamesrvConfig();
@@ -198,8 +245,9 @@ public final class Broker {
             names = new NamesrvController(namesConfig, listen);
             names.initialize();
             names.start();
-            address = "127.0.0.1:" + listen.getListenPort();
+            namesAddress = "127.0.0.1:" + listen.getListenPort();
         }
+        address = namesAddress;
 
         String store = text(request, "store");
         MessageStoreConfig storeConfig = new MessageStoreConfig();
@@ -233,6 +281,7 @@ public final class Broker {
             var route = names.getRouteInfoManager().pickupTopicRouteData(NAME);
             return route != null && !route.getBrokerDatas().isEmpty();
         });
+        brokerAddress = broker.getBrokerAddr();
         producer = new DefaultMQProducer("lab-producer");
         start(producer);
         return Map.of("port", server.getListenPort());
@@ -260,7 +309,8 @@ public final class Broker {
         byte[] body = request.has("base64") ? Base64.getDecoder().decode(text(request, "base64"))
             : (request.has("body") ? text(request, "body") : keys).getBytes(StandardCharsets.UTF_8);
         int flag = request.has("flag") ? request.get("flag").getAsInt() : 0;
-        Message message = new Message(text(request, "topic"), "tag", keys, flag, body, true);
+        String tag = request.has("tag") ? text(request, "tag") : "tag";
+        Message message = new Message(text(request, "topic"), tag, keys, flag, body, true);
         if (request.has("level")) {
             message.setDelayTimeLevel(request.get("level").getAsInt());
         }
@@ -288,6 +338,71 @@ public final class Broker {
             : producer.send(message));
     }
 
+    private Object sendMany(JsonObject request) throws Exception {
+        int count = request.get("count").getAsInt();
+        int threads = request.get("threads").getAsInt();
+        String how = text(request, "how");
+        List<Map<String, Object>> rows = Collections.synchronizedList(new ArrayList<>());
+        CountDownLatch left = new CountDownLatch(count);
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        for (int number = 0; number < count; number++) {
+            String key = text(request, "prefix") + number;
+            pool.execute(() -> {
+                try {
+                    Message message = new Message(text(request, "topic"), "tag", key, key.getBytes(StandardCharsets.UTF_8));
+                    if (how.equals("oneway")) {
+                        producer.sendOneway(message);
+                        left.countDown();
+                    } else if (how.equals("async")) {
+                        producer.send(message, new SendCallback() {
+                            @Override
+                            public void onSuccess(SendResult result) {
+                                rows.add(keyed(told(result), key));
+                                left.countDown();
+                            }
+
+                            @Override
+                            public void onException(Throwable error) {
+                                rows.add(Map.of("error", String.valueOf(error)));
+                                left.countDown();
+                            }
+                        });
+                    } else {
+                        rows.add(keyed(told(producer.send(message)), key));
+                        left.countDown();
+                    }
+                } catch (Exception error) {
+                    rows.add(Map.of("error", String.valueOf(error)));
+                    left.countDown();
+                }
+            });
+        }
+        left.await();
+        pool.shutdown();
+        return rows;
+    }
+
+    private static Map<String, Object> keyed(Map<String, Object> row, String key) {
+        row.put("keys", key);
+        return row;
+    }
+
+    private DefaultMQPushConsumer consumer(String instance) {
+        return consumers.stream().filter(one -> one.getInstanceName().equals(instance)).findFirst().orElseThrow();
+    }
+
+    private void leave(String instance) throws InterruptedException {
+        DefaultMQPushConsumer consumer = consumer(instance);
+        inHaste(consumer::shutdown);
+        consumers.remove(consumer);
+    }
+
+    private Object queues(String instance, String topic) {
+        return consumer(instance).getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet()
+            .stream().filter(queue -> queue.getTopic().equals(topic)).map(MessageQueue::getQueueId).sorted()
+            .collect(Collectors.toList());
+    }
+
     private Object sendBatch(JsonObject request) throws Exception {
         List<Message> messages = new ArrayList<>();
         for (JsonElement one : request.getAsJsonArray("messages")) {
@@ -305,7 +420,7 @@ public final class Broker {
             command.setBody(Base64.getDecoder().decode(text(request, "base64")));
         }
         RemotingCommand answer = producer.getDefaultMQProducerImpl().getmQClientFactory().getMQClientAPIImpl()
-            .getRemotingClient().invokeSync(broker.getBrokerAddr(), command, PATIENCE);
+            .getRemotingClient().invokeSync(brokerAddress, command, PATIENCE);
         Map<String, Object> row = new LinkedHashMap<>();
         row.put("code", answer.getCode());
         row.put("remark", answer.getRemark());
@@ -337,7 +452,7 @@ public final class Broker {
             await("the producer's heartbeat", () -> {
                 clients.updateTopicRouteInfoFromNameServer(NAME);
                 clients.sendHeartbeatToAllBrokerWithLock();
-                return broker.getProducerManager().getAvailableChannel(group) != null;
+                return broker == null || broker.getProducerManager().getAvailableChannel(group) != null;
             });
             producers.put(group, made);
         }
@@ -376,7 +491,7 @@ public final class Broker {
         Map<String, AtomicInteger> tries = new ConcurrentHashMap<>();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(address);
-        consumer.setInstanceName(group + topic.hashCode());
+        consumer.setInstanceName(request.has("instance") ? text(request, "instance") : group + topic.hashCode());
         consumer.setMqClientApiTimeout(PATIENCE);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(request.get("most").getAsInt());
@@ -384,7 +499,7 @@ public final class Broker {
         if (request.has("broadcast")) {
             Release.broadcast(consumer);
         }
-        consumer.subscribe(topic, "*");
+        consumer.subscribe(topic, request.has("expression") ? text(request, "expression") : "*");
         if (request.has("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
                 taken(group, messages.get(0), tries) <= failures
@@ -410,6 +525,8 @@ public final class Broker {
         row.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
         row.put("reconsumeTimes", message.getReconsumeTimes());
         row.put("physicalOffset", message.getCommitLogOffset());
+        row.put("queueId", message.getQueueId());
+        row.put("queueOffset", message.getQueueOffset());
         synchronized (seen) {
             seen.add(row);
         }
@@ -428,7 +545,10 @@ public final class Broker {
         for (Runnable client : clients) {
             inHaste(client);
         }
-        inHaste(broker::shutdown);
+        if (broker != null) {
+            inHaste(broker::shutdown);
+            broker = null;
+        }
         consumers.clear();
         producers.clear();
         synchronized (seen) {

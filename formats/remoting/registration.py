@@ -1,0 +1,140 @@
+"""The compressed form of a broker's registration (body.RegisterBrokerBody, common.TopicConfig).
+
+Inflated, it is the data version (JSON), the topics (lines of texts), the filter servers (JSON) and, from 5.0 on, the
+mappings of static topics (JSON), each behind its length, and lists behind their count; numbers are 32 bits, big-endian.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from formats.errors import BadLength, BadText, FormatError, Truncated
+from formats.message.bodies import decompress
+from formats.primitives import COMPRESSED
+from formats.remoting.bodies import RegisterBrokerBody, TopicTable
+from formats.remoting.codes import MAX_FRAME
+from formats.remoting.dialect import Key, Value, dumps, loads
+from formats.remoting.shapes import DataVersion, MappingInfo, TopicConfig
+from formats.remoting.typed import from_json, to_json
+
+MAX_INFLATED = MAX_FRAME
+"""Bytes that a registration may inflate to: as many as one that is not compressed may have."""
+
+_INT = struct.Struct(">i")
+_FIELDS = 5  # of a topic, before its attributes
+
+
+def read(body: bytes, *, mappings: bool) -> RegisterBrokerBody:
+    """A registration from its compressed form.
+
+    Args:
+        mappings: the sender is of 5.0 or later.
+
+    Raises:
+        FormatError: not that form, or more than `MAX_INFLATED` bytes of it. ``at`` counts inflated bytes.
+    """
+    data = decompress(body, COMPRESSED, limit=MAX_INFLATED)
+    reader = _Reader(data)
+    version = from_json(DataVersion, reader.json())
+    topics = {topic.topic_name or "": topic for topic in reader.items(reader.topic)}
+    filters = reader.json()
+    if not isinstance(filters, list | None) or any(not isinstance(item, str) for item in filters or ()):
+        raise BadText(reader.at, "filter servers that are no list of texts")
+    infos = None
+    if mappings:
+        found = [from_json(MappingInfo, value) for value in reader.items(reader.json)]
+        infos = {info.topic or "": info for info in found}
+    table = TopicTable(topics, version, topic_queue_mapping_info_map=infos)
+    return RegisterBrokerBody(table, [str(item) for item in filters or ()])
+
+
+def build(body: RegisterBrokerBody, *, mappings: bool) -> bytes:
+    """The compressed form of a registration; what that form does not have is left out.
+
+    Args:
+        mappings: write it as a broker of 5.0 or later.
+    """
+    table = body.topic_config_serialize_wrapper
+    out = bytearray(_item(dumps(to_json(table.data_version))))
+    out += _INT.pack(len(table.topic_config_table))
+    for topic in table.topic_config_table.values():
+        out += _item(_line(topic, attributes=mappings).encode())
+    filters: list[Value] = list(body.filter_server_list)
+    out += _item(dumps(filters))
+    if mappings:
+        infos = table.topic_queue_mapping_info_map or {}
+        out += _INT.pack(len(infos))
+        for info in infos.values():
+            out += _item(dumps(to_json(info)))
+    return zlib.compress(bytes(out))
+
+
+def _item(data: bytes) -> bytes:
+    return _INT.pack(len(data)) + data
+
+
+def _line(topic: TopicConfig, *, attributes: bool) -> str:
+    numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_filter_type}"
+    texts = dict[Key, Value](list((topic.attributes or {}).items()))
+    return f"{topic.topic_name} {numbers}" + (f" {dumps(texts).decode()}" if attributes else "")
+
+
+class _Reader:
+    """Takes what is in the inflated form, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def number(self) -> int:
+        if self.at + _INT.size > len(self.data):
+            raise Truncated(self.at, "a registration that ends too early")
+        (number,) = _INT.unpack_from(self.data, self.at)
+        self.at += _INT.size
+        return int(number)
+
+    def text(self) -> bytes:
+        length = self.number()
+        if not 0 <= length <= len(self.data) - self.at:
+            raise BadLength(self.at - _INT.size, f"a text of {length} bytes where {len(self.data) - self.at} follow")
+        self.at += length
+        return self.data[self.at - length : self.at]
+
+    def items(self, read: Callable[[], Any]) -> Iterator[Any]:
+        count = self.number()
+        if not 0 <= count <= (len(self.data) - self.at) // _INT.size:
+            raise BadLength(self.at - _INT.size, f"{count} entries where {len(self.data) - self.at} bytes follow")
+        for _ in range(count):
+            yield read()
+
+    def json(self) -> Value:
+        start = self.at + _INT.size
+        try:
+            return loads(self.text())
+        except BadText as err:
+            raise BadText(start + err.at, err.reason) from None
+
+    def topic(self) -> TopicConfig:
+        start = self.at
+        try:
+            parts = self.text().decode().split(" ")
+            if len(parts) < _FIELDS or not parts[0]:
+                raise BadText(start, f"a topic of {len(parts)} words")
+            reads, writes, perm = map(_number, parts[1:4])
+        except FormatError:
+            raise
+        except ValueError:
+            raise BadText(start, "a topic whose numbers cannot be read") from None
+        topic = TopicConfig(parts[0], reads, writes, perm, parts[4])
+        # blanks inside the attributes are theirs
+        if attributes := " ".join(parts[_FIELDS:]).strip():
+            value: dict[Key, Value] = {"topicName": parts[0], "attributes": loads(attributes.encode())}
+            topic.attributes = from_json(TopicConfig, value).attributes
+        return topic
+
+
+def _number(word: str) -> int:
+    number = int(word) if len(word) <= 11 and word.isascii() and "_" not in word else None
+    if number is None or not -(1 << 31) <= number < 1 << 31:
+        raise ValueError(word)
+    return number

@@ -1,0 +1,33 @@
+"""The command ``namesrv``: a name server."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import Output, OutputOption
+
+
+@command("namesrv", "rmqtool namesrv --listen 127.0.0.1:9876")
+def namesrv(
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 lets the system choose one.")
+    ] = "127.0.0.1:9876",
+    kv_config: Annotated[
+        str | None,
+        typer.Option("--kv-config", metavar="FILE", help="Keep the KV configuration here, as kvConfig.json does."),
+    ] = None,
+    output: OutputOption = Output.table,
+) -> int:
+    """Run a name server, which brokers register with and clients ask for routes.
+
+    It answers what brokers, clients and mqadmin of 4.9 and 5.3 ask a name server. When it takes requests it prints one
+    line on stdout, "ready namesrv=HOST:PORT", or that as JSON; what happens is told on stderr. Routes are kept in
+    memory, as brokers tell them again within 30 seconds; so are settings that mqadmin has changed, and without
+    --kv-config the KV configuration (order topics). Anybody who reaches the port may change all of it, as with every
+    name server, so it listens on this machine alone unless it is told otherwise. SIGINT and SIGTERM end it, with exit
+    code 0.
+    """
+    from rmqtool.cli.serve.run_namesrv import run
+
+    return run(listen, kv_config, output.value)

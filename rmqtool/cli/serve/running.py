@@ -1,0 +1,75 @@
+"""What commands that serve have in common: where they listen, when they are ready, what they log, how they end."""
+
+import asyncio
+import logging
+import re
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from rmqtool.cli.shell.output import Column, dump_json, write_all, writer
+from rmqtool.errors import BadValue
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):([0-9]{1,5})", re.ASCII)
+
+
+def address_of(text: str, option: str) -> tuple[str, int]:
+    """Host and port.
+
+    Raises:
+        BadValue: it is not HOST:PORT.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found[2]) > 0xFFFF:
+        raise BadValue(f"{option} {text}: give HOST:PORT")
+    return found[1].strip("[]"), int(found[2])
+
+
+def say_ready(output: str, addresses: dict[str, str]) -> None:
+    """One line on stdout: requests are taken from now on."""
+    if output == "table":
+        sys.stdout.write(" ".join(["ready", *(f"{name}={address}" for name, address in addresses.items())]) + "\n")
+    elif output == "csv":
+        write_all(writer("csv", tuple(addresses), [Column(name) for name in addresses]), [addresses])
+    else:
+        sys.stdout.write(dump_json(addresses) + "\n")
+    sys.stdout.flush()
+
+
+def log_to_stderr() -> None:
+    """One line for each event that an operator needs, with its time in UTC."""
+    form = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    form.converter = time.gmtime
+    form.default_msec_format = "%s.%03dZ"
+    handler = logging.StreamHandler()
+    handler.setFormatter(form)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+@asynccontextmanager
+async def until_told() -> AsyncIterator[asyncio.Event]:
+    """Set when SIGINT, SIGTERM or SIGHUP comes, but for those that whoever started this process has ignored."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    heeded = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in heeded:
+        loop.add_signal_handler(number, told.set)
+    try:
+        yield told
+    finally:
+        for number in heeded:
+            loop.remove_signal_handler(number)
+
+
+def run_async(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end, on the event loop of uvloop where that is installed."""
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(work)

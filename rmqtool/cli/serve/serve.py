@@ -1,0 +1,60 @@
+"""The command ``serve``: a broker on a store."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption
+
+
+@command("serve", "rmqtool serve store --read-only")
+def serve(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="The store directory.")],
+    create: Annotated[bool, typer.Option("--create", help="Make the store where there is none.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Write nothing below STORE; producers are refused, consumers drain.")
+    ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option("--offsets", metavar="FILE", help="With --read-only, keep groups' offsets here."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; else 127.0.0.1 and listenPort."),
+    ] = None,
+    namesrv: Annotated[
+        str | None,
+        typer.Option("--namesrv", metavar="ADDR[;ADDR]", help="Name servers to register with, instead of an own one."),
+    ] = None,
+    namesrv_listen: Annotated[
+        str, typer.Option("--namesrv-listen", metavar="HOST:PORT", help="Where the own name server listens.")
+    ] = "127.0.0.1:9876",
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The broker's name.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="The cluster's name.")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="End at this time.")] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="4.9|5.3", help="Whose rules to follow; else the store's.")
+    ] = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Serve a store to RocketMQ clients, as a broker does, with a name server of its own.
+
+    When it takes requests it prints one line on stdout: "ready broker=HOST:PORT namesrv=HOST:PORT". Unmodified clients
+    of 4.9 and 5.3 send, consume and ask by that name server's address; mqadmin works too. Delays, retries and
+    transactions go on as in a broker. It listens on this machine alone unless it is told otherwise, and asks nobody for
+    a password.
+
+    --read-only is for a rescued store: consumers drain it, nothing below STORE is changed, not even a lock is taken,
+    and how far each group has come is kept in a CSV file beside the store, from where group reset --from-csv takes it.
+
+    What is acknowledged survives a killed process, and with flushDiskType=SYNC_FLUSH a power cut. SIGINT and SIGTERM
+    end it cleanly, with exit code 0, and leave the store as a broker does.
+    """
+    from rmqtool.cli.serve.run_serve import run
+
+    return run(
+        store, broker_conf, create=create, read_only=read_only, offsets=offsets, listen=listen, namesrv=namesrv,
+        namesrv_listen=namesrv_listen, name=name, cluster=cluster, until=until, engine=engine, output=output.value,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What serves clients and brokers over the wire."""

@@ -1,0 +1,91 @@
+"""Requests and answers in the form that handlers need."""
+
+from typing import Any, TypeVar
+
+from formats.config.files import TopicConfig
+from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import TopicConfig as WireTopic
+from formats.remoting.typed import Declared, body_of, from_fields, read_body, to_fields
+
+T = TypeVar("T", bound=Declared)
+
+
+class Failed(Exception):
+    """A request that is answered with an error, which is nobody's fault but its sender's.
+
+    Attributes:
+        code: of the answer.
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+
+    def answer(self, request: Command) -> Command:
+        """The response."""
+        return request.response(self.code, str(self))
+
+
+def header_of(declared: type[T], request: Command) -> T:
+    """The declared header of a request.
+
+    Raises:
+        BadText: a field is missing, or not of its type.
+    """
+    return from_fields(declared, request.fields)
+
+
+def content_of(declared: type[T], request: Command) -> T:
+    """The declared body of a request.
+
+    Raises:
+        BadText: it does not hold what is declared.
+    """
+    return read_body(declared, request.body)
+
+
+def answer(
+    request: Command,
+    header: Declared | None = None,
+    body: Declared | bytes | None = None,
+    *,
+    code: int = ResponseCode.SUCCESS,
+    remark: str | None = None,
+) -> Command:
+    """The response to a request.
+
+    Args:
+        header: its fields; None for none.
+        body: bytes, or what is to be written as JSON.
+    """
+    data = body if isinstance(body, bytes) else b"" if body is None else body_of(body)
+    fields = {} if header is None else to_fields(header)
+    return request.response(code, remark, fields=fields, body=data)
+
+
+def version_of(engine: str) -> int:
+    """What a broker of that release says of itself in its answers."""
+    return VERSION_4_9_8 if engine == "4.9" else VERSION_5_3_3
+
+
+def number(text: Any) -> int | None:
+    """A whole number of a text, None for anything else."""
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def wire_topic(config: TopicConfig, engine: str) -> WireTopic:
+    """A topic as the protocol has it."""
+    return WireTopic(
+        topic_name=config.topic_name,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=None if engine == "4.9" else dict(config.attributes or {}),
+    )

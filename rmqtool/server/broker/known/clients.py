@@ -1,0 +1,131 @@
+"""Who is connected: producers and consumers by group, what consumers subscribe to.
+
+Source: broker.client.ProducerManager, ConsumerManager, ConsumerGroupInfo, DefaultConsumerIdsChangeListener (4.9.8).
+"""
+
+from dataclasses import dataclass, field
+
+from formats.remoting.bodies import HeartbeatData
+from formats.remoting.codes import Language
+from formats.remoting.frame import Command
+from formats.remoting.shapes import ConsumerData, SubscriptionData
+from rmqtool.remoting.connection import Connection
+
+EXPIRY = 120.0  # s without a heartbeat
+
+
+@dataclass
+class Client:
+    """One client of a group, by its connection."""
+
+    connection: Connection
+    client_id: str
+    language: Language | None
+    version: int
+    seen: float  # s of the event loop's clock
+
+
+@dataclass
+class ConsumerGroup:
+    """The consumers of a group that are online."""
+
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    clients: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+
+    def client(self, client_id: str) -> Client | None:
+        """A client by its id."""
+        return next((client for client in self.clients.values() if client.client_id == client_id), None)
+
+    def subscribe(self, subscriptions: list[SubscriptionData]) -> bool:
+        """Take over what a client subscribes to; whether topics came or went. A newer version replaces an older one."""
+        changed = False
+        for one in subscriptions:
+            known = self.subscriptions.get(one.topic)
+            changed |= known is None
+            if known is None or one.sub_version > known.sub_version:
+                self.subscriptions[one.topic] = one
+        gone = self.subscriptions.keys() - {one.topic for one in subscriptions}
+        for topic in gone:
+            del self.subscriptions[topic]
+        return changed or bool(gone)
+
+
+class Clients:
+    """All clients of a broker."""
+
+    def __init__(self) -> None:
+        self.producers: dict[str, dict[Connection, Client]] = {}
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self._turn = 0
+
+    def heartbeat(self, connection: Connection, request: Command, data: HeartbeatData, now: float) -> set[str]:
+        """Take in a heartbeat; the consumer groups of which others are to be told."""
+
+        def client() -> Client:
+            return Client(connection, data.client_id, request.language, request.version, now)
+
+        for producer in data.producer_data_set:
+            self.producers.setdefault(producer.group_name, {})[connection] = client()
+        return {one.group_name for one in data.consumer_data_set if self._consumes(one, client())}
+
+    def _consumes(self, data: ConsumerData, client: Client) -> bool:
+        group = self.consumers.setdefault(data.group_name, ConsumerGroup())
+        group.consume_type, group.message_model = data.consume_type, data.message_model
+        group.consume_from_where = data.consume_from_where
+        new = client.connection not in group.clients
+        group.clients[client.connection] = client
+        return group.subscribe(data.subscription_data_set) or new
+
+    def leave(self, connection: Connection, producer_group: str | None, consumer_group: str | None) -> set[str]:
+        """A client leaves one group or two; the consumer groups that have changed."""
+        if producer_group is not None:
+            self._drop_producer(producer_group, connection)
+        if consumer_group is not None and self._drop_consumer(consumer_group, connection):
+            return {consumer_group}
+        return set()
+
+    def ended(self, connection: Connection) -> set[str]:
+        """A connection has ended; the consumer groups that have changed."""
+        for name in list(self.producers):
+            self._drop_producer(name, connection)
+        return {name for name in list(self.consumers) if self._drop_consumer(name, connection)}
+
+    def silent(self, now: float) -> list[Connection]:
+        """Connections of clients that have sent no heartbeat for too long."""
+        tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
+        late = {client.connection for table in tables for client in table.values() if now - client.seen > EXPIRY}
+        return list(late)
+
+    def _drop_producer(self, name: str, connection: Connection) -> None:
+        group = self.producers.get(name, {})
+        group.pop(connection, None)
+        if not group:
+            self.producers.pop(name, None)
+
+    def _drop_consumer(self, name: str, connection: Connection) -> bool:
+        group = self.consumers.get(name)
+        if group is None or group.clients.pop(connection, None) is None:
+            return False
+        if not group.clients:
+            del self.consumers[name]
+        return True
+
+    def a_producer(self, group: str) -> Client | None:
+        """One producer of a group, each in its turn; None where none is connected."""
+        found = [client for client in self.producers.get(group, {}).values() if not client.connection.closed]
+        if not found:
+            return None
+        self._turn += 1
+        return found[self._turn % len(found)]
+
+    def by_id(self, client_id: str) -> Connection | None:
+        """The connection of a client, whatever it is; None where it is not connected."""
+        tables = [*self.producers.values(), *(group.clients for group in self.consumers.values())]
+        for table in tables:
+            for client in table.values():
+                if client.client_id == client_id and not client.connection.closed:
+                    return client.connection
+        return None

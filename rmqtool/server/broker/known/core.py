@@ -1,0 +1,105 @@
+"""What the jobs of a broker have in common: its store, its tables, its clients, and who must hear of what."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from formats.config.files import TopicConfig
+from formats.remoting.codes import ResponseCode
+from rmqtool.server.broker.known.answers import Failed
+from rmqtool.server.broker.known.clients import Clients
+from rmqtool.server.broker.known.counts import Counts
+from rmqtool.server.broker.known.locks import QueueLocks
+from rmqtool.server.broker.known.settings import Settings
+from rmqtool.services.lookup.queue_messages import SYSTEM_TOPICS
+from rmqtool.services.offsets.files import Key
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.serving.reading import Reading
+
+READ, WRITE, INHERIT = 4, 2, 1
+
+
+@dataclass
+class Core:
+    """A broker without its handlers.
+
+    Attributes:
+        arrived: told of a queue that has a new message.
+        topics_changed: told when the name servers must hear of it.
+        clock: ms since the epoch.
+        now: seconds that only go forward.
+        counts: what was put and got.
+        resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
+    """
+
+    settings: Settings
+    store: Store
+    state: BrokerState
+    reading: Reading
+    clients: Clients
+    locks: QueueLocks
+    clock: Callable[[], int]
+    now: Callable[[], float]
+    counts: Counts
+    arrived: Callable[[str, int], None] = lambda _topic, _queue: None
+    topics_changed: Callable[[], None] = lambda: None
+    resets: dict[Key, int] = field(default_factory=dict)
+
+    @property
+    def old(self) -> bool:
+        """Whether it goes by the rules of 4.9."""
+        return self.settings.engine == "4.9"
+
+    def invalid(self) -> int:
+        """Code of a request whose values cannot be right."""
+        return ResponseCode.SYSTEM_ERROR if self.old else ResponseCode.INVALID_PARAMETER
+
+    def topic(self, name: str) -> TopicConfig:
+        """A topic that must be there.
+
+        Raises:
+            Failed: it is not.
+        """
+        found = self.state.topic(name)
+        if found is None:
+            words = f"topic[{name}] not exist, apply first please!"
+            raise Failed(ResponseCode.TOPIC_NOT_EXIST, words)
+        return found
+
+    def set_topic(self, config: TopicConfig) -> None:
+        """Make or change a topic, and tell the name servers."""
+        self.state.set_topic(config)
+        self.topics_changed()
+
+    def ensure_topic(self, name: str, queues: int) -> TopicConfig:
+        """A topic of the broker's own, made where it is missing."""
+        found = self.state.topic(name)
+        if found is None:
+            found = self.state.ensure_topic(name, queues)
+            self.topics_changed()
+        return found
+
+    def system_topics(self) -> list[TopicConfig]:
+        """Topics that every broker has, in memory from its start (broker.topic.TopicConfigManager)."""
+
+        def topic(name: str, queues: int, perm: int = READ | WRITE) -> TopicConfig:
+            return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+        settings = self.settings
+        found = [
+            topic("SELF_TEST_TOPIC", 1),
+            topic("BenchmarkTest", 1024),
+            topic(settings.cluster, 16, READ | WRITE | INHERIT),
+            topic(settings.name, 1, READ | WRITE | INHERIT),
+            topic("OFFSET_MOVED_EVENT", 1),
+            topic("SCHEDULE_TOPIC_XXXX", 18),
+            topic(f"{settings.cluster}_REPLY_TOPIC", 1),
+        ]
+        if settings.auto_create_topics:
+            queues = settings.default_topic_queues
+            found.append(topic("TBW102", queues, READ | WRITE | INHERIT))
+        return found
+
+    def is_system(self, name: str) -> bool:
+        """Whether a topic belongs to the broker itself."""
+        return name in SYSTEM_TOPICS or name in {topic.topic_name for topic in self.system_topics()}

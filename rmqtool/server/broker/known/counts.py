@@ -1,0 +1,68 @@
+"""What a broker counts: sums since its start, and of the last minute, hour and day (store.stats.BrokerStatsManager)."""
+
+from collections import defaultdict, deque
+
+from formats.remoting import bodies as b
+from formats.remoting.shapes import StatsItem
+
+TOPIC_PUT, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
+GROUP_GET, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
+SENT_BACK = "SNDBCK_PUT_NUMS"
+BROKER_PUT, BROKER_PUT_SIZE, BROKER_GET = "BROKER_PUT_NUMS", "BROKER_PUT_SIZE", "BROKER_GET_NUMS"
+SAMPLE = 10.0  # s
+_SPANS = ((1, 7), (60, 7), (360, 25))  # samples between two that are kept, and how many are kept
+
+
+class _Item:
+    """One sum with its past."""
+
+    __slots__ = ("past", "sum", "times")
+
+    def __init__(self) -> None:
+        self.sum = self.times = 0
+        self.past: list[deque[tuple[float, int, int]]] = [deque(maxlen=kept) for _every, kept in _SPANS]
+
+
+class Counts:
+    """Sums by name and key, as ``mqadmin`` asks for them."""
+
+    def __init__(self) -> None:
+        self._items: defaultdict[tuple[str, str], _Item] = defaultdict(_Item)
+        self._samples = 0
+
+    def add(self, name: str, key: str, amount: int) -> None:
+        """Count something."""
+        item = self._items[name, key]
+        item.sum += amount
+        item.times += 1
+
+    def sum(self, name: str, key: str) -> int:
+        """All since the start."""
+        found = self._items.get((name, key))
+        return found.sum if found is not None else 0
+
+    def sample(self, now: float) -> None:
+        """Remember the sums of a moment; called every :data:`SAMPLE` seconds."""
+        for number, (every, _kept) in enumerate(_SPANS):
+            if self._samples % every == 0:
+                for item in self._items.values():
+                    item.past[number].append((now, item.sum, item.times))
+        self._samples += 1
+
+    def rate(self, name: str, key: str) -> float:
+        """Per second in the last minute."""
+        found = self._items.get((name, key))
+        return _of(found.past[0]).tps if found is not None else 0.0
+
+    def stats(self, name: str, key: str) -> b.BrokerStats | None:
+        """Of the last minute, hour and day; None where nothing was counted."""
+        found = self._items.get((name, key))
+        return None if found is None else b.BrokerStats(*map(_of, found.past))
+
+
+def _of(past: deque[tuple[float, int, int]]) -> StatsItem:
+    if len(past) < 2:
+        return StatsItem(0, 0.0, 0.0)
+    (start, first, before), (end, last, times) = past[0], past[-1]
+    total, count = last - first, times - before
+    return StatsItem(total, total / (end - start) if end > start else 0.0, total / count if count else 0.0)

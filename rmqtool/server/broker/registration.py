@@ -1,0 +1,140 @@
+"""Telling name servers of this broker and its topics (broker.out.BrokerOuterAPI)."""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+
+from formats.remoting import bodies as b
+from formats.remoting import namesrv as n
+from formats.remoting.codes import RequestCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import DataVersion
+from formats.remoting.typed import body_of, to_fields
+from rmqtool.remoting.client import connected
+from rmqtool.remoting.connection import Connection
+from rmqtool.remoting.errors import RemotingError
+from rmqtool.server.broker.known.answers import wire_topic
+from rmqtool.server.broker.known.core import Core
+
+log = logging.getLogger(__name__)
+
+EVERY = 30.0  # s
+_TIMEOUT = 6.0
+_PAUSE = 2.0  # until a name server that is away is tried again
+
+
+class Registration:
+    """Keeps name servers informed, each over a connection of its own: one that is away keeps no other waiting.
+
+    A name server forgets a broker whose connection ends, so that is kept.
+
+    Args:
+        servers: HOST:PORT of each.
+    """
+
+    def __init__(self, core: Core, servers: Sequence[str]) -> None:
+        self._core = core
+        self._servers = [_Server(server, self._request) for server in servers]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def changed(self) -> None:
+        """Topics have changed: name servers are to hear of it at once."""
+        for server in self._servers:
+            server.wanted.set()
+
+    async def start(self) -> None:
+        """Begin; returns when one of them knows this broker, or when all were tried."""
+        self._tasks = [asyncio.create_task(server.keep()) for server in self._servers]
+        tried = [asyncio.create_task(server.tried.wait()) for server in self._servers]
+        await asyncio.wait(tried, timeout=_TIMEOUT)
+        for task in tried:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """Tell all of them that this broker ends."""
+        settings = self._core.settings
+        header = n.Broker(
+            broker_name=settings.name,
+            broker_addr=settings.address,
+            cluster_name=settings.cluster,
+            broker_id=settings.broker_id,
+        )
+        request = Command(RequestCode.UNREGISTER_BROKER, fields=to_fields(header))
+        await asyncio.gather(*(server.leave(request) for server in self._servers))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _request(self) -> Command:
+        settings, state = self._core.settings, self._core.state
+        topics = {name: wire_topic(config, settings.engine) for name, config in state.topics.items()}
+        for config in self._core.system_topics():
+            topics.setdefault(config.topic_name or "", wire_topic(config, settings.engine))
+        if not settings.permission & 2:
+            for topic in topics.values():
+                topic.perm &= ~2
+        version = state.topics_version
+        table = b.TopicTable(topics, DataVersion(version.timestamp, version.counter))
+        body = body_of(b.RegisterBrokerBody(table))
+        header = n.RegisterBroker(
+            broker_name=settings.name,
+            broker_addr=settings.address,
+            cluster_name=settings.cluster,
+            ha_server_addr="",
+            broker_id=settings.broker_id,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        return Command(RequestCode.REGISTER_BROKER, fields=to_fields(header), body=body)
+
+
+class _Server:
+    """One name server."""
+
+    def __init__(self, address: str, request: Callable[[], Command]) -> None:
+        self.wanted, self.tried = asyncio.Event(), asyncio.Event()
+        self._address, self._request = address, request
+        self._connection: Connection | None = None
+        self._failed = False
+
+    async def keep(self) -> None:
+        """Tell it whenever something has changed, and every half minute."""
+        host, _, port = self._address.rpartition(":")
+        while True:
+            try:
+                async with connected(host.strip("[]"), int(port), timeout=_TIMEOUT) as connection:
+                    self._connection = connection
+                    while not connection.closed:
+                        self.wanted.clear()
+                        await self._tell(connection)
+                        await _any_of(self.wanted, connection.lost, seconds=EVERY)
+            except RemotingError as err:
+                if not self._failed:
+                    log.warning("name server %s: %s", self._address, err)
+                self._failed = True
+            finally:
+                self._connection = None
+                self.tried.set()
+            await asyncio.sleep(_PAUSE)
+
+    async def _tell(self, connection: Connection) -> None:
+        answer = await connection.call(self._request(), _TIMEOUT)
+        self._failed = False
+        self.tried.set()
+        if answer.code:
+            log.error("name server %s refuses this broker: %s", self._address, answer.remark)
+
+    async def leave(self, request: Command) -> None:
+        """Tell it that this broker ends."""
+        if self._connection is not None:
+            try:
+                await self._connection.call(request, _TIMEOUT)
+            except RemotingError as err:
+                log.warning("name server %s: %s", self._address, err)
+
+
+async def _any_of(*events: asyncio.Event, seconds: float) -> None:
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()

@@ -1,0 +1,72 @@
+"""Messages by key, id and place (broker.processor.QueryMessageProcessor, AdminBrokerProcessor; 4.9.8, 5.3.3)."""
+
+from formats.remoting import bodies as b
+from formats.remoting import headers as h
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from rmqtool.remoting.connection import Connection
+from rmqtool.server.broker.known.answers import Failed, answer, header_of
+from rmqtool.server.broker.known.core import Core
+from rmqtool.services.lookup.query import Search
+
+_UNIQUE = 32  # messages that a query for a unique id gets (defaultQueryMaxNum)
+_MOST = 1024
+_ENTRIES = 4096
+_BODY = 8 << 20  # bytes of records in one answer, which a frame must hold
+
+
+class Lookups:
+    """The jobs of a broker that find messages."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def by_key(self, _connection: Connection, request: Command) -> Command:
+        """Request 12."""
+        header = header_of(h.Query, request)
+        most = _UNIQUE if header.unique_key_query else max(min(header.max_num, _MOST), 0)
+        search = Search(limit=most, begin=max(header.begin_timestamp, 0), end=header.end_timestamp)
+        found = self._core.reading.by_key(header.topic, header.key, search) if most else []
+        parts: list[memoryview] = []
+        total = 0
+        for message in found:
+            record = self._core.reading.record(message.physical_offset)
+            if record is not None and (not parts or total + len(record) <= _BODY):
+                parts.append(record)
+                total += len(record)
+        if not parts:
+            raise Failed(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
+        last = found[-1]
+        told = h.Queried(
+            index_last_update_timestamp=last.record.store_timestamp,
+            index_last_update_phyoffset=last.physical_offset,
+        )
+        return answer(request, told, b"".join(parts))
+
+    def by_id(self, _connection: Connection, request: Command) -> Command:
+        """Request 33."""
+        offset = header_of(h.Offset, request).offset
+        record = self._core.reading.record(offset)
+        if record is None:
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return answer(request, body=bytes(record))
+
+    def entries(self, _connection: Connection, request: Command) -> Command:
+        """Request 321: entries of a queue as they are."""
+        header = header_of(h.QueueEntries, request)
+        reading = self._core.reading
+        queue = reading.queue(header.topic, header.queue_id)
+        if queue is None:
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
+        low, high = reading.min_offset(header.topic, header.queue_id), queue.max_offset
+        start = max(header.index, 0)
+        rows = [
+            b.QueueEntry(physic_offset=entry.physical_offset, physic_size=entry.size, tags_code=entry.tags_code)
+            for entry in queue.entries(start, min(start + max(min(header.count, _ENTRIES), 0), high))
+        ]
+        group = self._core.clients.consumers.get(header.consumer_group or "")
+        subscription = group.subscriptions.get(header.topic) if group is not None else None
+        body = b.QueueEntries(
+            queue_data=rows, min_queue_index=low, max_queue_index=high, subscription_data=subscription
+        )
+        return answer(request, body=body)

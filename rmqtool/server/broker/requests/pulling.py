@@ -1,0 +1,228 @@
+"""Messages that consumers ask for, at once or when they come.
+
+Source: broker.processor.PullMessageProcessor, broker.longpolling.PullRequestHoldService (4.9.8, 5.3.3);
+message-services 16.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from formats.remoting import headers as h
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import SubscriptionData
+from rmqtool.remoting.connection import Connection
+from rmqtool.server.broker.known import counts
+from rmqtool.server.broker.known.answers import Failed, answer, header_of
+from rmqtool.server.broker.known.core import READ, Core
+from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, subscription_of
+from rmqtool.services.lookup.get_message import GetResult
+
+COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16  # of the system flag (PullSysFlag)
+_SHORT = 1.0  # s that a pull is held without long polling
+_LONGEST = 24 * 3600.0
+_MOST = 4096  # messages that one pull may ask for
+
+_CODES = {
+    "FOUND": ResponseCode.SUCCESS,
+    "MESSAGE_WAS_REMOVING": ResponseCode.PULL_RETRY_IMMEDIATELY,
+    "NO_MATCHED_MESSAGE": ResponseCode.PULL_RETRY_IMMEDIATELY,
+    "OFFSET_OVERFLOW_ONE": ResponseCode.PULL_NOT_FOUND,
+    "OFFSET_FOUND_NULL": ResponseCode.PULL_NOT_FOUND,
+    "OFFSET_TOO_SMALL": ResponseCode.PULL_OFFSET_MOVED,
+    "OFFSET_OVERFLOW_BADLY": ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A pull that waits for a message."""
+
+    connection: Connection
+    request: Command
+    header: h.Pull
+    accept: Accept | None
+    until: float
+    looked: int  # queue offset up to which no entry is wanted
+
+
+class Pulling:
+    """Pulls, and those that are held until a message comes."""
+
+    def __init__(self, core: Core, moved: Callable[[h.Pull, int], None]) -> None:
+        self._core, self._moved = core, moved
+        self._held: dict[tuple[str, int], list[_Held]] = {}
+
+    @property
+    def held(self) -> int:
+        """Pulls that wait."""
+        return sum(map(len, self._held.values()))
+
+    def handle(self, connection: Connection, request: Command) -> Command | None:
+        """Requests 11 and 361."""
+        header = header_of(h.Pull, request)
+        accept = accept_of(self._subscription(header))
+        if (moved := self._reset(request, header)) is not None:
+            return moved
+        result = self._read(header, accept)
+        code = _code_of(result, header.queue_offset)
+        if header.sys_flag & COMMIT:
+            self._core.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0:
+            self._hold(connection, request, header, accept)
+            return None
+        return self._answer(request, header, result, code)
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _subscription(self, header: h.Pull) -> SubscriptionData | None:
+        """What the group wants of the topic.
+
+        Raises:
+            Failed: it may not have it.
+        """
+        core, settings = self._core, self._core.settings
+        if not settings.permission & READ:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] pulling message is forbidden")
+        group = core.state.ensure_group(header.consumer_group)
+        if group is None:
+            words = f"subscription group [{header.consumer_group}] does not exist"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+        if not group.consume_enable:
+            words = f"subscription group no permission, {header.consumer_group}"
+            raise Failed(ResponseCode.NO_PERMISSION, words)
+        config = core.topic(header.topic)
+        if not config.perm & READ:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < config.read_queue_nums:
+            words = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
+            )
+            raise Failed(core.invalid(), words)
+        if header.sys_flag & SUBSCRIPTION:
+            found = subscription_of(header.topic, header.subscription, header.expression_type)
+        else:
+            found = self._known(header, broadcast=group.consume_broadcast_enable)
+        if found.expression_type != TAG and not settings.property_filter:
+            words = f"The broker does not support consumer to filter message by {found.expression_type}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+        return found
+
+    def _known(self, header: h.Pull, *, broadcast: bool) -> SubscriptionData:
+        group = self._core.clients.consumers.get(header.consumer_group)
+        if group is None:
+            raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        if not broadcast and group.message_model == "BROADCASTING":
+            words = f"the consumer group[{header.consumer_group}] can not consume by broadcast way"
+            raise Failed(ResponseCode.NO_PERMISSION, words)
+        found = group.subscriptions.get(header.topic)
+        if found is None:
+            raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+        if found.sub_version < header.sub_version:
+            raise Failed(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return found
+
+    def _reset(self, request: Command, header: h.Pull) -> Command | None:
+        """The answer to the first pull after an administrator has set the group to another offset."""
+        offset = self._core.resets.pop((header.topic, header.consumer_group, header.queue_id), None)
+        if offset is None:
+            return None
+        reading = self._core.reading
+        pulled = h.Pulled(
+            suggest_which_broker_id=0,
+            next_begin_offset=offset,
+            min_offset=reading.min_offset(header.topic, header.queue_id),
+            max_offset=reading.max_offset(header.topic, header.queue_id),
+        )
+        return answer(request, pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark="OFFSET_RESET")
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, header: h.Pull, accept: Accept | None) -> GetResult[memoryview]:
+        most = min(max(header.max_msg_nums, 1), _MOST)
+        return self._core.reading.pull(header.topic, header.queue_id, header.queue_offset, most, accept)
+
+    def _answer(self, request: Command, header: h.Pull, result: GetResult[memoryview], code: int) -> Command:
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._moved(header, result.next_begin_offset)
+        pulled = h.Pulled(
+            suggest_which_broker_id=0,
+            next_begin_offset=result.next_begin_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+        )
+        body = b"".join(result.messages) if code == ResponseCode.SUCCESS else b""
+        if body:
+            key, add = f"{header.topic}@{header.consumer_group}", self._core.counts.add
+            add(counts.GROUP_GET, key, len(result.messages))
+            add(counts.GROUP_GET_SIZE, key, len(body))
+            add(counts.BROKER_GET, self._core.settings.cluster, len(result.messages))
+        return answer(request, pulled, body, code=code, remark=result.status)
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    def _hold(self, connection: Connection, request: Command, header: h.Pull, accept: Accept | None) -> None:
+        seconds = header.suspend_timeout_millis / 1000 if self._core.settings.long_polling else _SHORT
+        until = self._core.now() + min(seconds, _LONGEST)
+        held = _Held(connection, request, header, accept, until, header.queue_offset)
+        self._held.setdefault((header.topic, header.queue_id), []).append(held)
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """A queue has a new message."""
+        if (topic, queue_id) in self._held:
+            self._look(topic, queue_id)
+
+    def look(self) -> None:
+        """Look at all queues in which somebody waits, and give up waiting that has lasted long enough."""
+        for topic, queue_id in list(self._held):
+            self._look(topic, queue_id)
+
+    def _look(self, topic: str, queue_id: int) -> None:
+        waiting = self._held.pop((topic, queue_id))
+        newest, now = self._core.reading.max_offset(topic, queue_id), self._core.now()
+        left = []
+        for one in waiting:
+            if one.connection.closed:
+                continue
+            if now >= one.until or self._was_reset(one) or self._wanted(one, newest):
+                self._send(one)
+            else:
+                left.append(one)
+        if left:
+            self._held.setdefault((topic, queue_id), []).extend(left)
+
+    def _was_reset(self, held: _Held) -> bool:
+        header = held.header
+        return (header.topic, header.consumer_group, header.queue_id) in self._core.resets
+
+    def _wanted(self, held: _Held, newest: int) -> bool:
+        """Whether an entry that has come since is one for this subscription."""
+        if newest <= held.looked:
+            return newest < held.looked  # a queue that has lost messages: the answer says so
+        if held.accept is None:
+            return True
+        queue = self._core.reading.queue(held.header.topic, held.header.queue_id)
+        if queue is None or any(map(held.accept, queue.entries(held.looked, newest))):
+            return True
+        held.looked = newest
+        return False
+
+    def _send(self, held: _Held) -> None:
+        """Answer a pull that was held, by the rules of now."""
+        try:
+            accept = accept_of(self._subscription(held.header))
+            response = self._reset(held.request, held.header)
+            if response is None:
+                result = self._read(held.header, accept)
+                code = _code_of(result, held.header.queue_offset)
+                response = self._answer(held.request, held.header, result, code)
+        except Failed as err:
+            response = err.answer(held.request)
+        held.connection.send(response)
+
+
+def _code_of(result: GetResult[memoryview], offset: int) -> int:
+    if result.status == "NO_MESSAGE_IN_QUEUE":
+        return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+    return _CODES[result.status]

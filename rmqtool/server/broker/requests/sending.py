@@ -1,0 +1,279 @@
+"""Messages that are sent: checked, stored together with others that came at the same time, answered.
+
+Source: broker.processor.SendMessageProcessor, AbstractSendMessageProcessor, ReplyMessageProcessor (4.9.8, 5.3.3);
+message-services 9.5, 10.2, 11.2, 12.4.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from formats.errors import FormatError
+from formats.message.ids import offset_id
+from formats.message.properties import DELAY, UNIQ_KEY, parse
+from formats.message.read import java_int
+from formats.primitives import parse_host
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.typed import from_fields, short_names
+from rmqtool.errors import RmqError
+from rmqtool.remoting.connection import Connection
+from rmqtool.server.broker.known import counts
+from rmqtool.server.broker.known.answers import Failed, answer, header_of
+from rmqtool.server.broker.known.core import WRITE, Core
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.services.sending.back import SendBack
+from rmqtool.services.sending.ids import UniqueIds
+from rmqtool.services.sending.rules import Rejected, auto_create, check_at_broker
+from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus
+
+log = logging.getLogger(__name__)
+
+_MULTI_TAG = 2  # of the system flag
+_REGION, _TRACE, _CLUSTER, _WAIT = "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT"
+_HALF_MARK = "TRAN_MSG"
+_SHORT = short_names(h.Send)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A message that waits to be stored, and who is to hear of it."""
+
+    connection: Connection
+    request: Command
+    queue_id: int  # that was asked for
+    message: Message
+
+
+class Sending:
+    """The jobs of a broker that store what producers send.
+
+    Messages of one turn of the event loop are stored together, so with ``SYNC_FLUSH`` they share one sync.
+    """
+
+    def __init__(self, core: Core, back: SendBack, transactions: TransactionService, random: Random) -> None:
+        self._core, self._back, self._transactions, self._random = core, back, transactions, random
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[_Sent] = []
+        host = core.settings.address
+        self._ids = UniqueIds(parse_host(host)[0], 0, self._random.getrandbits(32), core.clock)
+        self._old = core.settings.engine == "4.9"
+
+    def handle(self, connection: Connection, request: Command) -> Command | None:
+        """Requests 10, 310 and 320; they are answered when the message is stored."""
+        header = send_header(request, old=RequestCode.SEND_MESSAGE)
+        message = self.message(connection, header, request.body)
+        properties = message.property_map()
+        if header.batch:
+            return self._batch(request, message)
+        if properties.get(_HALF_MARK, "").lower() == "true" and not self._later(header, properties):
+            return self._half(request, header, message)
+        if message.topic.startswith(RETRY_PREFIX):
+            return self._retry(request, header, message)
+        if not self._waiting:
+            self._loop.call_soon(self.store)
+        self._waiting.append(_Sent(connection, request, message.queue_id, message))
+        return None
+
+    def message(self, connection: Connection, header: h.Send, body: bytes) -> Message:
+        """What is to be stored of a request.
+
+        Raises:
+            Failed: it may not be.
+        """
+        core, properties = self._core, self._properties(header)
+        try:
+            queue_id, topic_flag = self._checked(header, connection)
+        except Rejected as err:
+            raise Failed(err.code, str(err)) from None
+        if DELAY in properties and java_int(properties[DELAY]) is None:
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"delay level {properties[DELAY][:80]!r} is not a number")
+        return Message(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=body,
+            properties=properties,
+            flag=header.flag,
+            sys_flag=header.sys_flag | topic_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=connection.peer,
+            store_host=core.settings.address,
+            reconsume_times=header.reconsume_times or 0,
+        )
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _checked(self, header: h.Send, connection: Connection) -> tuple[int, int]:
+        """(queue id, bits of the system flag that the topic adds) of a request that may be carried out."""
+        core, settings = self._core, self._core.settings
+        if not settings.permission & WRITE:
+            raise Rejected(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] sending message is forbidden")
+        topic = header.topic
+        config = core.state.topic(topic)
+        if config is None:
+            template = header.default_topic
+            config = auto_create(
+                topic,
+                template,
+                core.state.topic(template),
+                header.default_topic_queue_nums,
+                enabled=settings.auto_create_topics,
+            )
+            check_at_broker(topic, header.queue_id, config, engine=settings.engine)
+            assert config is not None  # else it was refused
+            log.info("topic %s is made for %s, as %s", topic, connection.peer, template)
+            core.set_topic(config)
+        else:
+            check_at_broker(topic, header.queue_id, config, engine=settings.engine)
+        if not config.perm & WRITE:
+            raise Rejected(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._random.randrange(max(config.write_queue_nums, 1))
+        return queue_id, _MULTI_TAG if config.topic_filter_type == "MULTI_TAG" else 0
+
+    def _properties(self, header: h.Send) -> dict[str, str]:
+        found = parse((header.properties or "").encode("utf-8", "surrogatepass"))
+        if self._old:
+            found.pop(_WAIT, None)
+        else:
+            if not header.batch:
+                found.setdefault(UNIQ_KEY, self._ids())
+            found[_REGION] = self._core.settings.region
+            found[_TRACE] = "true" if self._core.settings.trace else "false"
+        found[_CLUSTER] = self._core.settings.cluster
+        return found
+
+    def _later(self, header: h.Send, properties: dict[str, str]) -> bool:
+        """5.x takes no message for a half one that comes back to a consumer with a delay."""
+        return not self._old and (header.reconsume_times or 0) > 0 and properties.get(DELAY, "0") != "0"
+
+    # -- storing ------------------------------------------------------------------------------------------------------
+
+    def store(self) -> None:
+        """Store what waits, and answer."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        try:
+            results: Sequence[PutResult] = self._core.store.append_many([one.message for one in waiting])
+        except (OSError, RmqError) as err:
+            log.error("messages cannot be stored: %s", err)
+            for one in waiting:
+                words = f"service not available: {err}"
+                self._answer(one, one.request.response(ResponseCode.SERVICE_NOT_AVAILABLE, words))
+            return
+        for one, result in zip(waiting, results, strict=True):
+            self._answer(one, self._answer_of(one.request, one.queue_id, result))
+            if result.ok:
+                self._count(one.message.topic, 1, result.size)
+        for key in {(result.topic, result.queue_id) for result in results if result.ok}:
+            self._core.arrived(*key)
+
+    def _answer(self, one: _Sent, response: Command) -> None:
+        if not one.request.is_oneway:
+            one.connection.send(response)
+
+    def _answer_of(self, request: Command, queue_id: int, result: PutResult, unique: str | None = None) -> Command:
+        if not result.ok:
+            return request.response(_code_of(result.status), result.reason)
+        settings = self._core.settings
+        header = h.Sent(
+            msg_id=result.message_id,
+            queue_id=queue_id,
+            queue_offset=result.queue_offset,
+            transaction_id=unique,
+            msg_region=settings.region,
+            trace_on="true" if settings.trace else "false",
+        )
+        return answer(request, header)
+
+    def _batch(self, request: Command, message: Message) -> Command:
+        self.store()
+        if message.topic.startswith(RETRY_PREFIX):
+            raise Failed(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
+        try:
+            done = self._core.store.live.append_encoded(message)
+        except Illegal as err:
+            raise Failed(_code_of(err.status), err.reason) from None
+        except FormatError as err:
+            raise Failed(ResponseCode.MESSAGE_ILLEGAL, str(err)) from None
+        except (OSError, RmqError) as err:
+            log.error("a batch cannot be stored: %s", err)
+            raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
+        self._core.arrived(message.topic, message.queue_id)
+        self._count(message.topic, done.messages, done.size)
+        settings = self._core.settings
+        header = h.Sent(
+            msg_id=",".join(self._ids_of(done.physical_offset, done.size)),
+            queue_id=message.queue_id,
+            queue_offset=done.queue_offset,
+            batch_uniq_id=None if self._old else message.property_map().get(UNIQ_KEY),
+            msg_region=settings.region,
+            trace_on="true" if settings.trace else "false",
+        )
+        return answer(request, header)
+
+    def _count(self, topic: str, messages: int, size: int) -> None:
+        add, cluster = self._core.counts.add, self._core.settings.cluster
+        add(counts.TOPIC_PUT, topic, messages)
+        add(counts.TOPIC_PUT_SIZE, topic, size)
+        add(counts.BROKER_PUT, cluster, messages)
+        add(counts.BROKER_PUT_SIZE, cluster, size)
+
+    def _ids_of(self, at: int, size: int) -> Iterator[str]:
+        """The offset ids of records that lie behind each other."""
+        host, stop = parse_host(self._core.settings.address), at + size
+        while at < stop and (record := self._core.reading.record(at)) is not None:
+            yield offset_id(*host, at)
+            at += len(record)
+
+    def _half(self, request: Command, header: h.Send, message: Message) -> Command:
+        self.store()
+        if self._core.settings.reject_transactions:
+            words = f"the broker[{self._core.settings.address}] sending transaction message is forbidden"
+            raise Failed(ResponseCode.NO_PERMISSION, words)
+        group = message.property_map().get("PGROUP", header.producer_group)
+        result = self._guarded(lambda: self._transactions.prepare(message, group))
+        unique = None if self._old else message.property_map().get(UNIQ_KEY)
+        return self._answer_of(request, message.queue_id, result, unique)
+
+    def _retry(self, request: Command, header: h.Send, message: Message) -> Command:
+        self.store()
+        most = header.max_reconsume_times
+        group = message.topic.removeprefix(RETRY_PREFIX)
+        locked = self._core.locks.any(group)
+        result = self._guarded(lambda: self._back.send_to_retry(message, most, locked=locked))
+        self._core.arrived(result.topic, result.queue_id)
+        self._core.arrived(DLQ_PREFIX + group, 0)
+        return self._answer_of(request, message.queue_id, result)
+
+    def _guarded(self, put: Callable[[], PutResult]) -> PutResult:
+        try:
+            return put()
+        except Rejected as err:
+            raise Failed(err.code, str(err)) from None
+        except (OSError, RmqError) as err:
+            log.error("a message cannot be stored: %s", err)
+            raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
+
+
+def send_header(request: Command, *, old: int) -> h.Send:
+    """The header of a request to send.
+
+    Args:
+        old: code of the request whose fields have their whole names.
+    """
+    if request.code != old:
+        return header_of(h.Send, request)
+    fields = {_SHORT.get(name, name): value for name, value in (request.fields or {}).items()}
+    return from_fields(h.Send, fields)
+
+
+def _code_of(status: PutStatus) -> int:
+    illegal = status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+    return ResponseCode.MESSAGE_ILLEGAL if illegal else ResponseCode.SYSTEM_ERROR

@@ -1,0 +1,151 @@
+"""Topics and groups as administrators make, change and remove them.
+
+Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 10.2.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from formats.config.files import SubscriptionGroup, TopicConfig
+from formats.remoting import admin as a
+from formats.remoting import bodies as b
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import DataVersion
+from rmqtool.remoting.connection import Connection
+from rmqtool.server.broker.known.answers import Failed, answer, header_of, wire_topic
+from rmqtool.server.broker.known.core import Core
+from rmqtool.services.sending.rules import Rejected, check_group, check_topic
+
+Handle = Callable[[Connection, Command], Command | None]
+_MOST_QUEUES = 1 << 16
+
+
+class Tables:
+    """Requests that read or change the tables of topics and groups."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def handlers(self) -> dict[int, Handle]:
+        """By request code."""
+        return {
+            C.UPDATE_AND_CREATE_TOPIC: self.update_topic,
+            C.GET_ALL_TOPIC_CONFIG: self.topics,
+            C.GET_TOPIC_CONFIG: self.topic,
+            C.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_group,
+            C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.groups,
+            C.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+        }
+
+    def _may_change(self) -> None:
+        if self._core.settings.read_only:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._core.settings.address}] is read-only")
+
+    # -- topics -------------------------------------------------------------------------------------------------------
+
+    def update_topic(self, _connection: Connection, request: Command) -> Command:
+        """Request 17."""
+        self._may_change()
+        header = header_of(h.CreateTopic, request)
+        name = header.topic
+        try:
+            check_topic(name, sending=False)
+        except Rejected as err:
+            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+        if self._core.is_system(name):
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
+        for number in (header.read_queue_nums, header.write_queue_nums):
+            if not 0 <= number <= _MOST_QUEUES:
+                raise Failed(ResponseCode.SYSTEM_ERROR, f"{number} queues: 0 to {_MOST_QUEUES} are taken")
+        known = self._core.state.topic(name) or TopicConfig(topic_name=name)
+        attributes = known.attributes
+        if self._core.settings.engine != "4.9":
+            attributes = _with_attributes(dict(known.attributes or {}), header.attributes or "")
+        self._core.set_topic(
+            replace(
+                known,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=header.topic_filter_type,
+                topic_sys_flag=header.topic_sys_flag or 0,
+                attributes=attributes,
+            )
+        )
+        return answer(request)
+
+    def topics(self, _connection: Connection, request: Command) -> Command:
+        """Request 21."""
+        state, engine = self._core.state, self._core.settings.engine
+        table = {name: wire_topic(config, engine) for name, config in state.topics.items()}
+        version = DataVersion(state.topics_version.timestamp, state.topics_version.counter)
+        return answer(request, body=a.TopicConfigs(table, version))
+
+    def topic(self, _connection: Connection, request: Command) -> Command:
+        """Request 351."""
+        name = header_of(h.Topic, request).topic
+        config = self._core.state.topic(name)
+        if config is None:
+            raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return answer(request, body=wire_topic(config, self._core.settings.engine))
+
+    def delete_topic(self, _connection: Connection, request: Command) -> Command:
+        """Request 215."""
+        self._may_change()
+        name = header_of(h.Topic, request).topic
+        if self._core.is_system(name):
+            raise Failed(self._core.invalid(), f"The topic[{name}] is conflict with system topic.")
+        self._core.state.remove_topic(name)
+        self._core.topics_changed()
+        return answer(request)
+
+    def system_topics(self, _connection: Connection, request: Command) -> Command:
+        """Request 305."""
+        names = sorted(topic.topic_name or "" for topic in self._core.system_topics())
+        return answer(request, body=b.TopicList(names, self._core.settings.address))
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    def update_group(self, _connection: Connection, request: Command) -> Command:
+        """Request 200: the members that it has, whatever they are, as the file has them."""
+        self._may_change()
+        config = SubscriptionGroup.parse(request.body)
+        try:
+            check_group(config.group_name or "")
+        except Rejected as err:
+            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+        self._core.state.set_group(config)
+        return answer(request)
+
+    def groups(self, _connection: Connection, request: Command) -> Command:
+        """Request 201."""
+        return answer(request, body=self._core.state.groups_file())
+
+    def delete_group(self, _connection: Connection, request: Command) -> Command:
+        """Request 207."""
+        self._may_change()
+        header = header_of(a.DeleteGroup, request)
+        self._core.state.remove_group(header.group_name, offsets=header.remove_offset)
+        return answer(request)
+
+
+def _with_attributes(known: dict[str, str], changes: str) -> dict[str, str]:
+    """Attributes after ``+key=value,-key`` (common.attribute.AttributeParser).
+
+    Raises:
+        Failed: it does not read so.
+    """
+    for part in filter(None, (part.strip() for part in changes.split(","))):
+        name, _, value = part[1:].partition("=")
+        if part[0] == "+" and name and value:
+            known[name] = value
+        elif part[0] == "-" and name and not value:
+            known.pop(name, None)
+        else:
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"attribute format is wrong: {part}")
+    return known

@@ -1,0 +1,249 @@
+"""The table of routes: what brokers have told, and what clients are told of it. No I/O, and no clock of its own.
+
+Source: namesrv.routeinfo.RouteInfoManager of 5.3.3. Brokers of 4.9 find the same there as with a name server of 4.9.
+"""
+
+from collections.abc import Collection
+
+from formats.remoting.bodies import ClusterInfo, MemberGroup, TopicList, TopicRouteData, TopicTable
+from formats.remoting.codes import MASTER_ID
+from formats.remoting.namesrv import Broker, RegisterBroker, Registered
+from formats.remoting.shapes import BrokerData, DataVersion, QueueData
+from rmqtool.errors import Refused
+from rmqtool.server.namesrv.brokers import HEARTBEAT_TIMEOUT, MOST_BROKERS, Address, Brokers, Live, differs
+from rmqtool.server.namesrv.topics import Perm, Topics, Unit
+
+_SYNC_GROUP = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Topics of these names are the brokers' own; their slaves are not shown as masters."""
+
+
+class RouteTable:
+    """Brokers, clusters and topics. Times are ms of one clock that never goes back.
+
+    Attributes:
+        brokers: who there is.
+        topics: what they have.
+    """
+
+    def __init__(self) -> None:
+        self.brokers, self.topics = Brokers(), Topics()
+
+    # -- what brokers say ---------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        who: RegisterBroker,
+        table: TopicTable,
+        filters: list[str] | None,
+        *,
+        zone: str | None,
+        connection: object,
+        now: int,
+    ) -> Registered | None:
+        """A broker is there, and has these topics; other topics that it had before stay.
+
+        Returns:
+            For a slave, where its master is. None where another broker of this name and id has newer data: that one
+            stays.
+
+        Raises:
+            Refused: only one topic is told before all of them were, or there are too many brokers or topics. Nothing
+                has changed then.
+        """
+        at = Address(who.cluster_name, who.broker_addr)
+        if self._is_outdated(who, table):
+            self.brokers.live.pop(at, None)
+            return None
+        self._check(who, table)
+        data = self.brokers.enter(who.cluster_name, who.broker_name)
+        first = who.broker_id not in data.broker_addrs
+        data.enable_acting_master, data.zone_name = who.enable_acting_master, zone
+        for id, address in list(data.broker_addrs.items()):
+            if address == who.broker_addr and id != who.broker_id:
+                del data.broker_addrs[id]  # a slave that has become master, or the other way round
+        data.broker_addrs[who.broker_id] = who.broker_addr
+        self._enter_topics(who, data, table, at, first)
+        known = self.brokers.live.get(at)
+        self.brokers.live[at] = Live(
+            now,
+            HEARTBEAT_TIMEOUT if who.heartbeat_timeout_millis is None else who.heartbeat_timeout_millis,
+            table.data_version,
+            connection,
+            who.ha_server_addr,
+            filters if filters is not None else known.filters if known else [],
+        )
+        master = self.brokers.master_of(data) if who.broker_id != MASTER_ID else None
+        return (
+            Registered() if master is None else Registered(ha_server_addr=master[1].ha_address, master_addr=master[0])
+        )
+
+    def _is_outdated(self, who: RegisterBroker, table: TopicTable) -> bool:
+        data = self.brokers.named.get(who.broker_name)
+        old = data.broker_addrs.get(who.broker_id) if data else None
+        if old is None or old == who.broker_addr:
+            return False
+        version = self.brokers.version(Address(who.cluster_name, old))
+        return version is not None and (version.state_version or 0) > (table.data_version.state_version or 0)
+
+    def _check(self, who: RegisterBroker, table: TopicTable) -> None:
+        data = self.brokers.named.get(who.broker_name)
+        if data is None and len(self.brokers.named) >= MOST_BROKERS:
+            raise Refused(f"more than {MOST_BROKERS} brokers are not kept")
+        known = data is not None and who.broker_id in data.broker_addrs
+        if not known and len(table.topic_config_table) == 1:
+            raise Refused("register broker failed")  # a change of a broker that has not told all its topics yet
+        self.topics.check_room(table.topic_config_table.keys(), who.broker_name)
+
+    def _enter_topics(self, who: RegisterBroker, data: BrokerData, table: TopicTable, at: Address, first: bool) -> None:
+        """Enter topics that a master tells of, or the slave that stands in for it."""
+        stands_in = (
+            who.enable_acting_master is not None
+            and who.broker_id != MASTER_ID
+            and who.broker_id == min(data.broker_addrs)
+        )
+        if who.broker_id != MASTER_ID and not stands_in:
+            return
+        version = self.brokers.version(at)
+        changed = first or version is None or differs(version, table.data_version)
+        for name, config in table.topic_config_table.items():
+            config.topic_name = config.topic_name or name
+            if changed or not self.topics.has(config.topic_name, who.broker_name):
+                read_only = stands_in and who.enable_acting_master
+                perm = config.perm & ~Perm.WRITE if read_only else config.perm
+                self.topics.put_config(who.broker_name, config, perm)
+        if changed:
+            for topic, info in (table.topic_queue_mapping_info_map or {}).items():
+                self.topics.mappings.setdefault(topic, {})[who.broker_name] = info
+
+    def changed(self, who: Broker, version: DataVersion, now: int) -> tuple[bool, DataVersion | None]:
+        """Whether a broker must register anew, and the version of its topics that is known here."""
+        at = Address(who.cluster_name, who.broker_addr)
+        self.brokers.refresh(at, now)
+        known = self.brokers.version(at)
+        return known is None or differs(known, version), known
+
+    def heartbeat(self, cluster: str, address: str, now: int) -> None:
+        """A broker is still there."""
+        self.brokers.refresh(Address(cluster, address), now)
+
+    def unregister(self, cluster: str, address: str, name: str) -> None:
+        """A broker goes, and with the last of its name the topics of that name."""
+        if self.brokers.leave(Address(cluster, address), name):
+            self.topics.leave(name)
+            return
+        data = self.brokers.named.get(name)
+        if data is not None and data.enable_acting_master and MASTER_ID not in data.broker_addrs:
+            self.topics.change_perm(name, lambda perm: perm & ~Perm.WRITE)
+
+    def closed(self, connection: object) -> list[Address]:
+        """A connection has ended: the brokers that have registered over it go, and are returned."""
+        return self._gone(self.brokers.over(connection))
+
+    def expire(self, now: int) -> list[Address]:
+        """Brokers that were not heard of for too long go, and are returned."""
+        return self._gone(self.brokers.expired(now))
+
+    def _gone(self, addresses: Collection[Address]) -> list[Address]:
+        for at in addresses:
+            name = self.brokers.name_at(at)
+            if name is None:
+                self.brokers.live.pop(at, None)
+            else:
+                self.unregister(at.cluster, at.address, name)
+        return list(addresses)
+
+    # -- what administrators say --------------------------------------------------------------------------------------
+
+    def wipe_write(self, broker: str) -> int:
+        """Nobody may send to a broker any more; how many topics it has."""
+        return self.topics.change_perm(broker, lambda perm: perm & ~Perm.WRITE)
+
+    def add_write(self, broker: str) -> int:
+        """All may send to a broker again; how many topics it has."""
+        return self.topics.change_perm(broker, lambda perm: Perm.READ | Perm.WRITE)
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic, or that a cluster has it."""
+        self.topics.remove(topic, self.brokers.clusters.get(cluster, ()) if cluster else None)
+
+    def register_topic(self, topic: str, queues: list[QueueData]) -> None:
+        """Enter a topic of brokers; nothing where one of them is not there."""
+        if all(data.broker_name in self.brokers.named for data in queues):
+            self.topics.check_room([topic] * len(queues), "")
+            for data in queues:
+                self.topics.put(topic, data)
+
+    # -- what clients ask ---------------------------------------------------------------------------------------------
+
+    def route(self, topic: str, *, acting_master: bool = False, zone: str | None = None) -> TopicRouteData | None:
+        """Where a topic's queues are; None where no broker that is there has it.
+
+        Args:
+            acting_master: show the first slave of a broker without a master as its master, where it agrees.
+            zone: only brokers of this zone, and those without a master.
+        """
+        of_topic = self.topics.queues.get(topic, {})
+        brokers = [_copy(self.brokers.named[name]) for name in of_topic if name in self.brokers.named]
+        if not brokers:
+            return None
+        queues = list(of_topic.values())
+        if acting_master and not topic.startswith(_SYNC_GROUP):
+            for data in brokers:
+                _stand_in(data, of_topic[data.broker_name])
+        if zone:
+            far = {data.broker_name for data in brokers if MASTER_ID in data.broker_addrs and not _is_in(data, zone)}
+            brokers = [data for data in brokers if data.broker_name not in far]
+            queues = [data for data in queues if data.broker_name not in far]
+        filters = {
+            address: list(self.brokers.live[at].filters)
+            for data in brokers
+            for address in data.broker_addrs.values()
+            if (at := Address(data.cluster, address)) in self.brokers.live and self.brokers.live[at].filters
+        }
+        return TopicRouteData(brokers, queues, filters, None, self.topics.mappings.get(topic))
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers, and the clusters that they are in."""
+        return ClusterInfo(
+            dict(self.brokers.named), {cluster: list(names) for cluster, names in self.brokers.clusters.items()}
+        )
+
+    def members(self, cluster: str, name: str) -> MemberGroup:
+        """A broker and its slaves."""
+        data = self.brokers.named.get(name)
+        return MemberGroup(cluster, name, dict(data.broker_addrs) if data else {})
+
+    def all_topics(self) -> TopicList:
+        """Every topic."""
+        return TopicList(list(self.topics.queues))
+
+    def cluster_topics(self, cluster: str) -> TopicList:
+        """Topics that a broker of a cluster has."""
+        return TopicList(self.topics.of_brokers(self.brokers.clusters.get(cluster, {})))
+
+    def system_topics(self) -> TopicList:
+        """Names of the clusters and brokers, which are topics too, and the address of one broker."""
+        names = [name for cluster, of in self.brokers.clusters.items() for name in (cluster, *of)]
+        addresses = (address for data in self.brokers.named.values() for address in data.broker_addrs.values())
+        return TopicList(list(dict.fromkeys(names)), next(addresses, None))
+
+    def unit_topics(self, wanted: Unit, unwanted: Unit = Unit.NONE) -> TopicList:
+        """Topics by what their flag says of units."""
+        return TopicList(self.topics.of_units(wanted, unwanted))
+
+
+def _copy(data: BrokerData) -> BrokerData:
+    addresses = dict(sorted(data.broker_addrs.items()))
+    return BrokerData(data.cluster, data.broker_name, addresses, data.zone_name, data.enable_acting_master)
+
+
+def _stand_in(data: BrokerData, queues: QueueData) -> None:
+    if data.broker_addrs and MASTER_ID not in data.broker_addrs and data.enable_acting_master:
+        if queues.perm & Perm.WRITE:
+            return
+        address = data.broker_addrs.pop(min(data.broker_addrs))
+        data.broker_addrs = {MASTER_ID: address, **data.broker_addrs}
+
+
+def _is_in(data: BrokerData, zone: str) -> bool:
+    return (data.zone_name or "").lower() == zone.lower()

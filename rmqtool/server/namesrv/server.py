@@ -1,0 +1,88 @@
+"""A name server that listens: for the command, and for what brings its own."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rmqtool.remoting.connection import Limits
+from rmqtool.remoting.listener import Listener
+from rmqtool.server.namesrv.requests import Requests
+from rmqtool.server.namesrv.settings import Settings
+
+_AT_A_TIME = 4  # requests of one connection: only registrations take time, and they may be large
+
+
+def _monotonic() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class NameServer:
+    """A name server on a port of its own; use it with ``async with``, or call :meth:`start` and :meth:`close`.
+
+    Attributes:
+        requests: what is known, and what answers; also for a broker in this process that has no need of the wire.
+        address: where it listens, HOST:PORT; empty before the start.
+
+    Args:
+        listen: host and port; port 0 lets the system choose one.
+        clock: ms that never go back.
+        kv_config: file that keeps the KV configuration, which is kept in memory alone without it.
+
+    Raises:
+        UnreadableStore: that file cannot be read.
+        CorruptFile: it holds something else.
+    """
+
+    def __init__(
+        self,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        settings: Settings | None = None,
+        clock: Callable[[], int] = _monotonic,
+        kv_config: str | None = None,
+    ) -> None:
+        self.requests = Requests(clock, settings, kv_config)
+        self._kv_config = kv_config
+        self._listen = listen
+        limits = Limits(requests=_AT_A_TIME)
+        self._listener = Listener(self.requests.handle, closed=self.requests.closed, limits=limits)
+        self._expiring: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return self._listener.address
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            Refused: the address is in use, or not one of this machine.
+        """
+        await self._listener.start(*self._listen)
+        port = self.address.rpartition(":")[2]
+        self.requests.fixed = {"bindAddress": self._listen[0], "listenPort": port}
+        if self._kv_config is not None:
+            self.requests.fixed["kvConfigPath"] = self._kv_config
+        self._expiring = asyncio.create_task(self._expire())
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(self.requests.settings.scan_not_active_broker_interval / 1000)
+            self.requests.expire()
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        if self._expiring is not None:
+            self._expiring.cancel()
+            await asyncio.gather(self._expiring, return_exceptions=True)
+        await self._listener.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

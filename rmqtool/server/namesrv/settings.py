@@ -1,0 +1,59 @@
+"""Settings of a name server, by the names that RocketMQ has for them (common.namesrv.NamesrvConfig)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from formats.remoting.typed import Long, from_fields, to_fields
+from rmqtool.errors import BadValue, Refused
+from rmqtool.store.layout.broker_conf import parse_properties
+
+FIXED = ("configBlackList", "configStorePath", "kvConfigPath")
+"""Settings that are not changed over the wire."""
+
+
+@dataclass
+class Settings:
+    """What can be set.
+
+    Attributes:
+        order_message_enable: routes tell of order topics.
+        return_order_topic_config_to_broker: brokers that register are told of order topics.
+        support_acting_master: the first slave of a broker without a master is shown as one, where it agrees.
+        enable_topic_list: topics of clusters and units are told.
+        enable_all_topic_list: all topics are told.
+        scan_not_active_broker_interval: ms between two looks for brokers that are gone.
+    """
+
+    order_message_enable: bool = False
+    return_order_topic_config_to_broker: bool = True
+    support_acting_master: bool = False
+    enable_topic_list: bool = True
+    enable_all_topic_list: bool = True
+    scan_not_active_broker_interval: Long = 5000
+
+    def update(self, text: str) -> None:
+        """Change settings, given as properties; names that are not here are passed over, as in Java.
+
+        Raises:
+            Refused: one that is not changed over the wire.
+            FormatError, BadValue: a value that cannot be understood. Nothing has changed then.
+        """
+        given = parse_properties(text)
+        if fixed := [name for name in FIXED if name in given]:
+            raise Refused(f"{', '.join(fixed)} cannot be changed from afar")
+        texts = to_fields(self)
+        changed = from_fields(Settings, texts | {name: text.strip() for name, text in given.items() if name in texts})
+        if changed.scan_not_active_broker_interval <= 0:
+            raise BadValue("scanNotActiveBrokerInterval must be above 0")
+        self.__dict__.update(changed.__dict__)
+
+    def text(self, more: dict[str, str], names: Iterable[str] | None = None) -> str:
+        """Lines ``name=value`` in the order of their names.
+
+        Args:
+            more: further settings, which cannot be changed.
+            names: only these.
+        """
+        texts = to_fields(self) | more
+        wanted = texts.keys() if names is None else texts.keys() & set(names)
+        return "".join(f"{name}={texts[name]}\n" for name in sorted(wanted))

@@ -1,0 +1,182 @@
+"""Messages and queues of a store for those who ask again and again while it may grow: files are opened once.
+
+Source: store.DefaultMessageStore (getMessage, getMaxOffsetInQueue, getMinOffsetInQueue, lookMessageByOffset).
+"""
+
+from collections.abc import Callable, Iterator
+
+from formats.layouts.derived import CQ_ENTRY
+from formats.message.read import MIN_SIZE
+from rmqtool.services.lookup.get_message import GetResult, select
+from rmqtool.services.lookup.query import KeyReader, Search
+from rmqtool.services.opened.engine import Store
+from rmqtool.store.layout.paths import UNIT, is_path_name
+from rmqtool.store.layout.version import release_of
+from rmqtool.store.log.commit_log import CommitLog, Found, says_position
+from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
+
+Accept = Callable[[QueueEntry], bool]
+
+
+class _Queue(ConsumeQueue):
+    """A queue whose files stay mapped, and whose end its writer tells."""
+
+    def __init__(self, store: Store, topic: str, queue_id: int, end: Callable[[], int] | None) -> None:
+        super().__init__(store.layout, topic, queue_id)
+        self._told = end
+        self._lowest: tuple[int, int] | None = None  # for which begin of the log, and the answer
+
+    @property
+    def recovered(self) -> QueueEnd:
+        return super().recovered if self._told is None else QueueEnd(self._told() * UNIT, NO_OFFSET)
+
+    @property
+    def short(self) -> bool:
+        """Whether it has entries in files that were made since it was opened."""
+        files = self.segments.files
+        return self.recovered.end > (files[-1].end if files else 0)
+
+    def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
+        if self._lowest is None or self._lowest[0] != min_physical_offset:
+            self._lowest = min_physical_offset, super().min_offset(min_physical_offset, engine)
+        return self._lowest[1]
+
+    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
+        end = self.max_offset if stop is None else min(stop, self.max_offset)
+        while start < end and (file := self.segments.find(start * UNIT)) is not None:
+            base = file.base // UNIT
+            upto = min(end, file.end // UNIT)
+            part = file.mapped()[(start - base) * UNIT : (upto - base) * UNIT]
+            for number, values in enumerate(CQ_ENTRY.iter_unpack(part), start):
+                yield QueueEntry(number, *values)
+            start = upto
+
+
+class Reading:
+    """A store as its consumers see it.
+
+    Args:
+        store: open for writing, or for reading only; what is read then is the store of this moment until
+            :meth:`refresh`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.engine = store.live.engine if store.writable else release_of(store.layout)
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._log = CommitLog(store.layout)
+        self._keys: tuple[int, KeyReader] | None = None
+        self._seen = -1
+
+    def _fresh(self) -> None:
+        """Have all that was appended in its queue: an entry that is missing would look like a message that is gone."""
+        if self.store.writable and self.store.live.end != self._seen:
+            self.store.dispatch()
+            self._seen = self.store.live.end
+
+    def refresh(self) -> None:
+        """Look again at what lies on the disk: somebody else may have written or removed files."""
+        self._queues.clear()
+        self._log = CommitLog(self.store.layout)
+        self._keys = None
+
+    @property
+    def log(self) -> CommitLog:
+        """The log, with all files that have messages."""
+        if self.store.writable:
+            files = self._log.segments.files
+            if not files or files[-1].end <= self.store.live.end - 1:
+                self._log = CommitLog(self.store.layout)
+        return self._log
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the newest message."""
+        if self.store.writable:
+            return self.store.live.end
+        files = self._log.segments.files
+        return files[-1].end if files else 0
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue that has messages or had some, else None."""
+        self._fresh()
+        key = (topic, queue_id)
+        found = self._queues.get(key)
+        if found is None or found.short:
+            if not is_path_name(topic) or queue_id < 0:
+                return None
+            if self.store.writable and found is None and not self._dispatched(topic, queue_id):
+                return None
+            told = (lambda: self._dispatched(topic, queue_id)) if self.store.writable else None
+            found = _Queue(self.store, topic, queue_id, told)
+            if not found.segments.files:
+                return None
+            self._queues[key] = found
+        return found
+
+    def _dispatched(self, topic: str, queue_id: int) -> int:
+        """Entries of a queue that is written; all that was appended must have been dispatched."""
+        return self.store.live.appender.next_offsets.get((topic, queue_id), 0)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the next message; 0 for a queue that is not there."""
+        if self.store.writable:
+            self._fresh()
+            return self._dispatched(topic, queue_id)
+        queue = self.queue(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the oldest message that is still in the log; 0 for a queue that is not there."""
+        queue = self.queue(topic, queue_id)
+        return queue.min_offset(self.log.min_offset, self.engine) if queue is not None else 0
+
+    def pull(
+        self, topic: str, queue_id: int, offset: int, most: int, accept: Accept | None = None
+    ) -> GetResult[memoryview]:
+        """One pull; messages are the bytes of their records."""
+        return select(
+            self.log,
+            self.queue(topic, queue_id),
+            offset,
+            most,
+            self._record,
+            log_end=self.end,
+            engine=self.engine,
+            accept=accept,
+        )
+
+    def _record(self, entry: QueueEntry) -> memoryview | None:
+        """The bytes of an entry's record; None where none of that size begins there."""
+        return self.record(entry.physical_offset, entry.size)
+
+    def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
+        """The bytes of the record at an offset; None where there is none, or not of that size."""
+        file = self.log.segments.find(physical_offset)
+        if file is None or physical_offset < 0:
+            return None
+        view, at = file.mapped(), physical_offset - file.base
+        if at + MIN_SIZE > len(view) or not says_position(view, file.base, at):
+            return None
+        says = int.from_bytes(view[at : at + 4], "big", signed=True)
+        if (size is not None and says != size) or not MIN_SIZE <= says <= len(view) - at:
+            return None
+        return view[at : at + says]
+
+    def message(self, physical_offset: int) -> Found | None:
+        """The message at an offset, or None."""
+        return self.log.read(physical_offset)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store timestamp in ms of the message at a queue offset; -1 where there is none."""
+        queue = self.queue(topic, queue_id)
+        entry = queue.entry(offset) if queue is not None and offset < queue.max_offset else None
+        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        return found.record.store_timestamp if found is not None else -1
+
+    def by_key(self, topic: str, key: str, search: Search) -> list[Found]:
+        """Messages with a key or unique id, through the index."""
+        self._fresh()
+        if self._keys is None or self._keys[0] != self.end:
+            self._keys = self.end, KeyReader(self.store.layout, lambda _text: None)
+        return self._keys[1].query(topic, key, search)

@@ -1,0 +1,43 @@
+"""A store that ``rmqtool serve`` serves in a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+NAME, CLUSTER = "lab-a", "LabCluster"
+
+
+class Serving:
+    """One process; as a context it is ended at the end.
+
+    Attributes:
+        broker, namesrv: addresses.
+    """
+
+    def __init__(self, store: Path, *options: str, listen: str = "127.0.0.1:0", namesrv: str = "127.0.0.1:0") -> None:
+        command = [sys.executable, "-m", "rmqtool.main", "serve", str(store), "--output", "json", "--name", NAME]
+        command += ["--cluster", CLUSTER, "--listen", listen, "--namesrv-listen", namesrv, *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(self.process.communicate()[1])
+        told = json.loads(line)
+        self.broker, self.namesrv = told["broker"], told["namesrv"]
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Its exit code, and what it said on stderr."""
+        self.process.send_signal(how)
+        said = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, said
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()

@@ -1,0 +1,325 @@
+"""A served store, by our own connections: what is answered, what is kept, what is never written."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.config.files import SubscriptionGroups, Topics
+from formats.message.read import Record, read
+from formats.remoting import bodies as b
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import ConsumerData, MessageQueue, ProducerData, SubscriptionData
+from formats.remoting.typed import body_of, from_fields, read_body, to_fields
+from rmqtool.errors import Refused
+from rmqtool.remoting.client import connected
+from rmqtool.remoting.connection import Connection
+from rmqtool.server.serve import Served, ServeOptions
+from rmqtool.services.opened.engine import Store
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.reader import open_queue
+from rmqtool.testing import broker
+from tests.conftest import Unpacked
+
+_CONF = {"mappedFileSizeCommitLog": "4194304", "mappedFileSizeConsumeQueue": "60000"}
+Test = Callable[[Connection], Awaitable[None]]
+
+
+def address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+def serving(store: Path, test: Test, **options: Any) -> None:
+    """Run a test against a served store."""
+
+    async def run() -> None:
+        given = {"listen": ("127.0.0.1", 0), "namesrv_listen": ("127.0.0.1", 0), "broker_conf": _CONF, "name": "lab-a"}
+        async with (
+            asyncio.timeout(60),
+            Served(str(store), ServeOptions(**{**given, **options})) as served,
+            connected(*address(served.broker_address)) as client,
+        ):
+            await test(client)
+
+    asyncio.run(run())
+
+
+def send(topic: str = "Orders", queue_id: int = 0, properties: str = "", **more: Any) -> dict[str, str]:
+    header = h.Send(
+        producer_group="p", topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=queue_id,
+        sys_flag=0, born_timestamp=1_795_000_000_000, flag=0, properties=properties, **more,
+    )  # fmt: skip
+    return to_fields(header)
+
+
+def pull(offset: int, topic: str = "Orders", queue_id: int = 0, **more: Any) -> dict[str, str]:
+    given: dict[str, Any] = {
+        "consumer_group": "g", "max_msg_nums": 32, "sys_flag": 4, "commit_offset": 0, "suspend_timeout_millis": 0,
+        "sub_version": 0, "subscription": "*",
+    }  # fmt: skip
+    return to_fields(h.Pull(topic=topic, queue_id=queue_id, queue_offset=offset, **{**given, **more}))
+
+
+def records(body: bytes) -> list[Record]:
+    found, at = [], 0
+    while at < len(body):
+        record = read(body, at, len(body))
+        assert isinstance(record, Record)
+        found.append(record)
+        at += record.total_size
+    return found
+
+
+def digest(root: Path) -> str:
+    made = hashlib.sha256()
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            about = path.stat()
+            made.update(f"{path} {about.st_size} {about.st_mtime_ns} {about.st_mode}".encode())
+            made.update(path.read_bytes())
+        made.update(" ".join(folders).encode())
+    return made.hexdigest()
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_what_is_acknowledged_is_there_when_the_store_is_opened_again(tmp_path: Path, engine: str) -> None:
+    acknowledged: list[tuple[int, int, bytes]] = []
+
+    async def test(client: Connection) -> None:
+        async def one(number: int) -> None:
+            body = b"%d" % number
+            answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(queue_id=number % 4), body=body), 30)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            sent = from_fields(h.Sent, answer.fields)
+            acknowledged.append((sent.queue_id, sent.queue_offset, body))
+
+        for start in range(0, 600, 100):
+            await asyncio.gather(*(one(number) for number in range(start, start + 100)))
+
+    serving(tmp_path / "store", test, create=True, engine=engine)
+    with Store(tmp_path / "store", broker_conf=_CONF) as store:
+        for queue_id, queue_offset, body in acknowledged:
+            got = store.get("Orders", queue_id, queue_offset, 1)
+            assert [message.record.body for message in got.messages] == [body]
+    assert len(acknowledged) == 600
+
+
+def test_a_pull_is_held_until_a_message_comes_that_it_wants(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        async def put(tag: str) -> None:
+            answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(properties=f"TAGS\x01{tag}"), body=b"x"))
+            assert answer.code == ResponseCode.SUCCESS
+
+        await put("other")
+        fields = pull(1, sys_flag=6, suspend_timeout_millis=20_000, subscription="mine")
+        held = asyncio.create_task(client.call(Command(C.PULL_MESSAGE, fields=fields), 30))
+        await put("other")
+        await asyncio.sleep(0.3)
+        assert not held.done()
+        await put("mine")
+        answer = await held
+        assert answer.code == ResponseCode.SUCCESS
+        assert [record.queue_offset for record in records(answer.body)] == [2]
+        assert from_fields(h.Pulled, answer.fields).next_begin_offset == 3
+
+    serving(tmp_path / "store", test, create=True, engine="5.3")
+
+
+def test_a_pull_that_waits_in_vain_is_answered(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        assert not (await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))).code
+        fields = pull(1, sys_flag=6, suspend_timeout_millis=300)
+        answer = await client.call(Command(C.PULL_MESSAGE, fields=fields), 30)
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+    serving(tmp_path / "store", test, create=True, engine="4.9")
+
+
+def test_members_of_a_group_are_told_when_one_comes_or_goes(tmp_path: Path) -> None:
+    told: list[int] = []
+
+    async def listen(_connection: Connection, request: Command) -> None:
+        told.append(request.code)
+
+    def heartbeat(client_id: str) -> bytes:
+        consumer = ConsumerData("g", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET",
+                                [SubscriptionData("Orders")])  # fmt: skip
+        return body_of(b.HeartbeatData(client_id, [ProducerData("p")], [consumer]))
+
+    async def run() -> None:
+        options = ServeOptions(
+            listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), broker_conf=_CONF, create=True, engine="4.9"
+        )
+        async with asyncio.timeout(60), Served(str(tmp_path / "store"), options) as served:
+            at = address(served.broker_address)
+            async with connected(*at, handler=listen) as first:
+                assert not (await first.call(Command(C.HEART_BEAT, body=heartbeat("one")))).code
+                async with connected(*at) as second:
+                    assert not (await second.call(Command(C.HEART_BEAT, body=heartbeat("two")))).code
+                    fields = to_fields(h.Group(consumer_group="g"))
+                    answer = await first.call(Command(C.GET_CONSUMER_LIST_BY_GROUP, fields=fields))
+                    assert read_body(b.ConsumerIds, answer.body).consumer_id_list == ["one", "two"]
+                while len(told) < 3:
+                    await asyncio.sleep(0.01)
+                answer = await first.call(Command(C.GET_CONSUMER_LIST_BY_GROUP, fields=fields))
+                assert read_body(b.ConsumerIds, answer.body).consumer_id_list == ["one"]
+
+    asyncio.run(run())
+    assert told == [C.NOTIFY_CONSUMER_IDS_CHANGED] * 3
+
+
+def test_a_queue_is_locked_for_one_client(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        async def lock(client_id: str, code: int = C.LOCK_BATCH_MQ) -> list[MessageQueue]:
+            queues = [MessageQueue("Orders", "lab-a", number) for number in range(2)]
+            answer = await client.call(Command(code, body=body_of(b.LockRequest("g", client_id, queues))))
+            assert not answer.code
+            return read_body(b.LockResponse, answer.body).lock_ok_mq_set if answer.body else []
+
+        assert len(await lock("one")) == 2
+        assert await lock("two") == []
+        assert len(await lock("one")) == 2
+        await lock("two", C.UNLOCK_BATCH_MQ)
+        assert await lock("two") == []
+        await lock("one", C.UNLOCK_BATCH_MQ)
+        assert len(await lock("two")) == 2
+
+    serving(tmp_path / "store", test, create=True, engine="4.9")
+
+
+def test_offsets_are_kept(tmp_path: Path) -> None:
+    fields = to_fields(h.Commit(consumer_group="g", topic="Orders", queue_id=3, commit_offset=77))
+
+    async def commit(client: Connection) -> None:
+        assert not (await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=fields))).code
+
+    async def ask(client: Connection) -> None:
+        answer = await client.call(Command(C.QUERY_CONSUMER_OFFSET, fields=fields))
+        assert from_fields(h.Offset, answer.fields).offset == 77
+
+    serving(tmp_path / "store", commit, create=True, engine="4.9")
+    serving(tmp_path / "store", ask)
+
+
+def test_topics_and_groups_are_written_before_they_are_used(tmp_path: Path) -> None:
+    """Whoever is killed then finds its messages again."""
+
+    async def test(client: Connection) -> None:
+        assert not (await client.call(Command(C.SEND_MESSAGE_V2, fields=send("Fresh"), body=b"x"))).code
+        consumer = ConsumerData("fresh", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")
+        assert not (await client.call(Command(C.HEART_BEAT, body=body_of(b.HeartbeatData("id", [], [consumer]))))).code
+        config = tmp_path / "store" / "config"
+        topics = Topics.parse((config / "topics.json").read_bytes()).topics
+        assert {"Fresh", "%RETRY%fresh"} <= topics.keys()
+        assert "fresh" in SubscriptionGroups.parse((config / "subscriptionGroup.json").read_bytes()).groups
+
+    serving(tmp_path / "store", test, create=True, engine="4.9")
+
+
+@pytest.mark.parametrize("name", ["broker", "broker-5.3.3", "broker-crash"])
+def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, tmp_path: Path, name: str) -> None:
+    store = golden_copy(name)
+    before = digest(store)
+    offsets = tmp_path / "offsets.csv"
+    queue = open_queue(StoreLayout(str(store)), "Orders", 1)
+    assert queue is not None
+    messages = [entry.physical_offset for entry in queue.entries()]
+
+    async def test(client: Connection) -> None:
+        refused = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+        assert refused.code == ResponseCode.NO_PERMISSION
+        got, at = [], 0
+        while True:
+            answer = await client.call(Command(C.PULL_MESSAGE, fields=pull(at, queue_id=1, sys_flag=5)))
+            if answer.code:
+                break
+            got += records(answer.body)
+            at = from_fields(h.Pulled, answer.fields).next_begin_offset
+        assert len(got) == at
+        assert [record.physical_offset for record in got] == messages
+        fields = to_fields(h.Commit(consumer_group="g", topic="Orders", queue_id=1, commit_offset=at))
+        assert not (await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=fields))).code
+
+    serving(store, test, broker_conf=None, read_only=True, offsets=str(offsets))
+    assert digest(store) == before
+    assert offsets.read_text() == f"group,topic,queueId,consumerOffset\ng,Orders,1,{len(messages)}\n"
+
+    async def again(client: Connection) -> None:
+        fields = to_fields(h.GroupQueue(consumer_group="g", topic="Orders", queue_id=1))
+        answer = await client.call(Command(C.QUERY_CONSUMER_OFFSET, fields=fields))
+        assert from_fields(h.Offset, answer.fields).offset == len(messages)
+
+    serving(store, again, broker_conf=None, read_only=True, offsets=str(offsets))
+
+
+def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
+    async def test(_client: Connection) -> None:
+        with pytest.raises(Refused):
+            Store(tmp_path / "store", write=True)
+        with pytest.raises(Refused):
+            async with Served(str(tmp_path / "store"), ServeOptions(listen=("127.0.0.1", 0), namesrv=("127.0.0.1:1",))):
+                pass
+
+    serving(tmp_path / "store", test, create=True)
+
+
+def test_every_code_with_broken_fields_and_bodies_is_answered(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        wrong: list[tuple[dict[str, str] | None, bytes]] = [
+            (None, b""), ({}, b"{"), ({"topic": "Orders"}, b"[]"), ({"queueId": "x", "topic": "\0"}, b"\xff"),
+            ({"topic": "../../x", "queueId": "-1", "consumerGroup": "g@h", "group": "x/y"}, b'{"clientID":1}'),
+            (pull(-(1 << 63), topic="..", queue_id=0), b""), (send("a/b"), b""), (send("x" * 300), b"y"),
+            (send(properties="\x01\x02" * 50), b"y"), (send(properties="DELAY\x01" + "9" * 400), b"y"),
+        ]  # fmt: skip
+        for code in [*C, -1, 0, 32767]:
+            if code == C.END_TRANSACTION:
+                continue  # one whose end is unknown gets no answer
+            for fields, body in wrong:
+                await client.call(Command(int(code), fields=fields, body=body), 20)
+        answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+        assert answer.code == ResponseCode.SUCCESS
+
+    serving(tmp_path / "store", test, create=True, engine="5.3")
+
+
+@pytest.fixture
+def served() -> Iterator[Any]:
+    with broker() as running:
+        yield running
+
+
+def test_a_broker_for_tests(served: Any) -> None:
+    async def talk() -> None:
+        async with connected(*address(served.namesrv)) as names, connected(*address(served.address)) as client:
+            answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+            assert answer.code == ResponseCode.SUCCESS
+            fields = to_fields(h.Topic(topic="Orders"))
+            for _ in range(100):
+                route = await names.call(Command(C.GET_ROUTEINFO_BY_TOPIC, fields=fields))
+                if not route.code:
+                    break
+                await asyncio.sleep(0.05)
+            found = read_body(b.TopicRouteData, route.body)
+            assert [data.broker_addrs for data in found.broker_datas] == [{0: served.address}]
+
+    asyncio.run(talk())
+    assert Path(served.store, "commitlog").is_dir()
+
+
+def test_what_a_broker_for_tests_cannot_do_is_raised(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("no directory")
+    with pytest.raises((Refused, OSError, Exception), match="store"), broker(tmp_path / "store"):
+        pass
+    with broker() as running, pytest.raises(Refused), broker(running.store):
+        pass
+    assert not Path(running.store).exists()
