@@ -7,9 +7,11 @@ import pytest
 
 from formats.variants import timer
 from rmqtool.store.check import CODES, Finding
+from rmqtool.store.check.advice.steps import REBUILD_TIMER
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.repair.rebuild import rebuild
 from tests import timers
 from tests.conftest import Unpacked
 from tests.store.findings import Told, found_in, told, write
@@ -278,3 +280,15 @@ def test_a_flood_is_counted(golden_copy: Unpacked) -> None:
     findings = [found for found in timer_findings(store) if found.code == "timer-slot-misplaced"]
     assert sum(found.count for found in findings) == 2000
     assert len(findings) == 21
+
+
+UNMENDED = [torn_unit, half_a_unit, another_deliver_time, queue_not_taken, a_file_that_is_none]
+
+
+@pytest.mark.parametrize("damage", [d for d in DAMAGES if d not in UNMENDED], ids=lambda damage: damage.__name__)
+def test_what_is_advised_mends(damage: Callable[[Path], list[Told]], golden_copy: Unpacked) -> None:
+    store = golden_copy("broker-5.3.3")
+    damage(store)
+    assert any(REBUILD_TIMER in finding.steps for finding in timer_findings(store))
+    rebuild(StoreLayout(str(store)), ("timer",))
+    assert timer_findings(store) == []

@@ -1,18 +1,7 @@
 """Codes of the timer of 5.x: wheel, timer log, checkpoint, and what they lead to."""
 
-from rmqtool.store.check.advice.steps import NOTHING, by_hand
+from rmqtool.store.check.advice.steps import NOTHING, REBUILD_TIMER, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
-
-_SEE = "rmqtool delay due STORE --all lists what the wheel still leads to; "
-_AGAIN = by_hand(
-    f"{_SEE}rmqtool commitlog dump STORE shows messages of rmq_sys_wheel_timer: send again those that must not be lost",
-    "nothing in STORE is changed",
-)
-_NEW_WHEEL = by_hand(
-    "stop the broker and move timerwheel aside, timerlog and config/timercheck stay: the next start makes a new wheel "
-    "from the newest files of the timer log",
-    "what waits in older files of the timer log is lost for the broker; rmqtool delay due STORE --all lists it first",
-)
 
 ALL = (
     kind(
@@ -22,7 +11,7 @@ ALL = (
         "The file timerwheel is always 38,707,200 bytes long: 1,209,600 slots of 32 bytes.",
         "A copy that was cut short, a full disk, or a file that is none.",
         "It does not start.",
-        _NEW_WHEEL,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-wheel-missing",
@@ -31,7 +20,7 @@ ALL = (
         "The wheel leads to the units of the timer log; only the end of the log can be found without it.",
         "The file was deleted, or lost in a copy.",
         "It makes a new wheel from the newest files of the timer log. What waits in older ones is never delivered.",
-        _AGAIN,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-slot-outside",
@@ -41,7 +30,7 @@ ALL = (
         "The timer log lost its tail or a file, while the wheel was flushed; or damage in the slot.",
         "It finds nothing when the slot fires, and the messages of the slot are not delivered. Where the timer log has "
         "grown over that position by then, it delivers messages of another slot at the wrong time, and twice.",
-        _AGAIN,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-slot-misplaced",
@@ -50,7 +39,7 @@ ALL = (
         "The number of a slot follows from its time (t / timerPrecisionMs modulo 1,209,600).",
         "Damage; or timerPrecisionMs was changed (give --broker-conf).",
         "It takes the slot for an empty one: what it leads to is not delivered.",
-        _AGAIN,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-chain",
@@ -61,7 +50,7 @@ ALL = (
         "Damage in the timer log, or a file of it that is gone.",
         "It follows the chain up to here: messages before it in the slot are not delivered. A link that leads forward "
         "makes it run in a circle until memory ends.",
-        _AGAIN,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-log-damage",
@@ -71,7 +60,7 @@ ALL = (
         "A bad disk, a power cut that wrote pages out of order, or an overwritten file.",
         "Where its start reads (from one file before the flush position on) the timer log ends here, and all units "
         "behind are cut off: what they stand for is not delivered, unless the queue is read again.",
-        _AGAIN,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-log-torn",
@@ -90,7 +79,7 @@ ALL = (
         "The commit log was cut or lost its tail after the timer log was flushed; truncating does not touch the timer.",
         "It tries three times, and passes over it: the message is gone. Once the log has grown over that offset, it "
         "delivers whatever record lies there.",
-        _AGAIN,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-other-message",
@@ -100,7 +89,7 @@ ALL = (
         "The commit log was cut and has grown again since; or damage in the unit.",
         "It delivers what it reads there, or stops the timer where that has no real topic: nothing behind it is "
         "delivered then.",
-        _AGAIN,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-expired",
@@ -118,7 +107,7 @@ ALL = (
         "TIMER_OUT_MS, REAL_TOPIC or REAL_QID is missing or no number.",
         "A torn write: no checksum covers properties.",
         "It tries this one message for ever, and delivers no timer message behind it (unless timerSkipUnknownError).",
-        by_hand("set timerSkipUnknownError=true in the broker's properties until it has passed the message"),
+        REBUILD_TIMER,
     ),
     kind(
         "timer-deliver-time",
@@ -136,7 +125,7 @@ ALL = (
         "Two units that are still to fire lead to the same message.",
         "After a crash the checkpoint was behind the timer log, and the queue was read again.",
         "It delivers the message twice.",
-        NOTHING,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-lost",
@@ -146,7 +135,7 @@ ALL = (
         "the wheel nor a later message of the same unique key has it.",
         "Units were cut off from the timer log, or slots lost.",
         "It never delivers the message.",
-        _AGAIN,
+        REBUILD_TIMER,
     ),
     kind(
         "timer-behind",
@@ -165,10 +154,7 @@ ALL = (
         "Deleted, lost in a copy, or a power cut while it was written.",
         "It takes every message of rmq_sys_wheel_timer that is still in the log again: those that were delivered are "
         "delivered once more.",
-        by_hand(
-            "bring config/timercheck back from a copy; without one, stop consumers that may not get a message twice "
-            "before the broker is started"
-        ),
+        (*by_hand("bring config/timercheck back from a copy, if there is one; else"), REBUILD_TIMER),
     ),
     kind(
         "timer-checkpoint-ahead",
@@ -178,6 +164,6 @@ ALL = (
         "The tail of the timer log or of the queue was lost or cut, or the file comes from another copy of the store.",
         "It goes back to the end of the queue. In the timer log it begins its check too late: damage and slots of "
         "older files stay as they are.",
-        NOTHING,
+        REBUILD_TIMER,
     ),
 )

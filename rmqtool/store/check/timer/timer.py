@@ -185,7 +185,8 @@ class _Check:
                 properties = parse(record.properties)
                 message = TimerMessage(0, record, properties, 0, 0)
                 time = message.deliver_time
-                if record.topic != _TOPIC or time is None or time <= later or message.mark is not None:
+                # one that no broker can deliver is told where it is in the way
+                if record.topic != _TOPIC or time is None or time <= later or message.mark or message.unusable:
                     lost.pop(properties.get(UNIQ_KEY), None)
                     continue
                 lost[message.key] = (first + int(rows[number]), int(offsets[rows[number]]))
