@@ -33,7 +33,7 @@ def test_a_real_broker_delivers_from_a_timer_that_was_made_anew(broker_5: Broker
     for number, key in enumerate(late):
         deliver = str(begin + 45_000 + 500 * number)
         broker_5.ask("send", topic="Timed", keys=key, properties={"TIMER_DELIVER_MS": deliver})
-    broker_5.ask("consume", group="timed", topic="Timed", failures=0, most=3)
+    broker_5.ask("consume", group="timed", topic="Timed", failures=0, most=3, level=0)
     seen = broker_5.wait_for(lambda rows: len(rows) >= 5)
     sleep(2)
     broker_5.stop()
@@ -49,7 +49,7 @@ def test_a_real_broker_delivers_from_a_timer_that_was_made_anew(broker_5: Broker
     assert sorted(row.keys or "" for row in Timers(log_of(store), begin, never).pending()) == waiting
 
     broker_5.boot(store, config)
-    broker_5.ask("consume", group="timed", topic="Timed", failures=0, most=3)
+    broker_5.ask("consume", group="timed", topic="Timed", failures=0, most=3, level=0)
     broker_5.wait_for(lambda rows: len(rows) >= 30)
     sleep(3)
     seen = broker_5.ask("seen")
