@@ -4,12 +4,17 @@ Source: org.apache.rocketmq.store.timer.TimerWheel, Slot, TimerLog, TimerCheckpo
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.endings import Ending, UnitEnd, short_tail
 from formats.errors import BadLength, Truncated
 from formats.layouts.codes import MAGIC_BLANK
 from formats.layouts.derived import TIMER_CHECKPOINT, TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
 
 SLOTS = 604_800 * 2  # seven days, twice, whatever the precision
 WHEEL_SIZE = SLOTS * TIMER_SLOT.size
@@ -19,6 +24,9 @@ BLANK_SIZE = TIMER_LOG_BLANK.size
 CHECKPOINT_FILE_SIZE = 4096
 MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 NOWHERE = -1  # as a position: no unit
+TOPIC, QUEUE_ID = "rmq_sys_wheel_timer", 0  # where messages wait
+OUT_MS, DELETE_KEY = "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
+_CHUNK = 1 << 16  # units looked at together
 
 
 class Slot(NamedTuple):
@@ -96,6 +104,40 @@ def slots(buf: bytes | memoryview) -> Iterator[tuple[int, Slot]]:
     for index, fields in enumerate(TIMER_SLOT.iter_unpack(whole)):
         if any(fields):
             yield index, Slot._make(fields)
+
+
+def slot_array(buf: bytes | memoryview) -> "Array":
+    """Whole slots as a record array of shape (n,) with the fields of :class:`Slot`, without copying."""
+    import numpy as np
+
+    return np.frombuffer(buf, TIMER_SLOT.dtype, count=len(buf) // TIMER_SLOT.size)
+
+
+def unit_array(buf: bytes | memoryview) -> "Array":
+    """What lies at each multiple of 52 bytes, as a record array of shape (n,) with the fields of :class:`LogUnit`.
+
+    Nothing is copied, and nothing is checked: :func:`valid_prefix` says how many of them are units.
+    """
+    import numpy as np
+
+    return np.frombuffer(buf, TIMER_LOG_UNIT.dtype, count=len(buf) // UNIT_SIZE)
+
+
+def valid_units(array: "Array") -> "Array":
+    """Which elements are units by size and magic: the bool array of shape (n,) of what a recovery goes on behind."""
+    valid: Array = (array["size"] == UNIT_SIZE) & (array["magic"] | 0xF == 0xF)
+    return valid
+
+
+def valid_prefix(array: "Array") -> int:
+    """Number of units before the first element that is none."""
+    import numpy as np
+
+    for start in range(0, len(array), _CHUNK):
+        other = np.flatnonzero(~valid_units(array[start : start + _CHUNK]))
+        if len(other):
+            return start + int(other[0])
+    return len(array)
 
 
 def is_magic(magic: int) -> bool:

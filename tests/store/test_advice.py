@@ -72,6 +72,9 @@ def test_no_code_advises_what_destroys_before_what_keeps() -> None:
         ("checkpoint-missing", "checkpoint"),
         ("checkpoint-ahead", "checkpoint"),
         ("topic-unknown", "config"),
+        ("timer-lost", "timer"),
+        ("timer-wheel-size", "timer"),
+        ("timer-checkpoint-empty", "timer"),
     ],
 )
 def test_what_concerns_a_part_names_its_rebuild(code: str, command: str) -> None:

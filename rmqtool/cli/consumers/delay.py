@@ -1,4 +1,4 @@
-"""The commands ``delay list`` and ``delay due``: delay levels, and the messages that wait in them."""
+"""The commands ``delay list`` and ``delay due``: delay levels, the timer of 5.x, and what waits in them."""
 
 from typing import Annotated
 
@@ -13,6 +13,11 @@ AtOption = Annotated[
     str, typer.Option("--at", metavar="TIME", help="What is due at this time (ms, ISO 8601, -48h, now).")
 ]
 
+_LEVEL_NAMES = (
+    "level", "queueId", "delay", "minOffset", "maxOffset", "deliveredOffset", "delivered", "pending", "due",
+    "firstDeliverTimestamp", "lastDeliverTimestamp", "note",
+)  # fmt: skip
+
 
 @command("list", "rmqtool delay list store --at 2026-11-20T22:00:00Z", delay)
 def delay_list(
@@ -22,18 +27,21 @@ def delay_list(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show each delay level: its messages, how many are delivered, wait, and are due.
+    """Show each delay level: its messages, how many are delivered, wait, and are due; level 0 is the timer of 5.x.
 
     The table of levels is the broker's default, or that of --broker-conf (messageDelayLevel).
     """
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.cli.shell.times import parse_time
     from rmqtool.services.waiting.delay import DelayLevel, Delays
+    from rmqtool.services.waiting.timers import Timers
 
     warn = Warnings()
-    delays = Delays(need_log(store, broker_conf), parse_time(at), warn)
+    log, now = need_log(store, broker_conf), parse_time(at)
+    delays, timers = Delays(log, now, warn), Timers(log, now, warn)
     rows = [row for row in delays.levels() if every or row.maxOffset or row.deliveredOffset is not None]
-    write_rows(output.value, DelayLevel, rows)
+    rows += [timers.row()] if timers.present else []
+    write_rows(output.value, DelayLevel, rows, _LEVEL_NAMES)
     return warn.tell()
 
 
@@ -41,22 +49,26 @@ def delay_list(
 def delay_due(
     store: StoreDir,
     at: AtOption = "now",
-    level: Annotated[int | None, typer.Option("--level", min=1, help="Only this level.")] = None,
+    level: Annotated[int | None, typer.Option("--level", min=0, help="Only this level; 0 is the timer of 5.x.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every message that is not delivered, due or not.")] = False,
     limit: LimitOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List the delayed messages that a broker would deliver at once, or with --all whenever their time comes."""
-    from itertools import islice
+    from itertools import chain, islice
 
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.cli.shell.times import parse_time
     from rmqtool.services.waiting.delay import DelayedMessage, Delays
+    from rmqtool.services.waiting.timers import LEVEL, Timers
 
     warn = Warnings()
-    delays = Delays(need_log(store, broker_conf), parse_time(at), warn)
-    rows = islice(delays.pending(level, due_only=not every), limit)
+    log, now = need_log(store, broker_conf), parse_time(at)
+    delays, timers = Delays(log, now, warn), Timers(log, now, warn)
+    levels = delays.pending(level, due_only=not every)
+    in_timer = timers.pending(due_only=not every) if timers.present and level in (None, LEVEL) else ()
+    rows = islice(chain(levels, in_timer), limit)
     names = ("level", "queueOffset", "deliverTimestamp", "due", "topic", "queueId", "reconsumeTimes", "msgId", "keys")
     write_rows(output.value, DelayedMessage, rows, names, wide=("keys",))
     return warn.tell()

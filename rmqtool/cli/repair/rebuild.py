@@ -26,13 +26,15 @@ class Part(StrEnum):
     keys = "index"
     checkpoint = "checkpoint"
     config = "config"
+    timer = "timer"
 
 
 @command("rebuild", "rmqtool rebuild store index --dry-run")
 def rebuild(
     store: StoreDir,
     part: Annotated[
-        list[Part], typer.Argument(metavar="PART...", help="consumequeue, index or checkpoint; or config alone.")
+        list[Part],
+        typer.Argument(metavar="PART...", help="consumequeue, index or checkpoint; or config or timer alone."),
     ],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -48,6 +50,9 @@ def rebuild(
     config mends damaged JSON files: a torn one comes from its .bak, or from what can be saved of both; topics that
     have messages get an entry again, and offsets go back into their queues. It works on a store in any state, and does
     not write a file that is in order.
+
+    timer makes wheel, log and checkpoint of the timer of 5.x anew: every message of its queue waits again whose time
+    was still to come, by config/timercheck.
     """
     from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.errors import Refused

@@ -33,6 +33,9 @@ class DelayLevel:
     firstDeliverTimestamp: int | None  # of the pending ones, in the order of the queue
     lastDeliverTimestamp: int | None
     note: str | None = None
+    kind: str = "level"  # or "timer": the timer wheel of 5.x, level 0
+    recalled: int = 0  # messages in the wheel that a later mark takes back; not among the pending ones
+    rolled: int = 0  # pending ones that are moved on when their slot fires, before they are due
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -54,10 +57,17 @@ class DelayedMessage:
     keys: str | None
     reconsumeTimes: int
     due: bool  # the broker would deliver it at once
+    kind: str = "level"  # or "timer": in the timer wheel of 5.x, or on its way there; its level is 0
+    fireTimestamp: int | None = None  # of a timer message: the slot of the wheel that it is in, ms
+    rolled: bool = False  # moved on when that slot fires, for it is due later
+    recalled: bool = False  # taken back by a later mark: never delivered
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _MESSAGE_FIELDS}  # asdict() would copy each value deeply
+
+
+_MESSAGE_FIELDS = tuple(DelayedMessage.__dataclass_fields__)
 
 
 class Delays:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from rmqtool.store.disk.files import entries
 from rmqtool.store.layout.paths import StoreLayout
 
-_FOLDERS = ("consumequeue", "consumequeue_ext", "index", "config")
-_FILES = ("checkpoint", "abort")
+_FOLDERS = ("consumequeue", "consumequeue_ext", "index", "config", "timerlog")
+_FILES = ("checkpoint", "abort", "timerwheel")
 _Seen = tuple[int, int]  # length, time of modification in ns
 
 

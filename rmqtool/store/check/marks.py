@@ -38,8 +38,6 @@ _KNOWN = {
 }
 _UNCHECKED = {
     "batchconsumequeue": "batch consume queues",
-    "timerwheel": "the timer wheel",
-    "timerlog": "the timer log",
     "compaction": "compaction logs",
     "kvStore": "a RocksDB database",
     "tiered_index_file": "the tiered index",

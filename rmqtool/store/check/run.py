@@ -11,6 +11,7 @@ from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, queues_are_files
 from rmqtool.store.check.queues.extension import check_extension
 from rmqtool.store.check.queues.queues import QueueCheck
+from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.layout.paths import StoreLayout
 
 
@@ -61,6 +62,7 @@ def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Find
             yield from found.drain()
     ends = [file.header.end_timestamp for file in index.files]
     check_checkpoint(ctx, max(ends, default=None))
+    check_timer(ctx, queues=with_queues)
     check_configs(ctx, queues=with_queues)
     yield from found.rest()
 

@@ -17,6 +17,8 @@ _SIZES = (
     "mapperFileSizeBatchConsumeQueue",
     "maxHashSlotNum",
     "maxIndexNum",
+    "mappedFileSizeTimerLog",
+    "timerPrecisionMs",
 )
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 

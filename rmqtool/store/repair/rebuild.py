@@ -37,9 +37,14 @@ from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
+from rmqtool.store.repair.timer import TimerBuilder
 
-CONFIG = "config"
-PARTS = ("consumequeue", "index", "checkpoint", CONFIG)
+CONFIG, TIMER = "config", "timer"
+PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER)
+_ALONE = {
+    CONFIG: "config is mended by itself: rebuild the other parts first",
+    TIMER: "timer is built by itself, by the queues: rebuild the other parts first",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,16 +295,17 @@ def rebuild(
     """Rebuild parts of a stopped store under the broker's lock; what they replace is kept.
 
     Args:
-        parts: of :data:`PARTS`; ``config`` alone, since it goes by the queues that the others would build.
+        parts: of :data:`PARTS`; ``config`` and ``timer`` alone, since they go by the queues that others would build.
 
     Raises:
         Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
         CorruptFile: the log does not read as a whole.
-        BadValue: config together with other parts.
+        BadValue: config or timer together with other parts.
     """
-    if CONFIG in parts and len(parts) > 1:
-        raise BadValue("config is mended by itself: rebuild the other parts first")
-    if CONFIG not in parts and (reason := unsupported(layout)) is not None:
+    for part in _ALONE.keys() & set(parts):
+        if len(parts) > 1:
+            raise BadValue(_ALONE[part])
+    if not _ALONE.keys() & set(parts) and (reason := unsupported(layout)) is not None:
         raise Refused(f"{layout.root}: {reason}")
     if CONFIG not in parts and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run rmqtool recover first")
@@ -322,6 +328,11 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, 
         actions = doctor.prepare(transaction)
         counts = {"messages": 0, "queues": 0, "queueEntries": 0, "indexEntries": 0}
         configs, warnings = doctor.outcomes, doctor.warnings
+    elif TIMER in parts:
+        builder = TimerBuilder(layout)
+        actions = builder.prepare(transaction)
+        counts = {"messages": builder.messages, "queues": 1, "queueEntries": builder.units, "indexEntries": 0}
+        configs, warnings = [], builder.warnings
     else:
         run = Rebuild(StoreInputs.of(layout, fix_delay_times=True), transaction.staging, parts)
         run.run()

@@ -10,6 +10,7 @@ from rmqtool.store.check.advice.steps import (
     EXPORT,
     REBUILD_INDEX,
     REBUILD_QUEUES,
+    REBUILD_TIMER,
     RECOVER,
     RECOVER_UNHARMED,
     SALVAGE,
@@ -93,6 +94,8 @@ class Situation:
     def _for_form(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """What serves a store that no command of ours writes."""
         kept = tuple(step for step in steps if {"salvage", "config"} & set(step.command))
+        if REBUILD_TIMER in steps and not self.aborted:
+            return steps  # which needs the timer's own queue only
         if RECOVER in steps and self.cuts:
             kept = (SALVAGE,)
         if self.unread:
@@ -107,6 +110,9 @@ class Situation:
             if self._builds(step):
                 return self._with_recovery(step) if self.aborted or self._torn else (step,)
             return (SALVAGE,)
+        if step is REBUILD_TIMER and self.aborted:
+            before = self._recover()
+            return (*before, step) if RECOVER_UNHARMED in before else before
         return self._recover() if step is RECOVER else (step,)
 
     def _recover(self) -> tuple[Step, ...]:

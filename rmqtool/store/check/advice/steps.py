@@ -65,6 +65,10 @@ RECOVER_UNHARMED = replace(RECOVER, costs="no intact message is cut")
 REBUILD_QUEUES = _rebuild("consumequeue", "builds all consume queues anew from the log")
 REBUILD_INDEX = _rebuild("index", "builds the index anew from the log")
 REBUILD_CHECKPOINT = _rebuild("checkpoint", "writes the checkpoint anew by what the log holds")
+REBUILD_TIMER = _rebuild(
+    "timer",
+    "makes the timer's files anew: every message waits again whose time is still to come and that is in the log",
+)
 MEND = _rebuild("config", "mends config files by their .bak, queues and log")
 UNDO = Step(
     command=("rmqtool", "undo", "STORE"),

@@ -74,7 +74,7 @@ ALL = (
         "not-checked",
         INFO,
         "a part of the store that check does not look into",
-        "RocksDB databases, DLedger logs, timer wheels and compaction logs are not verified.",
+        "RocksDB databases, DLedger logs and compaction logs are not verified.",
         "The store has them.",
         "Nothing: this is about check alone.",
         NOTHING,

@@ -1,0 +1,1 @@
+"""The timer of 5.x: wheel, timer log, checkpoint, and the messages they lead to."""

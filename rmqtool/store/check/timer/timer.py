@@ -1,0 +1,205 @@
+"""Wheel, timer log, timer queue and commit log against each other.
+
+Source: store.timer.TimerMessageStore (recover, enqueue, dequeue).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from formats.message.properties import UNIQ_KEY, parse
+from formats.variants import timer
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.timer.files import check_timer_files
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import Found
+from rmqtool.store.queues.reader import ConsumeQueue, open_queue
+from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_in_the_wheel, records_at, start_of
+from rmqtool.store.queues.timer.waiting import Waiting, waiting
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+_TOPIC = timer.TOPIC.encode()
+
+
+def check_timer(ctx: Context, *, queues: bool) -> None:
+    """Check everything of the timer.
+
+    Args:
+        queues: whether consume queues are files.
+    """
+    files = TimerFiles(ctx.layout)
+    queue = _queue(ctx.layout) if queues else None
+    if not files.present or ctx.log_seen.absent:
+        return
+    try:
+        _Check(ctx, files, queue).run()
+    except UnreadableStore as err:
+        ctx.found.add("file-unreadable", "timerlog", actual=str(err))
+
+
+def _queue(layout: StoreLayout) -> ConsumeQueue | None:
+    return open_queue(layout, timer.TOPIC, timer.QUEUE_ID)
+
+
+class _Check:
+    def __init__(self, ctx: Context, files: TimerFiles, queue: ConsumeQueue | None) -> None:
+        self.ctx, self.files, self.queue = ctx, files, queue
+
+    def run(self) -> None:
+        files = self.files
+        wheel = files.wheel
+        turned = wheel is not None and bool(wheel["time"].any())
+        used = bool(turned or files.end or (self.queue is not None and self.queue.max_offset))
+        check_timer_files(self.ctx, files, used=used)
+        found = waiting(files)
+        self._slots(found)
+        self._messages(found)
+        if self.queue is not None:
+            self._queue(found, self.queue)
+
+    def _slots(self, found: Waiting) -> None:
+        add = self.ctx.found.many
+        wheel = self.files.wheel
+
+        def slot(numbers: "Array", i: int) -> dict[str, Any]:
+            number = int(numbers[i])
+            actual = str(wheel[number]["last_position"]) if wheel is not None else "a position"
+            return {"offset": 32 * number, "expected": f"a unit before byte {self.files.end}", "actual": actual}
+
+        add("timer-slot-outside", "timerwheel", len(found.outside), lambda i: slot(found.outside, i))
+        add(
+            "timer-slot-misplaced",
+            "timerwheel",
+            len(found.misplaced),
+            lambda i: {"offset": 32 * int(found.misplaced[i])},
+        )
+        for code, positions in (("timer-chain", found.broken), ("timer-expired", found.gone)):
+            for position in positions.tolist():
+                name, at = self._place(position)
+                self.ctx.found.add(code, name, offset=at, expected="the unit before it in its slot")
+
+    def _place(self, position: int) -> tuple[str, int]:
+        """(file, byte in it) of a position of the timer log."""
+        file = self.files.log.find(position)
+        assert file is not None  # a unit was read there
+        return self.ctx.name(file.path), position - file.base
+
+    def _messages(self, found: Waiting) -> None:
+        good = np.zeros(len(found.position), bool)
+        rolled = found.rolled
+        for number, message in in_the_wheel(self.ctx.log, found):
+            good[number] = True
+            self._message(message, int(found.position[number]), rolled=bool(rolled[number]))
+        for number in np.flatnonzero(~good).tolist():
+            self._no_message(found, number)
+        offsets = found.units["physical_offset"]
+        order = np.argsort(offsets, kind="stable")
+        twice = order[1:][offsets[order][1:] == offsets[order][:-1]]
+        for number in np.sort(twice).tolist():
+            name, at = self._place(int(found.position[number]))
+            self.ctx.found.add("timer-twice", name, offset=at, actual=f"physical offset {offsets[number]}")
+
+    def _message(self, message: TimerMessage, position: int, *, rolled: bool) -> None:
+        reason, time = message.unusable, message.deliver_time
+        if reason is not None:
+            self._unusable(message, reason)
+        elif time is not None and (time < message.fires if rolled else self._slot(time) != message.fires):
+            name, at = self._place(position)
+            self.ctx.found.add("timer-deliver-time", name, offset=at, expected=time, actual=message.fires)
+
+    def _slot(self, time: int) -> int:
+        return time // self.files.precision * self.files.precision
+
+    def _unusable(self, message: TimerMessage, reason: str) -> None:
+        found = self.ctx.log.segments.find(message.physical_offset)
+        assert found is not None  # the message was read there
+        self.ctx.found.add(
+            "timer-properties",
+            self.ctx.name(found.path),
+            offset=message.physical_offset - found.base,
+            topic=timer.TOPIC,
+            queueId=message.record.queue_id,
+            queueOffset=message.record.queue_offset,
+            actual=reason,
+        )
+
+    def _no_message(self, found: Waiting, number: int) -> None:
+        unit = found.units[number]
+        offset, size = int(unit["physical_offset"]), int(unit["message_size"])
+        there = self.ctx.log.look(offset, crc=False)
+        name, at = self._place(int(found.position[number]))
+        if isinstance(there, Found):
+            topic = there.record.topic.decode("utf-8", "replace")
+            expected, actual = f"{timer.TOPIC}, {size} bytes", f"{topic}, {there.record.total_size} bytes"
+            self.ctx.found.add("timer-other-message", name, offset=at, expected=expected, actual=actual)
+        elif 0 <= offset < self.ctx.log.min_offset:
+            self.ctx.found.add("timer-expired", name, offset=at, actual=f"physical offset {offset}")
+        else:
+            actual = f"physical offset {offset}: {there.reason}"
+            self.ctx.found.add("timer-no-message", name, offset=at, expected="a message", actual=actual)
+
+    def _queue(self, found: Waiting, queue: ConsumeQueue) -> None:
+        files, point = self.files, self.files.checkpoint
+        if point is not None and point.last_timer_queue_offset > queue.max_offset:
+            self.ctx.found.add(
+                "timer-checkpoint-ahead",
+                "config/timercheck",
+                offset=16,
+                expected=f"queue offset: at most {queue.max_offset}",
+                actual=point.last_timer_queue_offset,
+            )
+        if point is None or not point.last_read_time:
+            return  # which messages were delivered is not known
+        coming: set[str | None] = set()
+        behind = 0
+        for message in not_in_the_wheel(self.ctx.log, queue, files, found):
+            behind += 1
+            coming.add(message.key)
+            if (reason := message.unusable) is not None:
+                self._unusable(message, reason)
+        if behind:
+            self.ctx.found.add(
+                "timer-behind", "config/timercheck", offset=16, count=behind, topic=timer.TOPIC, queueId=0
+            )
+        self._lost(found, queue, point, coming)
+
+    def _lost(self, found: Waiting, queue: ConsumeQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
+        """Messages that the wheel had, whose time is to come, and that nothing leads to.
+
+        One that was late when it was taken up was delivered at once, so that its time is before that of the checkpoint.
+        """
+        known = np.unique(found.units["physical_offset"])
+        later = max(point.last_read_time, point.version_timestamp)
+        lost: dict[str | None, tuple[int, int]] = {}
+        for first, units in queue.runs(
+            queue.min_offset(self.ctx.log.min_offset), start_of(self.ctx.log, queue, self.files)
+        ):
+            offsets = units["physical_offset"]
+            rows = np.flatnonzero(~np.isin(offsets, known))
+            # a message that was moved on comes again with its key
+            for number, record in records_at(self.ctx.log, offsets[rows].tolist()):
+                properties = parse(record.properties)
+                message = TimerMessage(0, record, properties, 0, 0)
+                time = message.deliver_time
+                # one that no broker can deliver is told where it is in the way
+                if record.topic != _TOPIC or time is None or time <= later or message.mark or message.unusable:
+                    lost.pop(properties.get(UNIQ_KEY), None)
+                    continue
+                lost[message.key] = (first + int(rows[number]), int(offsets[rows[number]]))
+        if not lost:
+            return
+        keys = {message.key for _number, message in in_the_wheel(self.ctx.log, found)} | coming
+        for key, (queue_offset, physical) in lost.items():
+            if key is None or key not in keys:
+                self.ctx.found.add(
+                    "timer-lost",
+                    "timerwheel",
+                    topic=timer.TOPIC,
+                    queueId=0,
+                    queueOffset=queue_offset,
+                    actual=f"message {key} at physical offset {physical}",
+                )

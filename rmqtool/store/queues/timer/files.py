@@ -1,0 +1,128 @@
+"""The files of the timer as they lie there: wheel, log and checkpoint.
+
+Source: store.timer.TimerWheel, TimerLog, TimerCheckpoint.
+"""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from formats.endings import Ending, UnitEnd
+from formats.layouts.derived import TIMER_CHECKPOINT
+from formats.variants import timer
+from rmqtool.store.disk.mapping import map_file
+from rmqtool.store.disk.remote import exists
+from rmqtool.store.disk.segments import Segment, Segments, common_size, read_small
+from rmqtool.store.layout.paths import StoreLayout
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class TimerFiles:
+    """The timer of one store. Files are read when they are asked for.
+
+    Attributes:
+        log: files of the timer log.
+        precision: ms that one slot of the wheel stands for.
+    """
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self.layout = layout
+        self.log: Segments = layout.files_in(layout.path("timerlog"))
+        self.precision = layout.conf.sizes.get("timerPrecisionMs", 1000)
+        self._counts: dict[int, int] = {}  # by a file's base
+
+    @property
+    def wheel_path(self) -> str:
+        """Where the wheel is, or would be."""
+        return self.layout.path("timerwheel")
+
+    @property
+    def checkpoint_path(self) -> str:
+        """Where the checkpoint is, or would be."""
+        return self.layout.path("config", "timercheck")
+
+    @property
+    def present(self) -> bool:
+        """Whether the store has anything of a timer."""
+        return bool(self.log.files) or exists(self.wheel_path) or exists(self.checkpoint_path)
+
+    @cached_property
+    def wheel(self) -> "Array | None":
+        """The slots of the wheel, of shape (SLOTS,); None without a wheel, or where its length is another.
+
+        Raises:
+            UnreadableStore: it is there and cannot be read.
+        """
+        data = self.wheel_bytes
+        return timer.slot_array(data) if len(data) == timer.WHEEL_SIZE else None
+
+    @cached_property
+    def wheel_bytes(self) -> memoryview:
+        """The wheel as it is stored; empty where it is missing.
+
+        Raises:
+            UnreadableStore: as :attr:`wheel`.
+        """
+        return memoryview(map_file(self.wheel_path) if exists(self.wheel_path) else b"")
+
+    @cached_property
+    def checkpoint_bytes(self) -> bytes | None:
+        """The checkpoint as it is stored; None where it is missing.
+
+        Raises:
+            UnreadableStore: it is there and cannot be read.
+        """
+        return read_small(self.checkpoint_path)
+
+    @property
+    def checkpoint(self) -> timer.Checkpoint | None:
+        """What the checkpoint says; None where it is missing or shorter than its fields."""
+        data = self.checkpoint_bytes
+        return timer.parse_checkpoint(data) if data and len(data) >= TIMER_CHECKPOINT.size else None
+
+    @cached_property
+    def file_size(self) -> int:
+        """Bytes of each file of the timer log: configured, told by the files, or the default."""
+        return self.layout.conf.sizes.get("mappedFileSizeTimerLog") or common_size(self.log) or timer.LOG_FILE_SIZE
+
+    def count(self, file: Segment) -> int:
+        """Units from the file's beginning up to the first element that is none."""
+        if file.base not in self._counts:
+            self._counts[file.base] = timer.valid_prefix(timer.unit_array(file.view()))
+        return self._counts[file.base]
+
+    def ending(self, file: Segment) -> UnitEnd:
+        """What follows the units of a file."""
+        view = file.view()
+        at = self.count(file) * timer.UNIT_SIZE
+        end = timer.read_unit(view, at, len(view))
+        assert isinstance(end, UnitEnd)  # else it would have been counted
+        return end
+
+    @cached_property
+    def recovery(self) -> tuple[int, int]:
+        """(number of the first file that the next start reads, position at which the timer log ends for it).
+
+        The start goes back from the flush position of the checkpoint by the length of one file, and reads from the
+        beginning of the file where that falls; whatever is no unit ends the log, and all behind it is cut off.
+        """
+        files, begin = self.log.files, 0
+        if not files:
+            return 0, 0
+        if self.checkpoint is not None:
+            begin = max(self.checkpoint.last_timer_log_flush_position - files[-1].size, 0)
+        first = max((number for number, file in enumerate(files) if file.base <= begin), default=0)
+        end = files[first].base
+        for file in files[first:]:
+            end = file.base + self.count(file) * timer.UNIT_SIZE
+            if self.ending(file).ending is not Ending.FILLER:
+                break
+        return first, end
+
+    @property
+    def end(self) -> int:
+        """Position after the last unit, for the next start."""
+        return self.recovery[1]

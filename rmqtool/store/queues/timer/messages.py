@@ -1,0 +1,142 @@
+"""The messages that wait in the timer: those that the wheel leads to, and those that it does not have yet.
+
+Source: store.timer.TimerMessageStore (enqueue, dequeue).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
+from formats.message.read import Record
+from formats.variants import timer
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.queues.timer.waiting import Waiting
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+_TOPIC = timer.TOPIC.encode()
+_WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
+_MOST = 2**63 - 1
+_LONGEST = 64  # digits, with leading zeros
+
+
+class TimerMessage(NamedTuple):
+    """One message of the timer topic.
+
+    Attributes:
+        fires: when the wheel takes it up, ms; of one that the wheel does not have yet, when it will.
+        magic: of its unit in the timer log; 0 for one that the wheel does not have yet.
+    """
+
+    physical_offset: int
+    record: Record
+    properties: dict[str, str]
+    fires: int
+    magic: int
+
+    @property
+    def deliver_time(self) -> int | None:
+        """When it is to be delivered, ms, however often it is moved on before; None where the message does not say."""
+        return number_of(self.properties.get(timer.OUT_MS))
+
+    @property
+    def mark(self) -> str | None:
+        """The unique key of the message that this one recalls; None where it is no such mark."""
+        return self.properties.get(timer.DELETE_KEY)
+
+    @property
+    def unusable(self) -> str | None:
+        """What is missing in its properties, so that a broker stops at it and delivers nothing behind it."""
+        if self.deliver_time is None:
+            return f"{timer.OUT_MS} {_shown(self.properties.get(timer.OUT_MS))}"
+        if not self.properties.get(REAL_TOPIC):
+            return f"no {REAL_TOPIC}"
+        queue_id = number_of(self.properties.get(REAL_QID))
+        if queue_id is None or not -(2**31) <= queue_id < 2**31:
+            return f"{REAL_QID} {_shown(self.properties.get(REAL_QID))}"
+        return None
+
+    @property
+    def key(self) -> str | None:
+        """Its unique key, by which it can be recalled."""
+        return self.properties.get(UNIQ_KEY)
+
+
+def number_of(text: str | None) -> int | None:
+    """A property by ``Long.parseLong``, of ASCII digits; None where that fails."""
+    if not text or len(text) > _LONGEST:
+        return None
+    digits = text[1:] if text[0] in "+-" else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    number = int(text)
+    return number if -_MOST - 1 <= number <= _MOST else None
+
+
+def _shown(text: str | None) -> str:
+    return "is missing" if text is None else f"is {text[:40]!r}"
+
+
+def in_the_wheel(log: CommitLog, found: Waiting, chosen: "Array | None" = None) -> Iterator[tuple[int, TimerMessage]]:
+    """(number of the unit, message) of every unit that leads to a message of the timer topic, in the order of units.
+
+    Args:
+        chosen: numbers of the units that are looked at; all of them by default.
+    """
+    if chosen is None:
+        chosen = np.arange(len(found.position))
+    numbers, units = chosen.tolist(), found.units[chosen]
+    offsets, sizes, magics = (units[name].tolist() for name in ("physical_offset", "message_size", "magic"))
+    fires = found.slot_time[chosen].tolist()
+    for i, record in records_at(log, offsets):
+        if record.topic == _TOPIC and record.total_size == sizes[i]:
+            yield numbers[i], TimerMessage(offsets[i], record, parse(record.properties), fires[i], magics[i])
+
+
+def not_in_the_wheel(
+    log: CommitLog, queue: ConsumeQueue | None, files: TimerFiles, found: Waiting
+) -> Iterator[TimerMessage]:
+    """Messages behind the queue offset of the checkpoint that no unit of the wheel leads to."""
+    if queue is None:
+        return
+    known = np.unique(found.units["physical_offset"])
+    for _first, units in queue.runs(start_of(log, queue, files)):
+        offsets = units["physical_offset"]
+        offsets = offsets[~np.isin(offsets, known)].tolist()
+        for number, record in records_at(log, offsets):
+            if record.topic == _TOPIC:
+                properties = parse(record.properties)
+                out = number_of(properties.get(timer.OUT_MS)) or 0
+                fires = out // files.precision * files.precision
+                yield TimerMessage(offsets[number], record, properties, fires, 0)
+
+
+def start_of(log: CommitLog, queue: ConsumeQueue, files: TimerFiles) -> int:
+    """The queue offset behind which the wheel does not know the queue, by the checkpoint."""
+    point = files.checkpoint
+    offset = min(point.last_timer_queue_offset, point.master_timer_queue_offset) if point is not None else 0
+    return min(max(offset, queue.min_offset(log.min_offset)), queue.max_offset)
+
+
+def records_at(log: CommitLog, offsets: Iterable[int]) -> Iterator[tuple[int, Record]]:
+    """(number, record) of each physical offset at which there is a record; checksums of bodies are not looked at."""
+    read, last = 0, None
+    for number, offset in enumerate(offsets):
+        found = log.read(offset, crc=False)
+        if found is None:
+            continue
+        if last is not None and last is not found.file:
+            last.release()
+            read = 0
+        last, read = found.file, read + found.record.total_size
+        if read >= _WINDOW:
+            last.forget(0, last.size)
+            read = 0
+        yield number, found.record
+    if last is not None:
+        last.release()

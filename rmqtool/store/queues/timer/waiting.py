@@ -1,0 +1,193 @@
+"""What waits in the wheel: the units that the slots lead to, chain by chain.
+
+A slot leads to its newest unit, and each unit to the one before it in the same slot. All chains are followed at once,
+file by file from the newest to the oldest, by doubling the step in each round: as many rounds as the logarithm of the
+longest chain, and memory for the units of one file and for those that wait.
+
+Source: store.timer.TimerMessageStore (recoverAndRevise, dequeue), TimerWheel.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from formats.layouts.derived import TIMER_LOG_UNIT
+from formats.variants import timer
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.queues.timer.files import TimerFiles
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+_NONE = np.empty(0, np.int64)
+
+
+class Waiting(NamedTuple):
+    """Units that are still to fire, sorted by slot and position. Columns have the shape (units,), unless said.
+
+    Attributes:
+        position: in the timer log.
+        slot_time: when the slot fires that leads to the unit, ms.
+        units: record array with the fields of :class:`formats.variants.timer.LogUnit`, as stored.
+        outside: numbers of the slots that lead to no unit at all; of shape (slots,).
+        broken: positions of units whose link leads to no unit; of shape (links,).
+        gone: positions of units whose link leads before the first file of the log; of shape (links,).
+        misplaced: numbers of slots that hold a time of another slot; of shape (slots,).
+    """
+
+    position: "Array"
+    slot_time: "Array"
+    units: "Array"
+    outside: "Array"
+    broken: "Array"
+    gone: "Array"
+    misplaced: "Array"
+
+    @property
+    def rolled(self) -> "Array":
+        """Which units are moved on when they fire, for their time is farther away than the wheel reaches."""
+        found: Array = (self.units["magic"] & timer.MAGIC_ROLL) != 0
+        return found
+
+    @property
+    def deletes(self) -> "Array":
+        """Which units are marks that recall another message of the same slot."""
+        found: Array = (self.units["magic"] & timer.MAGIC_DELETE) != 0
+        return found
+
+
+def heads(files: TimerFiles) -> tuple["Array", "Array"]:
+    """(time, position of the newest unit) of every slot, as the next start makes them: two int64 arrays (SLOTS,).
+
+    The time is in units of the precision, 0 where the slot was never used. What the end of the log knows and the wheel
+    does not, as after a crash, counts as it does for a broker.
+    """
+    wheel = files.wheel
+    if wheel is None:
+        time, last = np.zeros(timer.SLOTS, np.int64), np.zeros(timer.SLOTS, np.int64)
+    else:
+        time, last = wheel["time"].astype(np.int64), wheel["last_position"].astype(np.int64)
+    first, end = files.recovery
+    for file in files.log.files[first:]:
+        count = min(files.count(file), max(end - file.base, 0) // timer.UNIT_SIZE)
+        if count:
+            units = timer.unit_array(file.view())[:count]
+            fires = (units["write_time"].astype(np.int64) + units["delay"]) // files.precision
+            # of equal slots the last unit stays
+            slots = fires % timer.SLOTS
+            time[slots] = fires
+            last[slots] = file.base + timer.UNIT_SIZE * np.arange(count)
+        file.release()
+    return time, last
+
+
+def waiting(files: TimerFiles) -> Waiting:
+    """Everything that has not fired by the checkpoint; without a checkpoint all that the wheel holds.
+
+    Raises:
+        UnreadableStore: a file cannot be read.
+    """
+    time, last = heads(files)
+    numbers = np.arange(timer.SLOTS)
+    used = (time > 0) & (last >= 0)
+    misplaced = np.flatnonzero((time != 0) & (time != -1) & (time % timer.SLOTS != numbers))
+    used[misplaced] = False
+    point = files.checkpoint
+    if point is not None and point.last_read_time > 0:
+        read = point.last_read_time // files.precision
+        used &= (time >= read) & (time - read < timer.SLOTS)
+    slots = np.flatnonzero(used)
+    return _follow(files, slots, last[slots], time[slots] * files.precision, misplaced)
+
+
+def _follow(files: TimerFiles, slots: "Array", wanted: "Array", label: "Array", misplaced: "Array") -> Waiting:
+    end = files.end
+    inside = (wanted < end) & (wanted >= 0)
+    outside, broken, gone = [slots[~inside]], [], []
+    origin = np.where(inside, -1 - slots, 0)[inside]  # who links there: -1 - slot, or a unit's position
+    wanted, label = wanted[inside], label[inside]
+    found: list[tuple[Array, Array, Array]] = []
+    for file in reversed(files.log.files):
+        here = wanted >= file.base
+        if here.any():
+            step = _in_file(files, file, wanted[here], label[here], origin[here])
+            found.append((step.position, step.label, step.units))
+            outside.append(-1 - step.lost[step.lost < 0])
+            broken.append(step.lost[step.lost >= 0])
+            keep = ~here
+            wanted = np.concatenate((wanted[keep], step.wanted))
+            label = np.concatenate((label[keep], step.wanted_label))
+            origin = np.concatenate((origin[keep], step.origin))
+            file.release()
+    outside.append(-1 - origin[origin < 0])
+    gone.append(origin[origin >= 0])
+    position = np.concatenate([part[0] for part in found] or [_NONE])
+    fires = np.concatenate([part[1] for part in found] or [_NONE])
+    units = np.concatenate([part[2] for part in found] or [np.empty(0, TIMER_LOG_UNIT.dtype)])
+    order = np.lexsort((position, fires))
+    return Waiting(
+        position[order],
+        fires[order],
+        units[order],
+        np.sort(np.concatenate(outside)),
+        np.sort(np.concatenate(broken or [_NONE])),
+        np.sort(np.concatenate(gone)),
+        misplaced,
+    )
+
+
+class _Step(NamedTuple):
+    """What one file adds: units found, links that leave it towards older files, and who links to no unit."""
+
+    position: "Array"
+    label: "Array"
+    units: "Array"
+    wanted: "Array"
+    wanted_label: "Array"
+    origin: "Array"
+    lost: "Array"
+
+
+def _in_file(files: TimerFiles, file: Segment, wanted: "Array", label: "Array", origin: "Array") -> _Step:
+    table = timer.unit_array(file.view())
+    end = min(len(table), max(files.end - file.base, 0) // timer.UNIT_SIZE)
+    table = table[:end]
+    number, rest = np.divmod(wanted - file.base, timer.UNIT_SIZE)
+    good = (rest == 0) & (number < end)
+    valid = timer.valid_units(table)
+    good[good] = valid[number[good]]
+    lost = [origin[~good]]
+    number, label = number[good], label[good]
+
+    previous = table["previous_position"].astype(np.int64)
+    link, skew = np.divmod(previous - file.base, timer.UNIT_SIZE)
+    own = np.arange(end)
+    stays = (previous >= file.base) & (skew == 0) & (link < own)
+    stays[stays] = valid[link[stays]]
+    jump = np.where(stays, link, -1)
+    mark = np.full(end, -1, np.int64)
+    mark[number] = label
+    while True:
+        at = np.flatnonzero(mark >= 0)
+        to = jump[at]
+        at, to = at[to >= 0], to[to >= 0]
+        fresh = mark[to] < 0
+        if not fresh.any():
+            break
+        mark[to[fresh]] = mark[at[fresh]]
+        more = jump >= 0
+        jump[more] = jump[jump[more]]
+    reached = np.flatnonzero(mark >= 0)
+    before = previous[reached]
+    leaves = (before >= 0) & (before < file.base)
+    bad = ~stays[reached] & ~leaves & (before != timer.NOWHERE)
+    lost.append(file.base + timer.UNIT_SIZE * reached[bad])
+    return _Step(
+        file.base + timer.UNIT_SIZE * reached,
+        mark[reached],
+        table[reached],
+        before[leaves],
+        mark[reached[leaves]],
+        file.base + timer.UNIT_SIZE * reached[leaves],
+        np.concatenate(lost),
+    )

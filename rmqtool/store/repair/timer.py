@@ -1,0 +1,256 @@
+"""Make wheel, timer log and checkpoint of the timer of 5.x anew from the messages of its topic.
+
+The log of messages tells everything but one thing: how far the wheel had turned. That is what ``config/timercheck``
+says; without it, the wheel begins at the store time of the last message, before which all was due that can have been
+delivered. Where in doubt a message waits again: twice is allowed, lost is not.
+
+Source: store.timer.TimerMessageStore (doEnqueue, recover, reviseQueueOffset), TimerLog.append.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.message.properties import REAL_TOPIC, parse
+from formats.message.read import Record
+from formats.primitives import java_hash
+from formats.variants import timer
+from rmqtool.errors import Refused
+from rmqtool.store.changes.change import Transaction
+from rmqtool.store.disk import files as disk
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import ConsumeQueue, open_queue
+from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.queues.timer.messages import TimerMessage, records_at
+
+_TOPIC = timer.TOPIC.encode()
+_ROLL_WINDOW = 172_800  # slots
+_SMALLEST_WINDOW = 2
+_BUFFER = 1 << 20
+
+
+class _Wait(NamedTuple):
+    """A message that is to have a unit."""
+
+    physical_offset: int
+    size: int
+    out: int  # ms, as the message says it
+    topic_hash: int
+    delete: bool
+
+
+class TimerBuilder:
+    """One making of the timer's files.
+
+    Attributes:
+        messages: of the timer topic that were read.
+        units: that were made for what waits.
+        warnings: what the person should know.
+
+    Raises:
+        Refused: the queue of the timer is no file, or not there.
+    """
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self.layout, self.log, self.files = layout, CommitLog(layout), TimerFiles(layout)
+        queue = open_queue(layout, timer.TOPIC, timer.QUEUE_ID)
+        if queue is None:
+            raise Refused(f"{layout.root}: no consume queue of {timer.TOPIC}: there is no timer to be built")
+        self.queue: ConsumeQueue = queue
+        self.messages = self.units = 0
+        self.warnings: list[str] = []
+        window = layout.conf.text("timerRollWindowSlot") or ""
+        slots = int(window) if window.isascii() and window.isdigit() and len(window) < 10 else _ROLL_WINDOW
+        self._window = (slots if slots >= _SMALLEST_WINDOW else _ROLL_WINDOW) * self.files.precision
+        self._slots: dict[int, timer.Slot] = {}  # by the time of the slot
+        self._last: _Wait | None = None  # of the queue, whether it waits or not
+        self._begin = self._turned()
+
+    def _turned(self) -> int:
+        """Time of the slot that the wheel reads next, ms."""
+        point = self.files.checkpoint
+        if point is not None and point.last_read_time > 0:
+            return self._slot(point.last_read_time)
+        last = self.log.end(self.queue.recovered.max_physical_offset)[1]
+        begin = self._slot(last or self._last_timer_time())
+        self.warnings.append(
+            f"config/timercheck does not say how far the wheel has turned: it begins at {begin}, and what was due "
+            "before and was not delivered stays so"
+        )
+        return begin
+
+    def _last_timer_time(self) -> int:
+        entry = self.queue.entry(self.queue.max_offset - 1)
+        found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
+        return found.record.store_timestamp if found is not None else 0
+
+    def _slot(self, time: int) -> int:
+        return time // self.files.precision * self.files.precision
+
+    def _waiting(self) -> Iterator[_Wait]:
+        """Messages that wait, in the order of the queue; of one that was moved on only the last.
+
+        The newest message of a unique key is found before anything is made: a table of all that may wait is kept.
+        """
+        found: dict[object, _Wait] = {}
+        skipped = 0
+        for _first, units in self.queue.runs(self.queue.min_offset(self.log.min_offset)):
+            offsets = units["physical_offset"].tolist()
+            for number, record in records_at(self.log, offsets):
+                if record.topic != _TOPIC:
+                    continue
+                self.messages += 1
+                message = TimerMessage(offsets[number], record, parse(record.properties), 0, 0)
+                wait = self._last = _wait_of(message, record)
+                if message.unusable is not None:
+                    skipped += 1
+                elif wait.out >= self._begin:
+                    # a mark has a key of its own
+                    key: object = message.key or message.physical_offset
+                    found.pop(key, None)
+                    found[key] = wait
+        if skipped:
+            self.warnings.append(
+                f"{skipped} timer messages without a usable deliver time, topic or queue are left out: a broker would "
+                "stop at them (see check)"
+            )
+        yield from found.values()
+
+    def prepare(self, transaction: Transaction) -> list[str]:
+        """Build the files aside and hand the swap to a transaction; returns it in words."""
+        words: list[str] = []
+        end = self._build_log(transaction, words)
+        self._build_wheel(transaction, words)
+        self._build_checkpoint(transaction, words, end)
+        transaction.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
+        return words
+
+    def _build_log(self, transaction: Transaction, words: list[str]) -> int:
+        """Position after the last unit."""
+        if not (self.files.log.files or "mappedFileSizeTimerLog" in self.layout.conf.sizes):
+            self.warnings.append(
+                "timerlog: no file tells the length of its files: they are made as long as is the broker's default "
+                f"({self.files.file_size} bytes; --broker-conf knows better), and it loads none of another length"
+            )
+        log = _LogWriter(self.layout, transaction, self.files.file_size)
+        for wait in self._waiting():
+            self._enqueue(log, wait)
+            self.units += 1
+        if self._last is not None:
+            # A broker takes the message of the last unit for the last that it took from the queue. This unit lies in a
+            # slot that the wheel has passed.
+            log.append(self._unit(self._last, timer.NOWHERE, timer.MAGIC_DEFAULT, -self.files.precision))
+        log.close()
+        for file in self.files.log:
+            if file.path not in log.paths:
+                transaction.remove(file.path)
+                words.append(f"remove {os.path.relpath(file.path, self.layout.root)}")
+        words += [f"put {os.path.relpath(path, self.layout.root)}" for path in log.paths]
+        return log.position
+
+    def _enqueue(self, log: "_LogWriter", wait: _Wait) -> None:
+        fires, magic = self._slot(wait.out), timer.MAGIC_DEFAULT
+        ahead = fires - self._begin
+        if ahead >= self._window:
+            magic |= timer.MAGIC_ROLL
+            near = ahead - self._window < self._window // 3
+            fires = self._slot(self._begin + (self._window // 2 if near else self._window))
+        if wait.delete:
+            magic |= timer.MAGIC_DELETE
+        before = self._slots.get(fires)
+        last = before.last_position if before is not None else timer.NOWHERE
+        position = log.append(self._unit(wait, last, magic, fires - self._begin))
+        first = before.first_position if before is not None else position
+        count = (before.count if before is not None else 0) + (-1 if wait.delete else 1)
+        self._slots[fires] = timer.Slot(fires // self.files.precision, first, position, count)
+
+    def _unit(self, wait: _Wait, previous: int, magic: int, delay: int) -> bytes:
+        unit = timer.LogUnit(
+            timer.UNIT_SIZE, previous, magic, self._begin, delay, wait.physical_offset, wait.size, wait.topic_hash
+        )
+        return timer.build_unit(unit)
+
+    def _build_wheel(self, transaction: Transaction, words: list[str]) -> None:
+        staged = transaction.staging()
+        with disk.make_file(staged) as file:
+            file.cut(timer.WHEEL_SIZE)
+            for time, slot in self._slots.items():
+                file.write(timer.slot_index(time, self.files.precision) * 32, timer.build_slot(slot))
+        transaction.put(self.files.wheel_path, staged)
+        words.append("put timerwheel")
+
+    def _build_checkpoint(self, transaction: Transaction, words: list[str], end: int) -> None:
+        taken = self.queue.max_offset
+        before = self.files.checkpoint or timer.Checkpoint()
+        point = before._replace(
+            last_read_time=self._begin,
+            last_timer_log_flush_position=end,
+            last_timer_queue_offset=taken,
+            master_timer_queue_offset=taken,
+            version_counter=before.version_counter + 1,
+        )
+        transaction.put_content(self.files.checkpoint_path, timer.build_checkpoint(point))
+        words.append("put config/timercheck")
+
+
+def _wait_of(message: TimerMessage, record: Record) -> _Wait:
+    topic = message.properties.get(REAL_TOPIC)
+    hashed = java_hash(topic) if topic else 0
+    return _Wait(
+        message.physical_offset, record.total_size, message.deliver_time or 0, hashed, message.mark is not None
+    )
+
+
+class _LogWriter:
+    """Files of a new timer log, staged one after the other.
+
+    Attributes:
+        position: after the last unit.
+        paths: where the files are to be.
+    """
+
+    def __init__(self, layout: StoreLayout, transaction: Transaction, file_size: int) -> None:
+        self._layout, self._transaction, self._file_size = layout, transaction, file_size
+        self._room = bytearray()
+        self._file: disk.File | None = None
+        self._at = 0  # byte of the file at which the buffer goes
+        self.position = 0
+        self.paths: list[str] = []
+
+    def append(self, unit: bytes) -> int:
+        """Position of the unit."""
+        left = self._file_size - self.position % self._file_size
+        if left < len(unit) + timer.BLANK_SIZE and self._file is not None:
+            self._room += timer.build_blank(left)
+            self.close()
+            self.position += left
+        if self._file is None:
+            self._open()
+        at = self.position
+        self._room += unit
+        self.position += len(unit)
+        if len(self._room) >= _BUFFER:
+            self._flush()
+        return at
+
+    def _open(self) -> None:
+        staged = self._transaction.staging()
+        path = self._layout.path("timerlog", f"{self.position:020d}")
+        self._file, self._at = disk.make_file(staged), 0
+        self._file.cut(self._file_size)
+        self._transaction.put(path, staged)
+        self.paths.append(path)
+
+    def _flush(self) -> None:
+        assert self._file is not None
+        self._file.write(self._at, bytes(self._room))
+        self._at += len(self._room)
+        self._room.clear()
+
+    def close(self) -> None:
+        """Write what is held back, and close the file."""
+        if self._file is not None:
+            self._flush()
+            self._file.__exit__()
+            self._file = None

@@ -1,0 +1,202 @@
+"""What waits in the timer of 5.x: the golden stores' scenario, chains over files, rolled, recalled and coming ones."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from formats.variants import timer
+from rmqtool.services.waiting.delay import DelayedMessage
+from rmqtool.services.waiting.timers import Timers
+from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.queues.timer.messages import number_of
+from rmqtool.store.queues.timer.waiting import waiting
+from tests import timers
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+from tests.services.build import log_of, never
+from tests.store.findings import write
+from tests.timers import NOW
+
+GOLDEN_STOP = 1_795_392_300_000  # 2026-11-23T00:05:00Z: after the clients, before the first of them is due
+HOUR = 3_600_000
+
+
+def pending(store: Path, now: int = NOW, warn: Any = never, **settings: str) -> list[DelayedMessage]:
+    return list(Timers(log_of(store, **settings), now, warn).pending())
+
+
+@pytest.mark.parametrize("case", ["broker-5.3.3", "broker-5.3.3-crash"])
+def test_the_timers_of_the_golden_scenario(case: str, golden: Unpacked) -> None:
+    found = pending(golden(case), GOLDEN_STOP)
+
+    assert {row.keys for row in found} == {*(f"later-{number}" for number in range(5)), "recall-0"}
+    assert all(row.topic == "Timers" and not row.due and not row.recalled and not row.rolled for row in found)
+    first = min(row.deliverTimestamp for row in found)
+    for number in range(5):
+        (row,) = (row for row in found if row.keys == f"later-{number}")
+        assert row.deliverTimestamp == first + number * HOUR == row.fireTimestamp
+        assert row.queueId == number % 2
+    assert sum(row.due for row in pending(golden(case), first + HOUR + 1000)) == 3
+    assert sum(row.due for row in pending(golden(case), first + HOUR)) == 2  # a slot fires when its second is over
+
+
+def test_the_command_shows_levels_and_timer(golden: Unpacked) -> None:
+    store = str(golden("broker-5.3.3"))
+    every = rmqtool("delay", "due", store, "--all", "--at", str(GOLDEN_STOP), "-o", "ndjson")
+    rows = [json.loads(line) for line in every.out.splitlines()]
+    assert [row["keys"] for row in rows if row["kind"] == "level"] == ["far-0", "far-1", "far-2"]
+    assert len([row for row in rows if row["kind"] == "timer" and row["level"] == 0]) == 6
+
+    only = rmqtool("delay", "due", store, "--all", "--level", "0", "-o", "ndjson")
+    assert [json.loads(line)["kind"] for line in only.out.splitlines()] == ["timer"] * 6
+    assert len(rmqtool("delay", "due", store, "--all", "--level", "18", "-o", "ndjson").out.splitlines()) == 3
+
+    levels = rmqtool("delay", "list", store, "--at", str(GOLDEN_STOP), "-o", "ndjson")
+    row = json.loads(levels.out.splitlines()[-1])
+    assert (row["level"], row["kind"], row["pending"], row["due"], row["maxOffset"]) == (0, "timer", 6, 0, 57)
+
+
+def test_chains_go_through_files(tmp_path: Path) -> None:
+    chosen = random.Random(7)
+    lab = timers.Timers(file_size=5 * 52 + 20)  # five units and a blank in each
+    seconds = [chosen.randrange(1, 9) for _ in range(60)]
+    offsets = [lab.put(second) for second in seconds]
+    store = lab.write(tmp_path)
+    assert len(list((store / "timerlog").iterdir())) == 12
+
+    found = pending(store)
+    assert [(row.fireTimestamp, row.physicalOffset) for row in found] == sorted(
+        (NOW + 1000 * second, offset) for second, offset in zip(seconds, offsets, strict=True)
+    )
+
+
+def test_the_head_of_a_long_chain(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    for _ in range(700):
+        lab.put(5)
+    files = TimerFiles(log_of(lab.write(tmp_path, file_size=1 << 19)).layout)
+    assert np.array_equal(waiting(files).position, 52 * np.arange(700))
+
+
+def test_a_rolled_message_fires_before_it_is_due(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(250_000)
+    lab.put(172_801)
+    (near, far) = pending(lab.write(tmp_path), NOW + 200_000_000)
+    assert (far.rolled, far.deliverTimestamp, far.fireTimestamp) == (True, NOW + 250_000_000, NOW + 172_800_000)
+    assert (near.rolled, near.deliverTimestamp, near.fireTimestamp) == (True, NOW + 172_801_000, NOW + 86_400_000)
+    assert (near.due, far.due) == (True, False)
+
+
+def test_a_mark_recalls_a_message_of_its_slot(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(10, UNIQ_KEY="A")
+    lab.put(10, UNIQ_KEY="B")
+    lab.put(20, UNIQ_KEY="C")
+    lab.put(10, TIMER_DEL_UNIQKEY="A")
+    lab.put(10, TIMER_DEL_UNIQKEY="C")  # of another slot: it recalls nothing
+    lab.put(20, TIMER_DEL_UNIQKEY="C", enqueue=False)
+    store = lab.write(tmp_path)
+
+    found = pending(store, NOW + 60_000)
+    assert {(row.msgId, row.recalled, row.due) for row in found} == {
+        ("A", True, False), ("B", False, True), ("C", True, False),
+    }  # fmt: skip
+    row = Timers(log_of(store), NOW + 60_000, never).row()
+    assert (row.pending, row.recalled, row.due, row.delivered) == (1, 2, 1, 3)
+    assert row.note == "timer wheel; 2 recalled"
+
+
+def test_messages_that_the_wheel_does_not_have_yet(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(10)
+    lab.put(11, enqueue=False)
+    lab.put(-5, enqueue=False)
+    found = pending(lab.write(tmp_path))
+    assert [(row.fireTimestamp, row.due) for row in found] == [
+        (NOW + 10_000, False), (NOW + 11_000, False), (NOW - 5000, True),
+    ]  # fmt: skip
+
+
+def test_a_wheel_that_was_not_flushed(tmp_path: Path) -> None:
+    """After a crash the end of the log is what knows the last messages."""
+    lab = timers.Timers()
+    for second in (10, 10, 12):
+        lab.put(second)
+    store = lab.write(tmp_path)
+    expected = pending(store)
+    with (store / "timerwheel").open("wb") as wheel:
+        wheel.truncate(timer.WHEEL_SIZE)
+    assert pending(store) == expected
+
+
+def test_what_has_fired_is_not_told(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(-1)
+    lab.put(0)
+    assert [row.fireTimestamp for row in pending(lab.write(tmp_path))] == [NOW]
+
+
+def test_another_precision(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(10)
+    store = lab.write(tmp_path)
+    (row,) = pending(store, timerPrecisionMs="100")  # the wheel is made anew from the log, in slots of 100 ms
+    assert row.fireTimestamp == NOW + 10_000
+
+
+def test_without_a_checkpoint_a_warning(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(10)
+    store = lab.write(tmp_path)
+    (store / "config" / "timercheck").write_bytes(b"")
+    words: list[str] = []
+    assert len(pending(store, warn=words.append)) == 1
+    assert len(words) == 1
+    assert words[0].startswith("config/timercheck: missing or too short")
+
+
+def test_links_to_nowhere_are_warned_of(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    for second in (10, 10, 20):
+        lab.put(second)
+    store = lab.write(tmp_path)
+    write(store / "timerlog" / f"{0:020d}", 52 + 4, (77).to_bytes(8, "big"))
+    words: list[str] = []
+    assert len(pending(store, warn=words.append)) == 2
+    assert words == ["timer wheel: 1 links lead to no unit of the timer log (see check)"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hostile_bytes(seed: int, tmp_path: Path) -> None:
+    chosen = random.Random(seed)
+    lab = timers.Timers(file_size=10 * 52 + 16)
+    for _ in range(30):
+        lab.put(chosen.randrange(1, 5))
+    store = lab.write(tmp_path)
+    paths = [store / "timerwheel", store / "config" / "timercheck", *sorted((store / "timerlog").iterdir())]
+    for _ in range(40):
+        path = chosen.choice(paths)
+        size = path.stat().st_size
+        at = (NOW // 1000 + chosen.randrange(6)) % timer.SLOTS * 32 if path.name == "timerwheel" else 0
+        at += chosen.randrange(min(size, 32 if at else size))
+        value = chosen.choice([b"\0", b"\xff", bytes([chosen.randrange(256)])])
+        write(path, at, value * chosen.choice([1, 8]))
+        path.write_bytes(path.read_bytes()[:size])
+    found = pending(store, warn=lambda _words: None)
+    assert len(found) <= 2 * 30
+    files = TimerFiles(log_of(store).layout)
+    assert len(np.unique(waiting(files).position)) == len(waiting(files).position)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), ("-3", -3), ("+4", 4), ("", None), (None, None), ("1 2", None), ("٣", None), ("1_0", None),
+     ("9" * 19, None), (str(2**63 - 1), 2**63 - 1)],
+)  # fmt: skip
+def test_numbers_as_java_reads_them(text: str | None, number: int | None) -> None:
+    assert number_of(text) == number

@@ -1,0 +1,130 @@
+"""The timer made anew from the log: the same waits as before, and the store is in order."""
+
+from pathlib import Path
+
+import pytest
+
+from formats.variants import timer
+from rmqtool.errors import BadValue, Refused
+from rmqtool.services.waiting.delay import DelayedMessage
+from rmqtool.services.waiting.timers import Timers
+from rmqtool.store.changes.undo import undo
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.repair.rebuild import RebuildReport, rebuild
+from tests import timers
+from tests.conftest import Unpacked
+from tests.services.build import log_of
+from tests.store.helpers import tree
+from tests.store.test_check_timer import timer_findings
+from tests.timers import NOW
+
+
+def rebuilt(store: Path, **about: bool) -> RebuildReport:
+    return rebuild(StoreLayout(str(store)), ("timer",), **about)
+
+
+def pending(store: Path) -> list[DelayedMessage]:
+    return list(Timers(log_of(store), NOW, lambda _words: None).pending())
+
+
+def damage_wheel(store: Path) -> None:
+    (store / "timerwheel").write_bytes(b"?" * 1000)
+
+
+def damage_log(store: Path) -> None:
+    path = store / "timerlog" / f"{0:020d}"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+def remove_all(store: Path) -> None:
+    (store / "timerwheel").unlink()
+    for path in (store / "timerlog").iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("damage", [lambda _store: None, damage_wheel, damage_log, remove_all])
+def test_the_golden_store(damage: object, golden_copy: Unpacked) -> None:
+    store = golden_copy("broker-5.3.3")
+    before = pending(store)
+    assert callable(damage)
+    damage(store)
+    report = rebuilt(store)
+    sized = ["timerlog: no file tells the length"] * (damage is remove_all)
+    assert (report.messages, report.queueEntries) == (57, 6)
+    assert [warning[:34] for warning in report.warnings] == sized
+    assert pending(store) == before
+    assert timer_findings(store) == []
+    # what tells a broker how far the queue was taken: the message of the last unit
+    units = [unit for _at, unit in timer.units((store / "timerlog" / f"{0:020d}").read_bytes())][:-1]
+    last = log_of(store).read(units[-1].physical_offset)  # type: ignore[union-attr]
+    assert last is not None
+    assert last.record.queue_offset == 56
+
+
+def test_nothing_is_lost_and_undo_brings_all_back(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker-5.3.3")
+    damage_wheel(store)
+    before = tree(store)
+    plan = rebuilt(store, dry_run=True)
+    assert plan.actions == [f"put timerlog/{0:020d}", "put timerwheel", "put config/timercheck"]
+    assert tree(store) == before
+    assert rebuilt(store).applied
+    undo(str(store))
+    assert tree(store) == before
+
+
+def test_files_and_rolled_recalled_and_fired_messages(tmp_path: Path) -> None:
+    lab = timers.Timers(file_size=5 * 52 + 20)
+    for second in (1, 5, 1, 250_000, 9, 1, 180_000, 1):
+        lab.put(second)
+    lab.put(9, UNIQ_KEY="A")
+    lab.put(9, TIMER_DEL_UNIQKEY="A")
+    lab.put(-3)
+    store = lab.write(tmp_path)
+    before = pending(store)
+    assert len(before) == 9
+    damage_wheel(store)
+    assert rebuilt(store).queueEntries == 10
+    assert pending(store) == before
+    assert len(list((store / "timerlog").iterdir())) == 3
+    assert timer_findings(store) == []
+
+
+def test_a_message_that_was_moved_on_waits_once(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(250_000, UNIQ_KEY="A", enqueue=False)
+    at = lab.put(250_000, UNIQ_KEY="A", TIMER_ROLL_TIMES="1")
+    store = lab.write(tmp_path)
+    rebuilt(store)
+    assert [row.physicalOffset for row in pending(store)] == [at]
+
+
+def test_what_would_stop_a_broker_is_left_out(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(10, REAL_TOPIC="")
+    lab.put(10)
+    store = lab.write(tmp_path)
+    report = rebuilt(store)
+    assert report.queueEntries == 1
+    assert report.warnings[0].startswith("1 timer messages without a usable deliver time")
+
+
+def test_without_a_checkpoint_the_last_message_says_the_time(tmp_path: Path) -> None:
+    lab = timers.Timers()
+    lab.put(-5)
+    late = lab.put(5)
+    store = lab.write(tmp_path)
+    (store / "config" / "timercheck").unlink()
+    report = rebuilt(store)
+    assert report.warnings[0].startswith("config/timercheck does not say")
+    assert [row.physicalOffset for row in pending(store)] == [late]
+
+
+def test_refused(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    with pytest.raises(Refused, match="there is no timer"):
+        rebuilt(store)
+    with pytest.raises(BadValue, match="by itself"):
+        rebuild(StoreLayout(str(store)), ("timer", "index"))
+    with pytest.raises(Refused, match="recover first"):
+        rebuilt(golden_copy("broker-5.3.3-crash"))

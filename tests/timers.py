@@ -1,0 +1,82 @@
+"""Stores with a timer, put together by the rules of a broker of 5.3 (TimerMessageStore.doEnqueue)."""
+
+from pathlib import Path
+
+from formats.primitives import java_hash
+from formats.variants import timer
+from tests.services.build import Builder
+
+NOW = 1_700_000_000_000  # where the wheel stands, ms
+FILE_SIZE = 52_000
+ROLL_WINDOW = 172_800_000  # ms
+
+
+class Timers:
+    """Messages that wait; the wheel and its log are written as a broker has them when all are taken up.
+
+    Attributes:
+        builder: takes other messages too.
+        taken: messages that the wheel has.
+        slots: time of a slot in seconds to (first position, last position, count).
+    """
+
+    def __init__(self, file_size: int = FILE_SIZE) -> None:
+        self.builder = Builder()
+        self.file_size = file_size
+        self.log = bytearray()
+        self.slots: dict[int, tuple[int, int, int]] = {}
+        self.number = self.taken = 0
+
+    def put(self, seconds: int, *, enqueue: bool = True, topic: str = "Orders", **properties: str) -> int:
+        """A message that is due so many seconds after NOW; its physical offset.
+
+        Args:
+            enqueue: whether the wheel has it already.
+            properties: in place of those that a broker writes.
+        """
+        out = NOW + 1000 * seconds
+        self.number += 1
+        standard = {
+            "TIMER_OUT_MS": str(out), "UNIQ_KEY": f"KEY{self.number:029d}", "REAL_TOPIC": topic, "REAL_QID": "1",
+        }  # fmt: skip
+        given = {name: value for name, value in {**standard, **properties}.items() if value}
+        at = self.builder.put(timer.TOPIC, properties=given)
+        if enqueue:
+            self.taken += 1
+            self._enqueue(at, len(self.builder.log) - at, out, topic, "TIMER_DEL_UNIQKEY" in properties)
+        return at
+
+    def _enqueue(self, at: int, size: int, out: int, topic: str, delete: bool) -> None:
+        magic = timer.MAGIC_DEFAULT | timer.MAGIC_DELETE * delete
+        if out - NOW >= ROLL_WINDOW:
+            magic |= timer.MAGIC_ROLL
+            near = out - NOW - ROLL_WINDOW < ROLL_WINDOW // 3
+            out = NOW + (ROLL_WINDOW // 2 if near else ROLL_WINDOW)
+        left = self.file_size - len(self.log) % self.file_size
+        if left < timer.UNIT_SIZE + timer.BLANK_SIZE:
+            self.log += timer.build_blank(left).ljust(left, b"\0")
+        position = len(self.log)
+        first, last, count = self.slots.get(out // 1000, (position, timer.NOWHERE, 0))
+        hashed = java_hash(topic)
+        self.log += timer.build_unit(timer.LogUnit(52, last, magic, NOW, out - NOW, at, size, hashed))
+        self.slots[out // 1000] = first, position, count + 1 - 2 * delete
+
+    def write(self, root: Path, *, file_size: int | None = None) -> Path:
+        """The store's directory."""
+        store = self.builder.write(root)
+        if file_size is not None:
+            path = store / "commitlog" / f"{0:020d}"
+            path.write_bytes(bytes(self.builder.log).ljust(file_size, b"\0"))
+        folder = store / "timerlog"
+        folder.mkdir()
+        for base in range(0, len(self.log), self.file_size):
+            part = bytes(self.log[base : base + self.file_size])
+            (folder / f"{base:020d}").write_bytes(part.ljust(self.file_size, b"\0"))
+        with (store / "timerwheel").open("wb") as wheel:
+            wheel.truncate(timer.WHEEL_SIZE)
+            for second, (first, last, count) in self.slots.items():
+                wheel.seek(second % timer.SLOTS * 32)
+                wheel.write(timer.build_slot(timer.Slot(second, first, last, count)))
+        point = timer.Checkpoint(NOW, len(self.log), self.taken, self.taken)
+        (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(point))
+        return store
