@@ -121,11 +121,11 @@ def run_query_offset(
     broker_conf: str | None = None,
 ) -> int:
     """``query-offset``: 0 when a message was found, else 1."""
-    from rmqtool.services.lookup.get_message import get_message
-    from rmqtool.store.queues.reader import open_queue
+    from rmqtool.services.lookup.get_message import asked_for, get_message
+    from rmqtool.store.queues.batch import open_any_queue
 
     log = need_log(store, broker_conf)
-    queue = open_queue(log.layout, topic, queue_id)
+    queue = open_any_queue(log.layout, topic, queue_id)
     result = get_message(log, queue, offset, max_msgs, engine=engine_of(engine))
     if status:
         row = dict(
@@ -137,7 +137,7 @@ def run_query_offset(
         )
         write_all(writer(output, PULL_FIELDS, [Column(name) for name in PULL_FIELDS]), [row])
     else:
-        write_messages(output, result.messages, body)
+        write_messages(output, asked_for(result, queue, offset, max_msgs), body)
     if not result.messages:
         known = "" if queue is not None else f" (the store has no queue {queue_id} of topic {topic})"
         note(

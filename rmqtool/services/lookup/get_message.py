@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog, Found
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 
 _SCAN_BYTES = 16_000  # of queue entries that 4.9 looks at in one call, or 20 per message asked for
 _IN_MEMORY = (256 << 10, 32)  # bytes, messages
@@ -31,7 +31,7 @@ def physical_memory() -> int:
 
 
 def get_message(
-    log: CommitLog, queue: ConsumeQueue | None, offset: int, max_msg_nums: int, *, engine: str | None = None
+    log: CommitLog, queue: AnyQueue | None, offset: int, max_msg_nums: int, *, engine: str | None = None
 ) -> GetResult:
     """One pull of up to ``max_msg_nums`` messages from ``offset``, without a filter, as a master answers it.
 
@@ -50,6 +50,8 @@ def get_message(
         return GetResult("OFFSET_OVERFLOW_ONE", offset, low, high, [])
     if offset > high:
         return GetResult("OFFSET_OVERFLOW_BADLY", high, low, high, [])
+    if isinstance(queue, BatchQueue):
+        return _get_batches(log, queue, offset, max_msg_nums, low)
     file = queue.segments.find(offset * UNIT)
     if file is None:
         following = (offset * UNIT // queue.file_size + 1) * queue.file_size // UNIT
@@ -63,8 +65,7 @@ def get_message(
         seen += 1
         if entry.physical_offset < skip_to:
             continue
-        on_disk = log_end - entry.physical_offset > physical_memory() * 40 // 100
-        most_bytes, most_messages = _ON_DISK if on_disk else _IN_MEMORY
+        most_bytes, most_messages = _limits(log_end, entry.physical_offset)
         if messages and (
             len(messages) >= max_msg_nums or total + entry.size > most_bytes or len(messages) >= most_messages
         ):
@@ -80,3 +81,45 @@ def get_message(
         total += entry.size
         status, skip_to = "FOUND", -1
     return GetResult(status, offset + seen, low, high, messages)
+
+
+def _limits(log_end: int, physical_offset: int) -> tuple[int, int]:
+    """(bytes, messages) at most in one answer that has this message."""
+    return _ON_DISK if log_end - physical_offset > physical_memory() * 40 // 100 else _IN_MEMORY
+
+
+def _get_batches(log: CommitLog, queue: BatchQueue, offset: int, max_msg_nums: int, low: int) -> GetResult:
+    """A pull from a batch queue, which 5.x alone has: whole batches, the first of them whatever it holds.
+
+    A broker sends the first batch as a whole also where the offset lies inside it, and so the messages here may begin
+    before the offset: see :func:`asked_for`. The next offset is that behind the last batch.
+    """
+    high = queue.max_offset
+    log_end = log.segments.files[-1].end if log.segments.files else 0
+    messages: list[Found] = []
+    total, count, following = 0, 0, offset
+    first = queue.entry(offset)
+    if first is None:
+        return GetResult("OFFSET_FOUND_NULL", high, low, high, [])
+    status = "NO_MATCHED_MESSAGE"
+    for entry in queue.entries(first.queue_offset):
+        most_bytes, most_messages = _limits(log_end, entry.physical_offset)
+        if count and (
+            count + entry.batch_num > max_msg_nums or total + entry.size > most_bytes or count >= most_messages
+        ):
+            break
+        following = entry.queue_offset + entry.batch_num
+        found = log.read(entry.physical_offset, crc=False)
+        if found is None:
+            status = status if messages else "MESSAGE_WAS_REMOVING"
+            continue
+        messages += found.messages()
+        total, count, status = total + entry.size, count + entry.batch_num, "FOUND"
+    return GetResult(status, following, low, high, messages)
+
+
+def asked_for(result: GetResult, queue: AnyQueue | None, offset: int, count: int) -> list[Found]:
+    """The messages of an answer, at most so many, without those of a batch that lie before the offset."""
+    if not isinstance(queue, BatchQueue):
+        return result.messages
+    return [message for message in result.messages if message.record.queue_offset >= offset][:count]

@@ -157,7 +157,7 @@ class Store:
     def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult:
         """One pull as a broker answers it: status, next offset, messages."""
         log = self._fresh().log
-        return get_message(log, open_queue(self.layout, topic, queue_id), queue_offset, limit, engine=self._engine)
+        return get_message(log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, engine=self._engine)
 
     def queues(self) -> list[QueueRange]:
         """Every queue with its offsets."""
