@@ -52,9 +52,7 @@ def commitlog_dump(
     from rmqtool.cli.look.run_files import run_commitlog_dump, selection
 
     chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
-    return run_commitlog_dump(
-        need_log(store, broker_conf), chosen, limit, body.value, output.value, records=records
-    )
+    return run_commitlog_dump(need_log(store, broker_conf), chosen, limit, body.value, output.value, records=records)
 
 
 @command("hexdump", "rmqtool commitlog hexdump store --offset 2867", commitlog)

@@ -104,7 +104,7 @@ def _by_index(
 
 
 def _batches(layout: StoreLayout, topic: str, search: Search) -> set[int]:
-    """Where the records of a topic with batch queues lie. The index names a batch by its own id, none of its messages."""
+    """Where the records of a topic with batch queues lie: the index names a batch, none of its messages."""
     if not is_path_name(topic) or not (queues := layout.queues_of(topic, BATCH_QUEUES)):
         return set()
     from rmqtool.store.queues.batch import BatchQueue
@@ -133,9 +133,8 @@ def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: 
         if isinstance(item, Damage):
             warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes passed over")
         elif (
-            (needle in item.record.properties or is_inner_batch(item.record.sys_flag))
-            and search.begin <= item.record.store_timestamp <= search.end
-        ):
+            needle in item.record.properties or is_inner_batch(item.record.sys_flag)
+        ) and search.begin <= item.record.store_timestamp <= search.end:
             found += matching(item, matches)
             if search.limit is not None and len(found) >= search.limit:
                 break

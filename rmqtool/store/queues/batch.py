@@ -139,9 +139,7 @@ class BatchQueue:
             unit = self._unit(file, max(number, 0))
             if not unit.base_queue_offset <= queue_offset < unit.next_queue_offset:
                 return None
-            return QueueEntry(
-                unit.base_queue_offset, unit.physical_offset, unit.size, unit.tags_code, unit.batch_size
-            )
+            return QueueEntry(unit.base_queue_offset, unit.physical_offset, unit.size, unit.tags_code, unit.batch_size)
         return None
 
 
