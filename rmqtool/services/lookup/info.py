@@ -190,7 +190,7 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
     return found
 
 
-_UNREAD = {"batchconsumequeue": "batch consume queues, which check does not look into"}
+_UNREAD = {"batchconsumequeue": "not checked: batch consume queues"}
 
 
 def _form_note(form: Form) -> str:
