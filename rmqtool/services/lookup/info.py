@@ -166,7 +166,7 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         count, size = files_below(layout.path(kind))
         if count or kind == "consumequeue":
             file_size = layout.queue_size() if kind == "consumequeue" and count and form is None else None
-            note = _form_note(form) if form is not None else _UNREAD.get(kind)
+            note = _form_note(form) if form is not None else None
             found.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
     for place, form in forms.items():
         count, size = files_below(layout.path(place))
@@ -188,9 +188,6 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         for count, size in [files_below(entry.path)]
     ]
     return found
-
-
-_UNREAD = {"batchconsumequeue": "not checked: batch consume queues"}
 
 
 def _form_note(form: Form) -> str:
