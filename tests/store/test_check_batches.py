@@ -1,6 +1,7 @@
 """Batch queues of a real 5.3.3 store, damaged: each damage has its own code, at its place, and nothing beside it."""
 
 import json
+import random
 import shutil
 import struct
 from collections.abc import Callable
@@ -9,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from formats.queues.batch import BatchEntry, build
+from rmqtool.services.lookup.get_message import get_message
 from rmqtool.store.check import is_problem
 from rmqtool.store.check.codes.all import CODES
 from rmqtool.store.layout.paths import BATCH_UNIT as UNIT
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.batch import batch_queues_of
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.store.findings import Told, flip, found_in, told, write
@@ -184,3 +189,26 @@ def test_explain_tells_of_every_code() -> None:
         result = rmqtool("explain", code)
         assert result.code == 0
         assert CODES[code].title in result.out
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_bytes_are_checked_and_read(seed: int, golden_copy: Unpacked) -> None:
+    rng = random.Random(seed)
+    store = golden_copy("broker-5.3.3")
+    log = store / "commitlog" / f"{0:020d}"
+    for _ in range(rng.randrange(1, 8)):
+        if rng.random() < 0.3:
+            write(log, rng.randrange(80_000, 88_000), rng.randbytes(rng.randrange(1, 9)))
+        else:
+            write(store / QUEUE, rng.randrange(0, 8 * UNIT), rng.randbytes(rng.randrange(1, 60)))
+    assert {finding.severity for finding in found_in(store)} <= {"error", "warning", "info"}
+    layout = StoreLayout(str(store))
+    opened = CommitLog(layout)
+    for queue in batch_queues_of(layout):
+        assert len(list(queue.entries())) <= 100
+        for offset in (0, 7, 22, rng.randrange(-(2**63), 2**63)):
+            entry = queue.entry(offset)
+            assert entry is None or entry.queue_offset <= offset < entry.queue_offset + entry.batch_num
+            assert get_message(opened, queue, offset, 32).min_offset == queue.min_offset(opened.min_offset)
+    assert rmqtool("commitlog", "dump", store, "--topic", "Batch*").code in (0, 1)
+    assert rmqtool("consumequeue", "dump", store).code == 0

@@ -9,22 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.message.properties import BATCH_NUMBERS, parse_raw
-from formats.message.read import Record
-from formats.queues.batch import as_array, valid_prefix
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
-from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column, batch_numbers, valid, words
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, is_path_name
 from rmqtool.store.log.commit_log import Damage
-from rmqtool.store.queues.reader import SCANNED_FILES
 
-Column = np.ndarray[Any, np.dtype[Any]]
-Units = np.ndarray[Any, np.dtype[Any]]
-_FIELDS = ("physical_offset", "size", "base_queue_offset", "batch_size", "tags_code", "store_timestamp")
 _COMPARED = {  # field of a unit: code where it says something else than the record
     "size": "bcq-size",
     "base_queue_offset": "bcq-base",
@@ -35,7 +28,7 @@ _COMPARED = {  # field of a unit: code where it says something else than the rec
 
 
 class _Expected(NamedTuple):
-    """What units records should have, a column for each field of :data:`_FIELDS`."""
+    """What units records should have, a column for each of these fields."""
 
     physical_offset: Column
     size: Column
@@ -49,87 +42,12 @@ class _Expected(NamedTuple):
         return _Expected(*(column[which] for column in self))
 
 
-class _File:
-    """One file: how many units it has.
-
-    Attributes:
-        prefix: valid units before the first invalid one.
-        used: units up to the last one that is not zero.
-        matched: units that a record was found for.
-        live: valid units whose physical offset is not below the beginning of the log.
-    """
-
-    def __init__(self, segment: Segment, min_physical: int) -> None:
-        self.segment = segment
-        units = self.units(0, segment.size // BATCH_UNIT)
-        self.capacity, self.prefix = len(units), valid_prefix(units)
-        raw = np.frombuffer(segment.view(), np.uint8, count=len(units) * BATCH_UNIT)
-        nonzero = np.flatnonzero(raw.reshape(-1, BATCH_UNIT).any(axis=1))
-        self.used = int(nonzero[-1]) + 1 if len(nonzero) else 0
-        self.matched, self.last_matched = 0, -1
-        self.live = int((_valid(units) & (units["physical_offset"] >= min_physical)).sum())
-        del units, raw
-        segment.release()
-
-    def units(self, start: int, stop: int) -> Units:
-        """Units [start, stop), as far as there are any."""
-        return as_array(self.segment.view())[start:stop]
-
-
-class _Queue:
-    """A queue, and what the log said of it so far."""
-
-    def __init__(self, topic: str, queue_id: int, path: str) -> None:
-        self.topic, self.queue_id, self.path = topic, queue_id, path
-        self.files: list[_File] = []
-        self.cursor = (0, 0)  # file, and unit in it, that the next record should have
-        self.next_offset: int | None = None
-        self.epoch = 0
-        self.missing: list[tuple[bool, int, int, int]] = []  # (comes soon, queue offset, physical offset, messages)
-
-    def load(self, segments: Segments, min_physical: int) -> None:
-        """Look at the files."""
-        self.files = [_File(segment, min_physical) for segment in segments]
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """As findings say which queue it is."""
-        return {"topic": self.topic, "queueId": self.queue_id}
-
-    @property
-    def end(self) -> tuple[int, int]:
-        """(file, unit) of the first that is no valid unit: where a broker's start finds the end of the queue."""
-        for number, file in enumerate(self.files):
-            if file.prefix < file.capacity:
-                return number, file.prefix
-        return len(self.files), 0
-
-    @property
-    def last(self) -> Any:
-        """The last unit in front of the end; None without any."""
-        number, unit = self.end
-        if unit == 0 and number:
-            number, unit = number - 1, self.files[number - 1].capacity
-        return self.files[number].units(unit - 1, unit)[0] if self.files and unit else None
-
-    @property
-    def last_physical(self) -> int:
-        """Where the record of the last unit begins, as a broker's start sees it; -1 without any."""
-        last = -1
-        for file in self.files[-SCANNED_FILES:]:
-            if file.prefix:
-                last = int(file.units(file.prefix - 1, file.prefix)[0]["physical_offset"])
-            if file.prefix < file.capacity:
-                break
-        return last
-
-
 class BatchQueueCheck:
     """All batch queues of a store: :meth:`load`, :meth:`take` of each queue's records, then :meth:`finish`."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.queues: dict[tuple[str, int], _Queue] = {}
+        self.queues: dict[tuple[str, int], BatchState] = {}
         self._unnamed: dict[str, int] = {}
 
     def load(self) -> Iterator[None]:
@@ -137,7 +55,7 @@ class BatchQueueCheck:
         ctx = self.ctx
         plain = {topic for topic, _queue_id, _path in ctx.layout.queue_dirs()}
         for topic, queue_id, path in ctx.layout.queue_dirs(BATCH_QUEUES):
-            queue = self.queues[topic, queue_id] = _Queue(topic, queue_id, path)
+            queue = self.queues[topic, queue_id] = BatchState(topic, queue_id, path)
             try:
                 segments = ctx.layout.files_in(path)
                 check_files(ctx, segments, ctx.layout.batch_queue_size(segments), topic, queue_id)
@@ -171,7 +89,7 @@ class BatchQueueCheck:
                 self._unnamed[topic] = self._unnamed.get(topic, 0) + len(rows)
                 return
             path = self.ctx.layout.queue_path(topic, queue_id, BATCH_QUEUES)
-            queue = self.queues[topic, queue_id] = _Queue(topic, queue_id, path)
+            queue = self.queues[topic, queue_id] = BatchState(topic, queue_id, path)
         expected = self._expected(stretch, rows)
         if len(expected.size):
             self._ordinals(queue, stretch, expected)
@@ -188,7 +106,7 @@ class BatchQueueCheck:
         columns = (position, batch.size[rows], base, count, batch.tags_code[rows], batch.store_timestamp[rows])
         return _Expected(*columns).part((base >= 0) & (count >= 0))  # a broker makes no unit of others
 
-    def _ordinals(self, queue: _Queue, stretch: Stretch, expected: _Expected) -> None:
+    def _ordinals(self, queue: BatchState, stretch: Stretch, expected: _Expected) -> None:
         """Queue offsets must go on where the batch before ends; where damage lies between, only count up."""
         base, count = expected.base_queue_offset, expected.batch_size
         wanted = np.empty_like(base)
@@ -213,7 +131,7 @@ class BatchQueueCheck:
             )
         queue.next_offset, queue.epoch = int(base[-1] + count[-1]), stretch.epoch
 
-    def _compare(self, queue: _Queue, expected: _Expected) -> None:
+    def _compare(self, queue: BatchState, expected: _Expected) -> None:
         while len(expected.size):
             number, unit = queue.cursor
             if number >= len(queue.files):
@@ -223,7 +141,7 @@ class BatchQueueCheck:
             if not len(units):
                 queue.cursor = number + 1, 0
                 continue
-            same = _valid(units) & (units["physical_offset"] == expected.physical_offset[: len(units)])
+            same = valid(units) & (units["physical_offset"] == expected.physical_offset[: len(units)])
             count = len(units) if same.all() else int(same.argmin())
             self._fields(queue, file, np.arange(unit, unit + count), expected.part(slice(count)))
             expected = expected.part(slice(count, None))
@@ -234,7 +152,7 @@ class BatchQueueCheck:
         if len(expected.size):
             self._lose(queue, expected)
 
-    def _search(self, queue: _Queue, expected: _Expected) -> _Expected:
+    def _search(self, queue: BatchState, expected: _Expected) -> _Expected:
         """Look for records' units anywhere; what has none is given back."""
         left = np.ones(len(expected.size), bool)
         for number, file in enumerate(queue.files):
@@ -242,7 +160,7 @@ class BatchQueueCheck:
             physical = units["physical_offset"].astype(np.int64)
             row = np.searchsorted(expected.physical_offset, physical)
             row[row == len(left)] = 0
-            here = np.flatnonzero(_valid(units) & (expected.physical_offset[row] == physical))
+            here = np.flatnonzero(valid(units) & (expected.physical_offset[row] == physical))
             _rows, first = np.unique(row[here], return_index=True)
             here = here[first]
             here = here[left[row[here]]]
@@ -252,7 +170,7 @@ class BatchQueueCheck:
                 queue.cursor = max(queue.cursor, (number, int(here.max()) + 1))
         return expected.part(left)
 
-    def _fields(self, queue: _Queue, file: _File, at: Column, expected: _Expected) -> None:
+    def _fields(self, queue: BatchState, file: BatchFile, at: Column, expected: _Expected) -> None:
         """Units that point at their records: whether they say the same of them."""
         if not len(at):
             return
@@ -275,7 +193,7 @@ class BatchQueueCheck:
                 **queue.about,
             )
 
-    def _lose(self, queue: _Queue, expected: _Expected) -> None:
+    def _lose(self, queue: BatchState, expected: _Expected) -> None:
         start, last = self.ctx.start.redispatch_from, queue.last_physical
         for physical, base, count in zip(
             expected.physical_offset.tolist(),
@@ -304,7 +222,7 @@ class BatchQueueCheck:
             consequence = f"{messages} records of this topic have no queue"
             ctx.found.add("log-topic", "commitlog", topic=topic, count=messages, consequence=consequence)
 
-    def _finish(self, queue: _Queue) -> None:
+    def _finish(self, queue: BatchState) -> None:
         ctx, (end_file, end_unit) = self.ctx, queue.end
         for number, file in enumerate(queue.files):
             name = ctx.name(file.segment.path)
@@ -340,7 +258,7 @@ class BatchQueueCheck:
                 **queue.about,
             )
 
-    def _hole(self, queue: _Queue, file: _File, unit: int) -> None:
+    def _hole(self, queue: BatchState, file: BatchFile, unit: int) -> None:
         found = file.units(unit, unit + 1)[0]
         torn = any(found.tolist())
         self.ctx.found.add(
@@ -348,30 +266,30 @@ class BatchQueueCheck:
             self.ctx.name(file.segment.path),
             offset=unit * BATCH_UNIT,
             expected="a unit",
-            actual=_words(found) if torn else "zeros",
+            actual=words(found) if torn else "zeros",
             **queue.about,
         )
 
-    def _behind(self, queue: _Queue, file: _File, start: int) -> None:
+    def _behind(self, queue: BatchState, file: BatchFile, start: int) -> None:
         """Bytes behind the queue's end that no record asked for."""
         units = file.units(start, file.used)
-        torn = not bool(_valid(units).any())
+        torn = not bool(valid(units).any())
         self.ctx.found.add(
             "bcq-torn" if torn else "bcq-stale",
             self.ctx.name(file.segment.path),
             offset=start * BATCH_UNIT,
             count=file.used - start,
             expected="zeros",
-            actual=_words(units[0]) if torn else f"{file.used - start} units behind the queue's end",
+            actual=words(units[0]) if torn else f"{file.used - start} units behind the queue's end",
             **queue.about,
         )
 
-    def _strange(self, queue: _Queue, file: _File, stop: int, name: str) -> None:
+    def _strange(self, queue: BatchState, file: BatchFile, stop: int, name: str) -> None:
         """Units that point at no record of their own queue, or at one that another unit has."""
         seen: set[int] = set()
         for number, unit in enumerate(file.units(0, stop)):
             physical = int(unit["physical_offset"])
-            if not _valid(file.units(number, number + 1))[0] or physical < self.ctx.log.min_offset:
+            if not valid(file.units(number, number + 1))[0] or physical < self.ctx.log.min_offset:
                 continue
             item = None if physical >= self.ctx.log_seen.end else self.ctx.log.look(physical, crc=False)
             if item is None:
@@ -396,24 +314,3 @@ class BatchQueueCheck:
                 actual=actual,
                 **queue.about,
             )
-
-
-def batch_numbers(record: Record) -> tuple[int, int]:
-    """(first queue offset, messages) as dispatch of 5.3 takes them (CommitLog.setBatchSizeIfNeeded)."""
-    found = parse_raw(record.properties)
-    (base, _), (count, _) = BATCH_NUMBERS
-    try:
-        return int(found[base]), int(found[count])
-    except (KeyError, ValueError):
-        return record.queue_offset, 1
-
-
-def _valid(units: Units) -> Column:
-    valid: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
-    valid &= (units["base_queue_offset"] >= 0) & (units["batch_size"] > 0)
-    return valid
-
-
-def _words(unit: Any) -> str:
-    says = dict(zip(unit.dtype.names, unit.tolist(), strict=True))
-    return ", ".join(f"{name} {says[name]}" for name in _FIELDS[:4])
