@@ -271,3 +271,12 @@ def test_a_topic_has_queues_of_one_form(golden: Unpacked) -> None:
     assert not {queue.topic for queue in queues_of(layout)} & {queue.topic for queue in batch_queues_of(layout)}
     assert open_any_queue(layout, "BatchQueue", 7) is None
     assert open_any_queue(layout, "..", 0) is None
+
+
+def test_salvage_to_a_file_has_the_messages_of_batches(golden: Unpacked, tmp_path: Path) -> None:
+    root, out = golden("broker-5.3.3"), tmp_path / "out.ndjson"
+    dumped = rmqtool("commitlog", "dump", root, "-o", "ndjson").out
+    assert rmqtool("salvage", root, out, "--to", "ndjson").code == 0
+    assert out.read_text() == dumped
+    assert rmqtool("salvage", root, "-", "--to", "ndjson").out == dumped
+    assert dumped.count("\n") == 619
