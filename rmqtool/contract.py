@@ -36,7 +36,7 @@ MESSAGE_FIELDS = (
     "body",
     "bodyEncoding",
 )
-QUEUE_ENTRY_FIELDS = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode")
+QUEUE_ENTRY_FIELDS = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode", "batchNum")
 PUT_FIELDS = (
     "line",
     "status",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 STORES = Path(__file__).parent / "golden" / "stores"
-STORES_OF_5 = STORES.with_name("stores-5.3.3")  # of whole 5.3.3 brokers; no engine's answers are kept of them
+STORES_OF_5 = STORES.with_name("stores-5.3.3")  # of whole 5.3.3 brokers
 
 
 def cases() -> list[str]:
@@ -49,7 +49,8 @@ def recovered(case: str) -> dict[str, Any]:
 
 def messages(case: str) -> Iterator[dict[str, Any]]:
     """Every consume-queue entry in order, with the message that it points to."""
-    with gzip.open(STORES / case / "messages.ndjson.gz", "rt", encoding="utf-8") as lines:
+    place = STORES_OF_5 if (STORES_OF_5 / case).is_dir() else STORES
+    with gzip.open(place / case / "messages.ndjson.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
 

@@ -96,28 +96,50 @@ class BatchItem(NamedTuple):
     properties: bytes
 
 
+class BatchSpan(NamedTuple):
+    """Where one message of a batch lies in a buffer."""
+
+    flag: int
+    body_at: int
+    body_length: int
+    properties_at: int
+    properties_length: int
+
+
+def batch_spans(buf: bytes | memoryview, at: int, stop: int) -> Iterator[BatchSpan]:
+    """Where the messages of a batch lie, whose wire form is bytes [at, stop) of a buffer.
+
+    Raises:
+        FormatError: an item does not fit, or its lengths disagree.
+    """
+    head = derived.BATCH_ITEM_HEAD
+    while at < stop:
+        body_at = at + head.size
+        if body_at > stop:
+            raise Truncated(at, "batch item ends inside its head")
+        size, _magic, _crc, flag, body_length = head.unpack_from(buf, at)
+        properties_at = body_at + body_length + 2
+        if body_length < 0 or properties_at > stop:
+            raise BadLength(at, f"batch item with a body of {body_length} bytes")
+        length = buf[properties_at - 2] << 8 | buf[properties_at - 1]
+        if length > 0x7FFF or properties_at + length > stop:
+            signed = length - 0x10000 if length > 0x7FFF else length
+            raise BadLength(at, f"batch item with properties of {signed} bytes")
+        end = properties_at + length
+        if size != end - at:
+            raise BadLength(at, f"batch item lengths add up to {end - at}, it says {size}")
+        yield BatchSpan(flag, body_at, body_length, properties_at, length)
+        at = end
+
+
 def batch_items(body: bytes) -> Iterator[BatchItem]:
     """The messages inside an inner-batch body (5.x) or a batch on the wire.
 
     Raises:
         FormatError: an item does not fit, or its lengths disagree.
     """
-    at, head = 0, derived.BATCH_ITEM_HEAD
-    while at < len(body):
-        if at + head.size > len(body):
-            raise Truncated(at, "batch item ends inside its head")
-        size, _magic, _crc, flag, body_length = head.unpack_from(body, at)
-        properties_at = at + head.size + body_length
-        if body_length < 0 or properties_at + 2 > len(body):
-            raise BadLength(at, f"batch item with a body of {body_length} bytes")
-        properties_length = int.from_bytes(body[properties_at : properties_at + 2], "big", signed=True)
-        end = properties_at + 2 + properties_length
-        if properties_length < 0 or end > len(body):
-            raise BadLength(at, f"batch item with properties of {properties_length} bytes")
-        if size != end - at:
-            raise BadLength(at, f"batch item lengths add up to {end - at}, it says {size}")
-        yield BatchItem(flag, body[at + head.size : properties_at], body[properties_at + 2 : end])
-        at = end
+    for flag, body_at, body_length, properties_at, length in batch_spans(body, 0, len(body)):
+        yield BatchItem(flag, body[body_at : body_at + body_length], body[properties_at : properties_at + length])
 
 
 def build_batch(items: list[BatchItem]) -> bytes:

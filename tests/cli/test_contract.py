@@ -58,7 +58,7 @@ def check_message(row: dict[str, Any], golden_message: dict[str, Any]) -> None:
 
 def test_the_names_and_their_order() -> None:
     assert tuple(THE_CONTRACT.split()) == MESSAGE_FIELDS
-    assert QUEUE_ENTRY_FIELDS == ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode")
+    assert QUEUE_ENTRY_FIELDS == ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode", "batchNum")
 
 
 @pytest.mark.parametrize("case", CLEAN)
@@ -71,6 +71,7 @@ def test_consumequeue_dump(case: str, golden: Unpacked) -> None:
             "physicalOffset": row["cqPhysicalOffset"],
             "size": row["cqSize"],
             "tagsCode": row["cqTagsCode"],
+            "batchNum": 1,
         }
         for row in goldens.messages(case)
     ]

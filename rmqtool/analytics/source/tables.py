@@ -17,7 +17,8 @@ from rmqtool.store.check import check_store
 from rmqtool.store.disk.remote import exists, need
 from rmqtool.store.index.reader import IndexView, open_index
 from rmqtool.store.layout.broker_conf import load
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.queues.batch import BatchQueue
 from rmqtool.store.queues.reader import ConsumeQueue
 
 BROKER = pa.field("broker", pa.string())
@@ -33,7 +34,8 @@ def _schema(**kinds: pa.DataType) -> pa.Schema:
 SCHEMAS = {
     "messages": MESSAGE_SCHEMA.append(BROKER),
     "queues": _schema(
-        topic=_TEXT, queueId=_INT, queueOffset=_LONG, physicalOffset=_LONG, size=_INT, tagsCode=_LONG
+        topic=_TEXT, queueId=_INT, queueOffset=_LONG, physicalOffset=_LONG, size=_INT, tagsCode=_LONG,
+        batchNum=_INT,
     ),
     "index": _schema(
         indexFile=_TEXT, number=_INT, slot=_INT, keyHash=_INT, physicalOffset=_LONG, timeDiff=_INT,
@@ -103,32 +105,37 @@ def parts_of(table: str, store: Store, limit: int) -> list[tuple[str, ...]]:
         return [()]
     parts: list[list[str]] = [[]]
     size = 0
-    for topic, queue_id, path in layout.queue_dirs():
-        parts[-1].append(f"{topic}/{queue_id}")
-        size += ConsumeQueue(layout, topic, queue_id, path).segments.bytes
-        if size >= limit:
-            parts.append([])
-            size = 0
+    for kind in ("consumequeue", BATCH_QUEUES):
+        for topic, queue_id, path in layout.queue_dirs(kind):
+            parts[-1].append(f"{kind}/{topic}/{queue_id}")
+            size += layout.files_in(path).bytes
+            if size >= limit:
+                parts.append([])
+                size = 0
     return [tuple(part) for part in parts if part]
 
 
 def _queues(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Every entry up to the queue's end, also those whose messages have expired."""
     for name in part:
+        kind, _slash, name = name.partition("/")
         topic, _slash, queue_id = name.rpartition("/")
-        queue = ConsumeQueue(layout, topic, int(queue_id))
+        batches = kind == BATCH_QUEUES
+        queue = (BatchQueue if batches else ConsumeQueue)(layout, topic, int(queue_id))
         for first, units in queue.runs():
             for at in range(0, len(units), _ROWS):
                 some = units[at : at + _ROWS]
                 count = len(some)
+                ordinals = pa.array(np.arange(first + at, first + at + count))
                 yield pa.record_batch(
                     [
                         pa.repeat(pa.scalar(topic.encode("utf-8", "replace").decode(), _TEXT), count),
                         pa.repeat(pa.scalar(int(queue_id), _INT), count),
-                        pa.array(np.arange(first + at, first + at + count)),
+                        _native(some["base_queue_offset"]) if batches else ordinals,
                         _native(some["physical_offset"]),
                         _native(some["size"]),
                         _native(some["tags_code"]),
+                        _native(some["batch_size"].astype(np.int32) if batches else np.ones(count, np.int32)),
                     ],
                     schema=_without_broker("queues"),
                 )

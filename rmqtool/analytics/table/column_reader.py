@@ -6,11 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from formats.message.read import MIN_SIZE
 from rmqtool.analytics.ranges.record_rows import walk_rows
 from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.byte_columns import ByteColumn, binary_of
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.columns import GrowingColumn, column_of
+from rmqtool.analytics.table.inner import divided
 from rmqtool.analytics.table.record_block import Mask, RecordBlock
 from rmqtool.analytics.table.row_reader import Limits
 from rmqtool.analytics.table.schema import BODY_COLUMNS
@@ -56,9 +58,10 @@ class ColumnReader:
                 continue
             begin, size = int(item.at[-1]), int(item.total_size[-1])
             self._tally.add_records(item.records, int(item.total_size.sum()), begin, begin + size)
-            block = RecordBlock(file, memory.address, item)
-            mask = chosen(block, self._choice)
-            yield from self._add(block if mask.all() else block.pick(mask))
+            for rows in divided(memory.view, item):
+                block = RecordBlock(file, memory.address, rows)
+                mask = chosen(block, self._choice)
+                yield from self._add(block if mask.all() else block.pick(mask))
 
     def _add(self, block: RecordBlock) -> Generator[pa.RecordBatch, None, None]:
         start = 0
@@ -81,7 +84,7 @@ class ColumnReader:
         if len(huge):
             before = int(huge[0])
             stop = min(stop, start + before if before or self._rows else start + 1)
-        sizes = rows.total_size[start:stop] - rows.body_length[start:stop]
+        sizes = MIN_SIZE + rows.topic_length[start:stop] + rows.properties_length[start:stop]
         bodies: dict[int, bytes | str] = {}
         if self._with_bodies:
             ends = self._size + np.cumsum(sizes + rows.body_length[start:stop])

@@ -10,6 +10,7 @@ from formats.errors import FormatError
 from formats.message.bodies import decompress
 from formats.message.ids import offset_id
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.read import MIN_SIZE
 from formats.primitives import host_text
 from rmqtool.analytics.ranges.splits import name_of
 from rmqtool.analytics.table.choice import Choice
@@ -117,16 +118,17 @@ class RowReader:
                 continue
             record = item.record
             self._tally.add_records(1, record.total_size, item.at, item.at + record.total_size)
-            if self._choice.has(record, item.physical_offset):
-                if self._rows and record.total_size > self._limits.huge:
-                    yield self._finish()
-                self._add(_Row(item))
-                if self._size >= self._limits.bytes or len(self._rows) >= self._limits.rows:
-                    yield self._finish()
+            for message in item.messages():
+                if self._choice.has(message.record, item.physical_offset):
+                    if self._rows and record.total_size > self._limits.huge:
+                        yield self._finish()
+                    self._add(_Row(message))
+                    if self._size >= self._limits.bytes or len(self._rows) >= self._limits.rows:
+                        yield self._finish()
 
     def _add(self, row: _Row) -> None:
         cells = [cell(row) for cell in self._cells]
-        self._size += row.record.total_size - len(row.record.body)
+        self._size += MIN_SIZE + len(row.record.topic) + len(row.record.properties)
         if self._with_bodies:
             body, error = row.body
             self._size += len(body)

@@ -41,6 +41,9 @@ def commitlog_dump(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="A row for each record, also for one that holds a batch of messages.")
+    ] = False,
     body: BodyOption = Body.auto,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
@@ -49,7 +52,7 @@ def commitlog_dump(
     from rmqtool.cli.look.run_files import run_commitlog_dump, selection
 
     chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
-    return run_commitlog_dump(need_log(store, broker_conf), chosen, limit, body.value, output.value)
+    return run_commitlog_dump(need_log(store, broker_conf), chosen, limit, body.value, output.value, records=records)
 
 
 @command("hexdump", "rmqtool commitlog hexdump store --offset 2867", commitlog)

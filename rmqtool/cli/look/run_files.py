@@ -14,8 +14,9 @@ from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import ConsumeQueue
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
@@ -69,10 +70,19 @@ def _first(rows: Iterator[T], limit: int | None) -> Iterator[T]:
     return rows if limit is None else islice(rows, min(limit, sys.maxsize))
 
 
-def run_commitlog_dump(log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str) -> int:
-    """``commitlog dump``: 0, or 1 when damage was met."""
+def run_commitlog_dump(
+    log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str, *, records: bool = False
+) -> int:
+    """``commitlog dump``: 0, or 1 when damage was met.
+
+    Args:
+        records: a row for each record, also where one holds the messages of a batch.
+    """
     start, stop = chosen.physical
     damaged = False
+
+    def has(item: Found) -> bool:
+        return chosen.has(item.record)
 
     def found() -> Iterator[Found]:
         nonlocal damaged
@@ -80,8 +90,8 @@ def run_commitlog_dump(log: CommitLog, chosen: Selection, limit: int | None, bod
             if isinstance(item, Damage):
                 damaged = True
                 say_damage(item)
-            elif chosen.has(item.record) and (stop is None or item.physical_offset < stop):
-                yield item
+            elif stop is None or item.physical_offset < stop:
+                yield from filter(has, (item,) if records else item.messages())
 
     to = message_writer(output)
     for message in _first(found(), limit):
@@ -122,11 +132,15 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     hashes = {java_hash(tag) for tag in chosen.tags}
     first, after = chosen.physical
 
+    def asked(where: tuple[str, int, str]) -> bool:
+        return chosen.has_topic(where[0]) and chosen.has_queue(where[1])
+
     def rows() -> Iterator[dict[str, Any]]:
-        for topic, queue_id, path in layout.queue_dirs():
-            if not (chosen.has_topic(topic) and chosen.has_queue(queue_id)):
-                continue
-            queue = ConsumeQueue(layout, topic, queue_id, path)
+        queues: Iterator[AnyQueue] = chain(
+            (ConsumeQueue(layout, *where) for where in layout.queue_dirs() if asked(where)),
+            (BatchQueue(layout, *where) for where in layout.queue_dirs(BATCH_QUEUES) if asked(where)),
+        )
+        for queue in queues:
             start = max(chosen.queue_offsets[0], 0 if expired else queue.min_offset(low))
             for entry in queue.entries(start, chosen.queue_offsets[1]):
                 if (
@@ -134,7 +148,7 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
                     and (after is None or entry.physical_offset < after)
                     and (not hashes or entry.tags_code in hashes)
                 ):
-                    yield dict(zip(QUEUE_ENTRY_FIELDS, (topic, queue_id, *entry), strict=True))
+                    yield dict(zip(QUEUE_ENTRY_FIELDS, (queue.topic, queue.queue_id, *entry), strict=True))
 
     write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), _first(rows(), limit))
     return 0

@@ -121,11 +121,11 @@ def run_query_offset(
     broker_conf: str | None = None,
 ) -> int:
     """``query-offset``: 0 when a message was found, else 1."""
-    from rmqtool.services.lookup.get_message import get_message
-    from rmqtool.store.queues.reader import open_queue
+    from rmqtool.services.lookup.get_message import asked_for, get_message
+    from rmqtool.store.queues.batch import open_any_queue
 
     log = need_log(store, broker_conf)
-    queue = open_queue(log.layout, topic, queue_id)
+    queue = open_any_queue(log.layout, topic, queue_id)
     result = get_message(log, queue, offset, max_msgs, engine=engine_of(engine))
     if status:
         row = dict(
@@ -137,7 +137,7 @@ def run_query_offset(
         )
         write_all(writer(output, PULL_FIELDS, [Column(name) for name in PULL_FIELDS]), [row])
     else:
-        write_messages(output, result.messages, body)
+        write_messages(output, asked_for(result, queue, offset, max_msgs), body)
     if not result.messages:
         known = "" if queue is not None else f" (the store has no queue {queue_id} of topic {topic})"
         note(
@@ -160,28 +160,31 @@ def run_query_time(
     broker_conf: str | None = None,
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
-    from rmqtool.services.lookup.query_time import offset_by_time_v4, offset_by_time_v5
+    from rmqtool.services.lookup.query_time import offset_by_time_batches, offset_by_time_v4, offset_by_time_v5
     from rmqtool.store.layout.version import release_of
-    from rmqtool.store.queues.reader import open_queue
+    from rmqtool.store.queues.batch import BatchQueue, open_any_queue
 
     timestamp = parse_time(time)
     rules = engine_of(engine) or release_of(need_log(store, broker_conf).layout)
     if upper and rules == "4.9":
         raise BadValue("--upper needs --engine 5.3: 4.9 knows the nearest message only")
     log = need_log(store, broker_conf)
-    queue = open_queue(log.layout, topic, queue_id)
+    queue = open_any_queue(log.layout, topic, queue_id)
     to = writer(output, TIME_FIELDS, TIME_COLUMNS)
     if queue is None:
         to.close()
         note(f"the store has no queue {queue_id} of topic {topic}")
         return NOTHING
-    if rules == "4.9":
+    if isinstance(queue, BatchQueue):
+        offset = offset_by_time_batches(queue, timestamp)
+    elif rules == "4.9":
         offset = offset_by_time_v4(log, queue, timestamp)
     else:
         offset = offset_by_time_v5(log, queue, timestamp, upper=upper)
     entry = queue.entry(offset) if offset < queue.max_offset else None
     found = log.read(entry.physical_offset, crc=False) if entry else None
-    message = message_row(found.record, found.physical_offset, body) if found else {"queueOffset": offset}
+    first = next(found.messages()) if found else None
+    message = message_row(first.record, first.physical_offset, body) if first else {"queueOffset": offset}
     write_all(to, [{**message, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}])
     return FOUND
 

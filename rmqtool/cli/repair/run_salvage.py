@@ -61,8 +61,9 @@ def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> i
         for item in log.walk():
             if isinstance(item, Damage):
                 tell(item)
-            else:
-                file.write(dump_json(message_row(item.record, item.physical_offset)) + "\n")
+                continue
+            for message in item.messages():
+                file.write(dump_json(message_row(message.record, message.physical_offset)) + "\n")
                 messages += 1
     return messages
 
@@ -77,12 +78,13 @@ def _to_stdout(layout: StoreLayout) -> int:
             say_damage(item._replace(path=disk.name(item.path)))
             lost += item.length
             continue
-        row = message_row(item.record, item.physical_offset)
-        try:
-            to.row(row)
-        except OSError as err:
-            raise _cut_off(err) from err
-        messages += 1
+        for message in item.messages():
+            row = message_row(message.record, message.physical_offset)
+            try:
+                to.row(row)
+            except OSError as err:
+                raise _cut_off(err) from err
+            messages += 1
     try:
         to.close()
     except OSError as err:

@@ -11,7 +11,7 @@ from formats.config.files import QueueOffset
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import AnyQueue
 
 PROBLEMS = ("ahead", "expired")
 Key = tuple[str, str, int]  # topic, group, queue id
@@ -114,7 +114,7 @@ class Groups:
         for group, topic, queue_ids in self._subscribed():
             config = self.topics.topics.get(topic) if self.topics is not None else None
             reads = range(config.read_queue_nums) if config is not None else range(0)
-            on_disk = {queue.queue_id: queue for queue in self.queues.of(topic)}
+            on_disk = {queue.queue_id: queue for queue in self.queues.every(topic)}
             # of a topic of a thousand read queues those that have neither messages nor an offset say nothing
             for queue_id in sorted({*queue_ids, *(n for n in on_disk if n in reads)}):
                 offset = self.offsets.get((topic, group, queue_id))
@@ -139,7 +139,7 @@ class Groups:
         return None if 0 <= queue_id < config.read_queue_nums else "extra-queue"
 
     def _lag(
-        self, group: str, topic: str, queue_id: int, queue: ConsumeQueue | None, offset: int | None, state: str | None
+        self, group: str, topic: str, queue_id: int, queue: AnyQueue | None, offset: int | None, state: str | None
     ) -> GroupLag:
         low = queue.min_offset(self.log.min_offset) if queue is not None else 0
         high = queue.max_offset if queue is not None else 0

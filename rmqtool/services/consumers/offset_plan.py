@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services.lookup.configs import Warn, topics_of
-from rmqtool.services.lookup.query_time import offset_by_time_v5
+from rmqtool.services.lookup.query_time import offset_by_time_batches, offset_by_time_v5
 from rmqtool.services.lookup.queue_messages import RETRY_PREFIX, TopicQueues
 from rmqtool.services.offsets.files import Key, OffsetFile
 from rmqtool.services.sending.rules import Rejected, check_group
@@ -23,7 +23,7 @@ from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 
 
 class Target(NamedTuple):
@@ -109,9 +109,9 @@ class Queues:
 
     def ids(self, topic: str) -> set[int]:
         """Queues that a topic has on disk."""
-        return {queue.queue_id for queue in self._queues.of(topic)}
+        return {queue.queue_id for queue in self._queues.every(topic)}
 
-    def move(self, key: Key, before: int | None, new: Callable[[ConsumeQueue | None, int, int], int]) -> OffsetMove:
+    def move(self, key: Key, before: int | None, new: Callable[[AnyQueue | None, int, int], int]) -> OffsetMove:
         """A row of the plan.
 
         Args:
@@ -121,7 +121,7 @@ class Queues:
             Refused: it is out of the queue's range.
         """
         topic, group, queue_id = key
-        queue = self._queues.one(topic, queue_id)
+        queue = self._queues.either(topic, queue_id)
         low = queue.min_offset(self.log.min_offset) if queue is not None else 0
         high = queue.max_offset if queue is not None else 0
         offset = wanted = new(queue, low, high)
@@ -174,8 +174,8 @@ def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, tar
     return plan
 
 
-def _new_offset(log: CommitLog, target: Target, before: int | None) -> Callable[[ConsumeQueue | None, int, int], int]:
-    def new(queue: ConsumeQueue | None, low: int, high: int) -> int:
+def _new_offset(log: CommitLog, target: Target, before: int | None) -> Callable[[AnyQueue | None, int, int], int]:
+    def new(queue: AnyQueue | None, low: int, high: int) -> int:
         if target.kind == "earliest":
             return low
         if target.kind == "latest":
@@ -184,6 +184,8 @@ def _new_offset(log: CommitLog, target: Target, before: int | None) -> Callable[
             return target.value
         if target.kind == "shift":
             return (before or 0) + target.value
+        if isinstance(queue, BatchQueue):
+            return offset_by_time_batches(queue, target.value)
         return offset_by_time_v5(log, queue, target.value) if queue is not None else 0
 
     return new

@@ -6,10 +6,11 @@ Source: store.DefaultMessageStore.getMessage; store-engine 5.1.
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
 
 M = TypeVar("M")
@@ -36,13 +37,17 @@ def physical_memory() -> int:
 
 
 def get_message(
-    log: CommitLog, queue: ConsumeQueue | None, offset: int, max_msg_nums: int, *, engine: str | None = None
+    log: CommitLog, queue: AnyQueue | None, offset: int, max_msg_nums: int, *, engine: str | None = None
 ) -> GetResult[Found]:
     """One pull of up to ``max_msg_nums`` messages from ``offset``, without a filter, as a master answers it.
 
     Args:
         engine: whose rule gives the queue's lowest offset, "4.9" or "5.3"; when None, that of the store.
     """
+    if isinstance(queue, BatchQueue):
+        low = queue.min_offset(log.min_offset, engine)
+        nothing: GetResult[Found] | None = _nothing_at(offset, low, queue.max_offset)
+        return _get_batches(log, queue, offset, max_msg_nums, low) if nothing is None else nothing
     return select(
         log,
         queue,
@@ -77,20 +82,13 @@ def select(
         # looking a queue up creates it in the broker's memory, so "no such queue" looks like an empty one
         return GetResult("NO_MESSAGE_IN_QUEUE", 0, 0, 0, [])
     low, high = queue.min_offset(log.min_offset, engine), queue.max_offset
-    if high == 0:
-        return GetResult("NO_MESSAGE_IN_QUEUE", 0, low, high, [])
-    if offset < low:
-        return GetResult("OFFSET_TOO_SMALL", low, low, high, [])
-    if offset == high:
-        return GetResult("OFFSET_OVERFLOW_ONE", offset, low, high, [])
-    if offset > high:
-        return GetResult("OFFSET_OVERFLOW_BADLY", high, low, high, [])
+    if (nothing := _nothing_at(offset, low, high)) is not None:
+        return nothing
     file = queue.segments.find(offset * UNIT)
     if file is None:
         following = (offset * UNIT // queue.file_size + 1) * queue.file_size // UNIT
         return GetResult("OFFSET_FOUND_NULL", following, low, high, [])
     stop = min(high, file.end // UNIT, offset + -(-max(_SCAN_BYTES, max_msg_nums * UNIT) // UNIT))
-    on_disk_before = log_end - physical_memory() * 40 // 100
     messages: list[M] = []
     total, skip_to, seen = 0, -1, 0
     status = "NO_MATCHED_MESSAGE"
@@ -98,7 +96,7 @@ def select(
         seen += 1
         if entry.physical_offset < skip_to:
             continue
-        most_bytes, most_messages = _ON_DISK if entry.physical_offset < on_disk_before else _IN_MEMORY
+        most_bytes, most_messages = _limits(log_end, entry.physical_offset)
         if messages and (
             len(messages) >= max_msg_nums or total + entry.size > most_bytes or len(messages) >= most_messages
         ):
@@ -116,3 +114,58 @@ def select(
         total += entry.size
         status, skip_to = "FOUND", -1
     return GetResult(status, offset + seen, low, high, messages)
+
+
+def _nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
+    """The answer to a pull outside [low, high), which has no messages; None for one inside."""
+    if high == 0:
+        return GetResult("NO_MESSAGE_IN_QUEUE", 0, low, high, [])
+    if offset < low:
+        return GetResult("OFFSET_TOO_SMALL", low, low, high, [])
+    if offset == high:
+        return GetResult("OFFSET_OVERFLOW_ONE", offset, low, high, [])
+    if offset > high:
+        return GetResult("OFFSET_OVERFLOW_BADLY", high, low, high, [])
+    return None
+
+
+def _limits(log_end: int, physical_offset: int) -> tuple[int, int]:
+    """(bytes, messages) at most in one answer that has this message."""
+    return _ON_DISK if log_end - physical_offset > physical_memory() * 40 // 100 else _IN_MEMORY
+
+
+def _get_batches(log: CommitLog, queue: BatchQueue, offset: int, max_msg_nums: int, low: int) -> GetResult[Found]:
+    """A pull from a batch queue, which 5.x alone has: whole batches, the first of them whatever it holds.
+
+    A broker sends the first batch as a whole also where the offset lies inside it, and so the messages here may begin
+    before the offset: see :func:`asked_for`. The next offset is that behind the last batch.
+    """
+    high = queue.max_offset
+    log_end = log.segments.files[-1].end if log.segments.files else 0
+    messages: list[Found] = []
+    total, count, following = 0, 0, offset
+    first = queue.entry(offset)
+    if first is None:
+        return GetResult("OFFSET_FOUND_NULL", high, low, high, [])
+    status = "NO_MATCHED_MESSAGE"
+    for entry in queue.entries(first.queue_offset):
+        most_bytes, most_messages = _limits(log_end, entry.physical_offset)
+        if count and (
+            count + entry.batch_num > max_msg_nums or total + entry.size > most_bytes or count >= most_messages
+        ):
+            break
+        following = entry.queue_offset + entry.batch_num
+        found = log.read(entry.physical_offset, crc=False)
+        if found is None:
+            status = status if messages else "MESSAGE_WAS_REMOVING"
+            continue
+        messages += found.messages()
+        total, count, status = total + entry.size, count + entry.batch_num, "FOUND"
+    return GetResult(status, following, low, high, messages)
+
+
+def asked_for(result: GetResult[Found], queue: AnyQueue | None, offset: int, count: int) -> list[Found]:
+    """The messages of an answer, at most so many, without those of a batch that lie before the offset."""
+    if not isinstance(queue, BatchQueue):
+        return result.messages
+    return [message for message in result.messages if message.record.queue_offset >= offset][:count]

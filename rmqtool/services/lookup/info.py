@@ -17,6 +17,7 @@ from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import rocksdb_forms, version_of
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.batch import AnyQueue, batch_queues_of
 from rmqtool.store.queues.reader import queues_of
 
 
@@ -72,7 +73,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     """Look at everything, change nothing; what cannot be read becomes a problem in the answer."""
     problems: list[str] = []
     log = CommitLog(layout)
-    queues = queues_of(layout)
+    queues: list[AnyQueue] = [*queues_of(layout), *batch_queues_of(layout)]
     furthest = max(queues, key=lambda queue: queue.recovered.max_physical_offset, default=None)
     end, last = log.end(furthest.recovered.max_physical_offset if furthest else -1)
     newest = furthest.entry(furthest.max_offset - 1) if furthest and last is None else None
@@ -165,7 +166,7 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         count, size = files_below(layout.path(kind))
         if count or kind == "consumequeue":
             file_size = layout.queue_size() if kind == "consumequeue" and count and form is None else None
-            note = _form_note(form) if form is not None else _UNREAD.get(kind)
+            note = _form_note(form) if form is not None else None
             found.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
     for place, form in forms.items():
         count, size = files_below(layout.path(place))
@@ -187,9 +188,6 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         for count, size in [files_below(entry.path)]
     ]
     return found
-
-
-_UNREAD = {"batchconsumequeue": "not checked: batch consume queues; their topics' messages are not counted"}
 
 
 def _form_note(form: Form) -> str:

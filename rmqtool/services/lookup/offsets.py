@@ -9,7 +9,7 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import open_queue
+from rmqtool.store.queues.batch import open_any_queue
 
 FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
@@ -47,7 +47,7 @@ def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[Offs
         raise UnreadableStore(f"{layout.path('config', FILES[0] + suffix)}: no such file")
     low = CommitLog(layout).min_offset
     for entry in sorted(entries, key=lambda e: (e.group, e.topic, e.queue_id)):
-        queue = open_queue(layout, entry.topic, entry.queue_id) if entry.queue_id >= 0 else None
+        queue = open_any_queue(layout, entry.topic, entry.queue_id) if entry.queue_id >= 0 else None
         high = queue.max_offset if queue else None
         yield OffsetRow(
             topic=entry.topic,

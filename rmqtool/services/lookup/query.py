@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from formats.message.ids import is_id, offset_id, parse_offset_id
+from formats.message.inner import is_inner_batch
 from formats.message.properties import KEYS, UNIQ_KEY, parse, parse_raw, split_keys
 from formats.message.read import Record
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
 _KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
@@ -69,7 +70,8 @@ class KeyReader:
 
     def query(self, topic: str, key: str, search: Search = Search()) -> list[Found]:  # noqa: B008 (immutable)
         """Messages of a topic with a key, in log order, as far as the index knows them."""
-        return _by_index(self.log, self._files, topic, key, search)
+        wanted = _raw(topic)
+        return _by_index(self.log, self._files, topic, key, search, lambda record: has_key(record, wanted, key))
 
 
 def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: Warn) -> list[Found]:
@@ -86,18 +88,42 @@ def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: W
     return _scan(reader.log, lambda record: has_key(record, wanted, key), key, search, warn)
 
 
-def _by_index(log: CommitLog, files: list[IndexView], topic: str, key: str, search: Search) -> list[Found]:
-    wanted = _raw(topic)
+def _by_index(
+    log: CommitLog, files: list[IndexView], topic: str, key: str, search: Search, matches: Callable[[Record], bool]
+) -> list[Found]:
     # collisions are filtered afterwards, so the limit must not cut before
-    offsets = physical_offsets(files, topic, key, limit=1 << 62, begin=search.begin, end=search.end)
-    found = []
-    for offset in sorted(set(offsets)):
+    offsets = set(physical_offsets(files, topic, key, limit=1 << 62, begin=search.begin, end=search.end))
+    found: list[Found] = []
+    for offset in sorted(offsets | _batches(log.layout, topic, search)):
         message = log.read(offset, crc=False)
-        if message is not None and has_key(message.record, wanted, key):
-            found.append(message)
-            if len(found) == search.limit:
+        if message is not None:
+            found += matching(message, matches)
+            if search.limit is not None and len(found) >= search.limit:
                 break
-    return found
+    return found[: search.limit]
+
+
+def _batches(layout: StoreLayout, topic: str, search: Search) -> set[int]:
+    """Where the records of a topic with batch queues lie: the index names a batch, none of its messages."""
+    if not is_path_name(topic) or not (queues := layout.queues_of(topic, BATCH_QUEUES)):
+        return set()
+    from rmqtool.store.queues.batch import BatchQueue
+
+    offsets: set[int] = set()
+    for queue_id, path in queues.items():
+        for _base, units in BatchQueue(layout, topic, queue_id, path).runs():
+            times = units["store_timestamp"]
+            offsets.update(units["physical_offset"][(times >= search.begin) & (times <= search.end)].tolist())
+    return offsets
+
+
+def matching(found: Found, matches: Callable[[Record], bool]) -> list[Found]:
+    """The messages of a record that match; where only a batch as a whole does, by its own id, all that it holds."""
+    if not is_inner_batch(found.record.sys_flag):
+        return [found] if matches(found.record) else []
+    messages = list(found.messages())
+    chosen = [message for message in messages if matches(message.record)]
+    return chosen or (messages if matches(found.record) else [])
 
 
 def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: Search, warn: Warn) -> list[Found]:
@@ -107,41 +133,48 @@ def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: 
         if isinstance(item, Damage):
             warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes passed over")
         elif (
-            needle in item.record.properties
-            and search.begin <= item.record.store_timestamp <= search.end
-            and matches(item.record)
-        ):
-            found.append(item)
-            if len(found) == search.limit:
+            needle in item.record.properties or is_inner_batch(item.record.sys_flag)
+        ) and search.begin <= item.record.store_timestamp <= search.end:
+            found += matching(item, matches)
+            if search.limit is not None and len(found) >= search.limit:
                 break
-    return found
+    return found[: search.limit]
 
 
 def query_id(layout: StoreLayout, message_id: str, search: Search, warn: Warn, topic: str | None = None) -> list[Found]:
-    """Messages with this offset id or unique id; of a unique id every copy, in log order.
+    """Messages with this offset id or unique id; of a unique id every copy, in log order. Of a batch, whose messages
+    share its place, the offset id means them all.
 
     Args:
         topic: look the unique id up in this topic only, else in every topic that has a queue.
     """
     log = CommitLog(layout)
-    found = []
     if is_id(message_id):
         position = parse_offset_id(message_id).physical_offset
         message = log.read(position, crc=False) if position >= 0 else None
         if message is not None:
             record = message.record
             if offset_id(record.store_address, record.store_port, position) == message_id.upper():
-                found = [message]
-    if found:
-        return found
+                return list(message.messages())[: search.limit]
     files = _index(layout, warn)
-    topics = [topic] if topic else dict.fromkeys(name for name, _queue_id, _path in layout.queue_dirs())
-    for name in topics:
-        found += [m for m in _by_index(log, files, name, message_id, search) if _unique_id(m.record) == message_id]
+    found: list[Found] = []
+    for name in [topic] if topic else _topics(layout):
+        found += _by_index(log, files, name, message_id, search, _has_id(_raw(name), message_id))
     if not found and search.scan:
-        found = _scan(log, lambda record: _unique_id(record) == message_id, message_id, search, warn)
+        found = _scan(log, _has_id(None, message_id), message_id, search, warn)
     return sorted(found, key=lambda message: message.physical_offset)[: search.limit]
 
 
-def _unique_id(record: Record) -> str | None:
-    return parse(record.properties).get(UNIQ_KEY)
+def _topics(layout: StoreLayout) -> dict[str, None]:
+    kinds = ("consumequeue", BATCH_QUEUES)
+    return dict.fromkeys(name for kind in kinds for name, _queue_id, _path in layout.queue_dirs(kind))
+
+
+def _has_id(topic: bytes | None, message_id: str) -> Callable[[Record], bool]:
+    """Whether a record, of this topic where one is given, has this unique id."""
+
+    def has(record: Record) -> bool:
+        of_topic = topic is None or record.topic == topic
+        return of_topic and parse(record.properties).get(UNIQ_KEY) == message_id
+
+    return has

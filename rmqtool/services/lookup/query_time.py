@@ -6,6 +6,7 @@ answers a true lower (or upper) bound.
 
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.batch import BatchQueue
 from rmqtool.store.queues.reader import ConsumeQueue
 
 
@@ -51,6 +52,22 @@ def offset_by_time_v4(log: CommitLog, queue: ConsumeQueue, timestamp: int) -> in
         chosen = right if abs(timestamp - left_time) > abs(timestamp - right_time) else left
     # nothing timed at all: the broker's arithmetic ends at the byte before the file
     return base + chosen if chosen >= 0 else max(file.base - 1, 0) // UNIT
+
+
+def offset_by_time_batches(queue: BatchQueue, timestamp: int) -> int:
+    """First queue offset of the first batch at or after ``timestamp``, within the last file that begins before it.
+
+    Later than that file: its last batch's. A batch queue's units say the times themselves, and which bound is asked for
+    makes no difference (BatchConsumeQueue.getOffsetInQueueByTime). 0 without units, where a broker says -1.
+    """
+    offset = 0
+    for number, (_base, units) in enumerate(queue.runs()):
+        times = units["store_timestamp"]
+        if number and int(times[0]) > timestamp:
+            break
+        row = -1 if timestamp >= times[-1] else int((times >= timestamp).argmax())
+        offset = int(units[row]["base_queue_offset"])
+    return offset
 
 
 def offset_by_time_v5(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper: bool = False) -> int:

@@ -9,8 +9,9 @@ from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
 
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
@@ -64,6 +65,7 @@ class TopicQueues:
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
         self._dirs: dict[str, dict[int, str]] = {}
+        self._batches: dict[str, list[BatchQueue]] = {}
         self._opened: dict[str, ConsumeQueue] = {}  # by path
 
     @cached_property
@@ -91,6 +93,20 @@ class TopicQueues:
         """One queue that has files, or None."""
         queue = self._open(topic, queue_id) if queue_id in self._ids(topic) else None
         return queue if queue is not None and queue.segments.files else None
+
+    def every(self, topic: str) -> list[AnyQueue]:
+        """As :meth:`of`; batch queues where a topic has those."""
+        plain = self.of(topic)
+        if plain or not is_path_name(topic):
+            return [*plain]
+        if topic not in self._batches:
+            found = self._layout.queues_of(topic, BATCH_QUEUES).items()
+            self._batches[topic] = [BatchQueue(self._layout, topic, queue_id, path) for queue_id, path in found]
+        return [*self._batches[topic]]
+
+    def either(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """As :meth:`one`, of either form."""
+        return next((q for q in self.every(topic) if q.queue_id == queue_id and q.segments.files), None)
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
         path = self._ids(topic)[queue_id]

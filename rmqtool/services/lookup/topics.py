@@ -10,8 +10,9 @@ from typing import Any
 from formats.config.files import TopicConfig
 from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.store.layout.paths import BATCH_QUEUES
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import AnyQueue
 
 _PERMISSIONS = ((8, "X"), (4, "R"), (2, "W"), (1, "I"))  # priority, read, write, inherit
 
@@ -100,7 +101,8 @@ class StoreTopics:
 
     def names(self) -> list[str]:
         """Every topic that has queues or a config entry."""
-        return sorted({*self.configs, *self.queues.topics()})
+        batches = {topic for topic, _queue_id, _path in self.log.layout.queue_dirs(BATCH_QUEUES)}
+        return sorted({*self.configs, *self.queues.topics(), *batches})
 
     def summaries(self) -> Iterator[TopicSummary]:
         """Every topic, sorted."""
@@ -108,7 +110,7 @@ class StoreTopics:
 
     def summary(self, topic: str) -> TopicSummary:
         """One topic, whether the store has it or not."""
-        queues, config = self.queues.of(topic), self.configs.get(topic)
+        queues, config = self.queues.every(topic), self.configs.get(topic)
         last = [time for queue in queues if (time := self._time(queue, queue.max_offset - 1)) is not None]
         return TopicSummary(
             topic=topic,
@@ -126,12 +128,12 @@ class StoreTopics:
 
     def details(self, topic: str) -> TopicDetails | None:
         """One topic with its queues; None where the store has no such topic."""
-        queues = self.queues.of(topic)
+        queues = self.queues.every(topic)
         if not queues and topic not in self.configs:
             return None
         return TopicDetails(summary=self.summary(topic), queues=[self._queue(queue) for queue in queues])
 
-    def _queue(self, queue: ConsumeQueue) -> QueueInfo:
+    def _queue(self, queue: AnyQueue) -> QueueInfo:
         low, high = queue.min_offset(self.log.min_offset), queue.max_offset
         consumers = self.consumers.get(queue.topic, {})
         return QueueInfo(
@@ -149,10 +151,10 @@ class StoreTopics:
             },
         )
 
-    def _messages(self, queue: ConsumeQueue) -> int:
+    def _messages(self, queue: AnyQueue) -> int:
         return queue.max_offset - queue.min_offset(self.log.min_offset)
 
-    def _time(self, queue: ConsumeQueue, offset: int) -> int | None:
+    def _time(self, queue: AnyQueue, offset: int) -> int | None:
         entry = queue.entry(offset) if 0 <= offset < queue.max_offset else None
         found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
         return found.record.store_timestamp if found is not None else None
@@ -160,7 +162,7 @@ class StoreTopics:
     def unused(self) -> Iterator[UnusedTopic]:
         """Topics of the application without messages, without a consumer, or that only their files still know."""
         for topic in self.names():
-            config, queues = self.configs.get(topic), self.queues.of(topic)
+            config, queues = self.configs.get(topic), self.queues.every(topic)
             kind = kind_of(topic, config, self.configs)
             messages = sum(map(self._messages, queues))
             if kind == "system":

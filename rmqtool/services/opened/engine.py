@@ -15,7 +15,8 @@ from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
-from rmqtool.store.queues.reader import open_queue, queues_of
+from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, open_any_queue
+from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.recovery.report import QueueRange
 
 
@@ -162,11 +163,12 @@ class Store:
     def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult[Found]:
         """One pull as a broker answers it: status, next offset, messages."""
         log = self._fresh().log
-        return get_message(log, open_queue(self.layout, topic, queue_id), queue_offset, limit, engine=self._engine)
+        return get_message(log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, engine=self._engine)
 
     def queues(self) -> list[QueueRange]:
         """Every queue with its offsets."""
         low = self._fresh().log.min_offset
+        queues: list[AnyQueue] = [*queues_of(self.layout), *batch_queues_of(self.layout)]
         return [
             QueueRange(
                 topic=queue.topic,
@@ -174,10 +176,14 @@ class Store:
                 minOffset=queue.min_offset(low, self._engine),
                 maxOffset=queue.max_offset,
             )
-            for queue in queues_of(self.layout)
+            for queue in queues
         ]
 
     def messages(self, start: int | None = None, stop: int | None = None) -> Iterator[Found | Damage]:
         """Messages of the log that begin in [start, stop), and every damaged range between them."""
         self._fresh()
-        return CommitLog(self.layout).walk(start, stop)
+        for item in CommitLog(self.layout).walk(start, stop):
+            if isinstance(item, Damage):
+                yield item
+            else:
+                yield from item.messages()

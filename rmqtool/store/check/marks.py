@@ -37,7 +37,6 @@ _KNOWN = {
     "timercheck",
 }
 _UNCHECKED = {
-    "batchconsumequeue": "batch consume queues",
     "compaction": "compaction logs",
     "kvStore": "a RocksDB database",
     "tiered_index_file": "the tiered index",
@@ -83,7 +82,7 @@ def unwritable(ctx: Context) -> str | None:
         return str(err).removeprefix(f"{ctx.layout.root}: ").removeprefix(f"{ctx.layout.root}/")
     except RmqError:
         pass  # what cannot be read is told where it is checked
-    return "its topics have batch consume queues" if ctx.unread_topics else None
+    return "its topics have batch consume queues" if ctx.batch_topics else None
 
 
 def queues_are_files(ctx: Context) -> bool:

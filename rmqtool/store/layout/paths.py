@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from copy import copy
 
+from formats.layouts.derived import BATCH_CQ_ENTRY
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.disk.remote import exists, is_dir, is_uri, place_of, shown
 from rmqtool.store.disk.segments import DirectoryEntry, Segments, common_size, list_dir, offset_name, read_small
@@ -15,9 +16,12 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 
 DEFAULT_COMMIT_LOG = 1 << 30
 DEFAULT_CONSUME_QUEUE = 6_000_000
+DEFAULT_BATCH_CONSUME_QUEUE = 13_800_000
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 UNIT = 20
+BATCH_UNIT = BATCH_CQ_ENTRY.size
+BATCH_QUEUES = "batchconsumequeue"
 
 _PARTS = (
     "commitlog",
@@ -27,7 +31,7 @@ _PARTS = (
     "config",
     "abort",
     "consumequeue_ext",
-    "batchconsumequeue",
+    BATCH_QUEUES,
 )
 
 
@@ -135,9 +139,9 @@ class StoreLayout:
                 for queue_id, path in self._queues_in(topic.path).items():
                     yield topic.name, queue_id, path
 
-    def queues_of(self, topic: str) -> dict[int, str]:
+    def queues_of(self, topic: str, kind: str = "consumequeue") -> dict[int, str]:
         """Queue id to path of every queue directory of one topic, ascending; the others are not listed."""
-        path = self.path("consumequeue", topic) if is_path_name(topic) else ""
+        path = self.path(kind, topic) if is_path_name(topic) else ""
         return self._queues_in(path) if path and is_dir(path) else {}
 
     def _queues_in(self, topic: str) -> dict[int, str]:
@@ -176,6 +180,17 @@ class StoreLayout:
                 if size:
                     break
         return -(-(size or DEFAULT_CONSUME_QUEUE) // UNIT) * UNIT
+
+    def batch_queue_size(self, sample: Segments | None = None) -> int:
+        """File size of batch consume queues in bytes, rounded up to whole units.
+
+        Args:
+            sample: files of one of them.
+        """
+        size = self.conf.sizes.get("mapperFileSizeBatchConsumeQueue")
+        if size is None and sample is not None:
+            size = common_size(sample)
+        return -(-(size or DEFAULT_BATCH_CONSUME_QUEUE) // BATCH_UNIT) * BATCH_UNIT
 
     def index_paths(self) -> list[str]:
         """Index files, oldest first; names that are no number are passed over as the broker does."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.message.inner import is_inner_batch, messages_in
 from formats.message.read import End, Record
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.remote import is_partial, need, record_at
@@ -36,6 +37,14 @@ class Found(NamedTuple):
     def physical_offset(self) -> int:
         """Its real position in the log, whatever the record says of itself."""
         return self.file.base + self.at
+
+    def messages(self) -> "Iterator[Found]":
+        """The messages of the record: those of an inner batch of 5.x, else the record itself."""
+        if is_inner_batch(self.record.sys_flag):
+            for record in messages_in(self.record):
+                yield Found(self.file, self.at, record)
+        else:
+            yield self
 
 
 class Damage(NamedTuple):

@@ -33,6 +33,7 @@ class QueueEntry(NamedTuple):
     physical_offset: int
     size: int
     tags_code: int
+    batch_num: int = 1  # messages of the record; of a batch queue's unit there may be more
 
 
 class QueueEnd(NamedTuple):

@@ -57,7 +57,11 @@ def gather(layout: StoreLayout) -> Evidence | None:
     for _ in queues.finish():
         pass
     evidence = Evidence(
-        {key: (min(ctx.queues_seen.begins[key], end), end) for key, end in ctx.queues_seen.ends.items()},
+        {
+            key: (min(ctx.queues_seen.begins[key], end), end)
+            for key, end in ctx.queues_seen.ends.items()
+            if key in ctx.queues_seen.begins
+        },
         other={topic for topic, _queue_id, _path in ctx.layout.queue_dirs("batchconsumequeue")},
         overdue={level for level, due in ctx.queues_seen.first_due.items() if is_overdue(ctx, due, 0)},
     )

@@ -3,6 +3,7 @@
 Codes are stable: scripts match on them. New ones may come; none changes its meaning.
 """
 
+from rmqtool.store.check.codes import batches as codes_batches
 from rmqtool.store.check.codes import config as codes_config
 from rmqtool.store.check.codes import files as codes_files
 from rmqtool.store.check.codes import index as codes_index
@@ -13,8 +14,5 @@ from rmqtool.store.check.codes.code import CODE_FIELDS, ERROR, INFO, SEVERITIES,
 
 __all__ = ["CODES", "CODE_FIELDS", "ERROR", "INFO", "SEVERITIES", "WARNING", "Code"]
 
-CODES: dict[str, Code] = {
-    code.code: code
-    for part in (codes_files, codes_log, codes_queues, codes_index, codes_config, codes_timer)
-    for code in part.ALL
-}
+_PARTS = (codes_files, codes_log, codes_queues, codes_batches, codes_index, codes_config, codes_timer)
+CODES: dict[str, Code] = {code.code: code for part in _PARTS for code in part.ALL}

@@ -1,6 +1,6 @@
 """Codes of consume queues and their extension."""
 
-from rmqtool.store.check.advice.steps import NOTHING, REBUILD_QUEUES, RECOVER, by_hand
+from rmqtool.store.check.advice.steps import REBUILD_QUEUES, RECOVER, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 ALL = (
@@ -122,16 +122,6 @@ ALL = (
         "Killed between both.",
         "A clean start shows one entry of zeros in it: the queue's highest offset is one too high, and stays so.",
         REBUILD_QUEUES,
-    ),
-    kind(
-        "cq-batch",
-        INFO,
-        "not checked: messages in batch consume queues",
-        "Queues of 5.x topics with queue.type=BatchCQ have another form, which check does not read. Their messages in "
-        "the log are checked.",
-        "The topic was made so.",
-        "Nothing: this is about check alone.",
-        NOTHING,
     ),
     kind(
         "ext-damage",

@@ -67,7 +67,7 @@ class Context:
     Attributes:
         found: takes the findings.
         inputs: the store as it was found, by the rules of the release that seems to have written it.
-        unread_topics: whose queues have a form that is not read: batch consume queues of 5.x.
+        batch_topics: that have batch consume queues, by their files or by topics.json.
         start: where the next start begins, as :meth:`choose_start` has found it.
         log_seen: set by the check of the log.
         queues_seen: set by the check of the queues.
@@ -77,11 +77,11 @@ class Context:
         self.found = found
         self.inputs = StoreInputs.of(layout)
         batch = {topic for topic, _queue_id, _path in self.layout.queue_dirs("batchconsumequeue")}
-        self.unread_topics = batch | self.rules.batch_topics
+        self.batch_topics = batch | self.rules.batch_topics
         self.start = NextStart()
         self.log_seen, self.queues_seen = LogSeen(), QueuesSeen()
         found.situation.aborted = self.inputs.aborted
-        found.situation.unread = bool(self.unread_topics)
+        found.situation.unread = bool(self.batch_topics)
 
     @property
     def layout(self) -> StoreLayout:

@@ -16,6 +16,7 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
+from rmqtool.store.check.queues.batches import BatchQueueCheck
 from rmqtool.store.check.queues.entries import finish_queue
 from rmqtool.store.check.queues.state import (
     BEFORE,
@@ -49,7 +50,7 @@ class QueueCheck:
         self._file_size = ctx.inputs.queue_size
         self._tags = TagCheck(ctx)
         self._unnamed: Counter[str] = Counter()
-        self._unread: Counter[str] = Counter()  # messages in queues of another form
+        self.batches = BatchQueueCheck(ctx)
 
     def load(self) -> Iterator[None]:
         """Summarise every file of every queue."""
@@ -63,11 +64,12 @@ class QueueCheck:
             except UnreadableStore as err:
                 ctx.found.add("file-unreadable", ctx.name(path), actual=str(err), **queue.about)
             yield
+        yield from self.batches.load()
 
     @property
     def entries(self) -> int:
         """Entries of all queues that should lead to a message."""
-        return sum(file.live for queue in self.queues.values() for file in queue.files)
+        return sum(file.live for queue in self.queues.values() for file in queue.files) + self.batches.entries
 
     @property
     def damaged(self) -> bool:
@@ -77,14 +79,11 @@ class QueueCheck:
     @property
     def known(self) -> int:
         """End of the last message that any queue knows, as the broker's recovery takes it; -1 without one."""
-        return max((_max_physical(queue) for queue in self.queues.values()), default=-1)
+        return max((self.batches.known, *map(_max_physical, self.queues.values())))
 
     def _queue(self, topic: str, queue_id: int, messages: int) -> QueueState | None:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
-            if topic in self.ctx.unread_topics:
-                self._unread[topic] += messages
-                return None
             if not is_path_name(topic):
                 self._unnamed[topic] += messages
                 return None
@@ -96,12 +95,15 @@ class QueueCheck:
         """Compare consecutive records with their entries."""
         batch, position = stretch.batch, stretch.position
         for rows in batch.by_queue():
+            name, number = batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]])
+            if name in self.ctx.batch_topics:
+                self.batches.take(stretch, rows, name, number)
+                continue
             if len(stretch.inner):
                 rows = rows[~np.isin(position[rows], stretch.inner)]
                 if not len(rows):
                     continue
-            first = int(rows[0])
-            queue = self._queue(batch.topics[int(batch.topic[first])], int(batch.queue_id[first]), len(rows))
+            queue = self._queue(name, number, len(rows))
             if queue is None:
                 continue
             self._ordinals(queue, stretch.file, batch.queue_offset[rows], position[rows], stretch.epoch)
@@ -253,10 +255,7 @@ class QueueCheck:
             if queue.topic == _DELAY_TOPIC and (first := queue.first_entry) is not None:
                 ctx.queues_seen.first_due[queue.queue_id + 1] = first.tags_code
                 ctx.queues_seen.first_delayed[queue.queue_id + 1] = first.physical_offset
-        for topic, count in sorted(self._unread.items()):
-            ctx.found.add(
-                "cq-batch", "batchconsumequeue", topic=topic, count=count, actual="not checked: batch consume queues"
-            )
+        yield from self.batches.finish()
         if ctx.log_seen.absent:
             return
         for key in sorted(self.queues):

@@ -1,0 +1,113 @@
+"""One batch queue as the check sees it: what its files hold, and what the log said of it so far."""
+
+from typing import Any
+
+import numpy as np
+
+from formats.message.properties import BATCH_NUMBERS, parse_raw
+from formats.message.read import Record, is_java_int
+from formats.queues.batch import as_array, valid_prefix
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.layout.paths import BATCH_UNIT
+from rmqtool.store.queues.reader import SCANNED_FILES
+
+Column = np.ndarray[Any, np.dtype[Any]]
+Units = np.ndarray[Any, np.dtype[Any]]
+_TOLD = ("physical_offset", "size", "base_queue_offset", "batch_size")
+
+
+class BatchFile:
+    """One file: how many units it has.
+
+    Attributes:
+        prefix: valid units before the first invalid one.
+        used: units up to the last one that is not zero.
+        matched: units that a record was found for.
+        live: valid units whose physical offset is not below the beginning of the log.
+    """
+
+    def __init__(self, segment: Segment, min_physical: int) -> None:
+        self.segment = segment
+        units = self.units(0, segment.size // BATCH_UNIT)
+        self.capacity, self.prefix = len(units), valid_prefix(units)
+        raw = np.frombuffer(segment.view(), np.uint8, count=len(units) * BATCH_UNIT)
+        nonzero = np.flatnonzero(raw.reshape(-1, BATCH_UNIT).any(axis=1))
+        self.used = int(nonzero[-1]) + 1 if len(nonzero) else 0
+        self.matched, self.last_matched = 0, -1
+        self.live = int((valid(units) & (units["physical_offset"] >= min_physical)).sum())
+        del units, raw
+        segment.release()
+
+    def units(self, start: int, stop: int) -> Units:
+        """Units [start, stop), as far as there are any."""
+        return as_array(self.segment.view())[start:stop]
+
+
+class BatchState:
+    """A queue, and what the log said of it so far."""
+
+    def __init__(self, topic: str, queue_id: int, path: str) -> None:
+        self.topic, self.queue_id, self.path = topic, queue_id, path
+        self.files: list[BatchFile] = []
+        self.cursor = (0, 0)  # file, and unit in it, that the next record should have
+        self.next_offset: int | None = None
+        self.epoch = 0
+        self.missing: list[tuple[bool, int, int, int]] = []  # (comes soon, queue offset, physical offset, messages)
+
+    def load(self, segments: Segments, min_physical: int) -> None:
+        """Look at the files."""
+        self.files = [BatchFile(segment, min_physical) for segment in segments]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """As findings say which queue it is."""
+        return {"topic": self.topic, "queueId": self.queue_id}
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """(file, unit) of the first that is no valid unit: where a broker's start finds the end of the queue."""
+        for number, file in enumerate(self.files):
+            if file.prefix < file.capacity:
+                return number, file.prefix
+        return len(self.files), 0
+
+    @property
+    def last(self) -> Any:
+        """The last unit in front of the end; None without any."""
+        number, unit = self.end
+        if unit == 0 and number:
+            number, unit = number - 1, self.files[number - 1].capacity
+        return self.files[number].units(unit - 1, unit)[0] if self.files and unit else None
+
+    @property
+    def last_physical(self) -> int:
+        """Where the record of the last unit begins, as a broker's start sees it; -1 without any."""
+        last = -1
+        for file in self.files[-SCANNED_FILES:]:
+            if file.prefix:
+                last = int(file.units(file.prefix - 1, file.prefix)[0]["physical_offset"])
+            if file.prefix < file.capacity:
+                break
+        return last
+
+
+def batch_numbers(record: Record) -> tuple[int, int]:
+    """(first queue offset, messages) as dispatch of 5.3 takes them (CommitLog.setBatchSizeIfNeeded)."""
+    found = parse_raw(record.properties)
+    if not all(name in found and is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS):
+        return record.queue_offset, 1
+    base, count = (int(found[name].decode()) for name, _bits in BATCH_NUMBERS)
+    return base, count
+
+
+def valid(units: Units) -> Column:
+    """Which units a broker takes for one."""
+    good: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    good &= (units["base_queue_offset"] >= 0) & (units["batch_size"] > 0)
+    return good
+
+
+def words(unit: Any) -> str:
+    """What a unit says."""
+    says = dict(zip(unit.dtype.names, unit.tolist(), strict=True))
+    return ", ".join(f"{name} {says[name]}" for name in _TOLD)

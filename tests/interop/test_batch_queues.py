@@ -1,0 +1,95 @@
+"""Batch queues as a real 5.3.3 broker reads them, and as it makes them where the advice of ``check`` is followed."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.services.lookup.get_message import get_message
+from rmqtool.services.lookup.query_time import offset_by_time_batches
+from rmqtool.store.layout.paths import BATCH_UNIT, StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.batch import batch_queues_of
+from tests import goldens
+from tests.interop.broker import Broker
+from tests.store.findings import found_in
+
+pytestmark = pytest.mark.interop
+CASE = "broker-5.3.3"
+TOPIC = "BatchQueue"
+PULL, BY_TIME, MAX, MIN = 11, 29, 30, 31  # request codes
+_SUBSCRIBED = 4  # the bit of a pull that brings its own subscription
+_FOUND = {0: "FOUND", 19: "OFFSET_OVERFLOW_ONE", 21: "MOVED"}  # response codes
+_MOVED = {"OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"}
+
+
+def config() -> dict[str, Any]:
+    # its timers and transaction checks would go on where it was stopped, which is not asked here
+    settings: dict[str, Any] = dict(goldens.about(CASE)["config"])
+    return settings | {"transactionCheckInterval": 3_600_000}
+
+
+def fields(**more: object) -> dict[str, str]:
+    return {name: str(value) for name, value in ({"topic": TOPIC} | more).items()}
+
+
+def test_offsets_pulls_and_times(broker_5: Broker, tmp_path: Path) -> None:
+    ours, theirs = goldens.unpack(CASE, tmp_path / "ours"), goldens.unpack(CASE, tmp_path / "theirs")
+    log = CommitLog(StoreLayout(str(ours)))
+    broker_5.boot(theirs, config())
+    pulls = 0
+    for queue in batch_queues_of(log.layout):
+        number = queue.queue_id
+        for code, offset in ((MAX, queue.max_offset), (MIN, queue.min_offset(log.min_offset))):
+            said = broker_5.ask("request", code=code, fields=fields(queueId=number))
+            assert (said["code"], int(said["fields"]["offset"])) == (0, offset)
+        units = list(queue.entries())
+        for offset in range(-1, queue.max_offset + 3):
+            for most in (1, 7, 8, 22, 32):
+                pull = fields(
+                    consumerGroup="g", queueId=number, queueOffset=offset, maxMsgNums=most, sysFlag=_SUBSCRIBED,
+                    commitOffset=0, suspendTimeoutMillis=0, subscription="*", subVersion=0, expressionType="TAG",
+                )  # fmt: skip
+                said = broker_5.ask("request", code=PULL, fields=pull)
+                got = get_message(log, queue, offset, most)
+                status = "MOVED" if got.status in _MOVED else got.status
+                ranges = [int(said["fields"][name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
+                assert (_FOUND[said["code"]], *ranges) == (status, *got[1:4]), (number, offset, most)
+                pulls += 1
+        times = {0, 1 << 62}
+        for unit in units:
+            found = log.read(unit.physical_offset)
+            assert found is not None
+            times.update(found.record.store_timestamp + shift for shift in (-1, 0, 1))
+        for time in sorted(times):
+            said = broker_5.ask("request", code=BY_TIME, fields=fields(queueId=number, timestamp=time))
+            assert int(said["fields"]["offset"]) == offset_by_time_batches(queue, time), (number, time)
+    broker_5.stop()
+    assert pulls > 200
+
+
+@pytest.mark.parametrize("damage", ["gone", "hole", "base"])
+def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tmp_path: Path) -> None:
+    store = goldens.unpack(CASE, tmp_path)
+    queue = store / "batchconsumequeue" / TOPIC / "0"
+    file = queue / f"{0:020d}"
+    whole = {path: path.read_bytes() for path in sorted((store / "batchconsumequeue").rglob("0*")) if path.is_file()}
+    if damage == "gone":
+        shutil.rmtree(queue)
+    else:
+        data = bytearray(file.read_bytes())
+        data[BATCH_UNIT + (35 if damage == "base" else 0) : 2 * BATCH_UNIT] = bytes(
+            11 if damage == "base" else BATCH_UNIT
+        )
+        file.write_bytes(data)
+    found = [finding for finding in found_in(store) if finding.code.startswith("bcq-")]
+    assert found
+    assert all("dispatches the whole log again" in finding.fix for finding in found)
+    if queue.exists():
+        shutil.move(queue, tmp_path / "moved")
+    shutil.move(store / "checkpoint", tmp_path / "checkpoint")
+    (store / "abort").touch()  # as a broker leaves it that was killed
+    broker_5.boot(store, config())
+    broker_5.stop()
+    assert {path: path.read_bytes() for path in whole} == whole
