@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 SLOTS = 604_800 * 2  # seven days, twice, whatever the precision
-WHEEL_SIZE = SLOTS * TIMER_SLOT.size
+SLOT_SIZE = TIMER_SLOT.size
+WHEEL_SIZE = SLOTS * SLOT_SIZE
 LOG_FILE_SIZE = 100 * 1024 * 1024
 UNIT_SIZE = TIMER_LOG_UNIT.size
 BLANK_SIZE = TIMER_LOG_BLANK.size

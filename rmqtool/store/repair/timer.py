@@ -176,7 +176,7 @@ class TimerBuilder:
         with disk.make_file(staged) as file:
             file.cut(timer.WHEEL_SIZE)
             for time, slot in self._slots.items():
-                file.write(timer.slot_index(time, self.files.precision) * 32, timer.build_slot(slot))
+                file.write(timer.slot_index(time, self.files.precision) * timer.SLOT_SIZE, timer.build_slot(slot))
         transaction.put(self.files.wheel_path, staged)
         words.append("put timerwheel")
 

@@ -77,6 +77,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * {"command": "request", "code": n, "fields": {name: value}, "base64": body}   to the broker, as it is
  * {"command": "consume", "group": g, "topic": t, "failures": times that each key fails, "most": max reconsume times,
  *  "level": delay level of a failure, "orderly": true, "broadcast": true, "expression": tags, "instance": name}
+ * {"command": "rate" | "paced" | "drain", ...}   see Load
  * {"command": "leave", "instance": name}   that consumer shuts down
  * {"command": "queues", "instance": name, "topic": t}   ids of the queues that a consumer has
  * {"command": "poll", "group": g, "topic": t, "queueId": q, "offset": n, "count": n}   by a lite pull consumer
@@ -141,6 +142,12 @@ public final class Broker {
                 return Map.of();
             case "sendMany":
                 return sendMany(request);
+            case "rate":
+                return Load.rate(producer, request);
+            case "paced":
+                return Load.paced(producer, request);
+            case "drain":
+                return Load.drain(address, request);
             case "leave":
                 leave(text(request, "instance"));
                 return Map.of();
