@@ -38,6 +38,5 @@ class Serving:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
+        with self.process:  # closes its pipes
             self.process.kill()
-            self.process.communicate()

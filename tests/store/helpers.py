@@ -56,7 +56,7 @@ def state_from(state: StoreState) -> tuple[int, int, list[tuple[str, int, int, i
 def entries_of(layout: StoreLayout) -> list[tuple[str, int, int, int, int, int]]:
     """Every queue entry that a broker would read."""
     low = CommitLog(layout).min_offset
-    return sorted((q.topic, q.queue_id, *e) for q in queues_of(layout) for e in q.entries(q.min_offset(low)))
+    return sorted((q.topic, q.queue_id, *e[:4]) for q in queues_of(layout) for e in q.entries(q.min_offset(low)))
 
 
 def cut_queues(layout: StoreLayout, last: int = 0, *, behind: int = 0) -> list[Record]:

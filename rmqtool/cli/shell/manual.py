@@ -23,6 +23,7 @@ class Topic(StrEnum):
     machine_output = "machine-output"
     writing = "writing"
     services = "services"
+    serving = "serving"
     sql = "sql"
     spark = "spark"
     remote = "remote"
