@@ -48,6 +48,8 @@ def run_check(
 ) -> int:
     """``check``: 0 when there is no error and no warning, else 1."""
     worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    if output == "table" and sys.stdout.isatty():
+        return _read(layout, store, worst, limit_per_code, broker_conf)
     totals: Counter[str] = Counter()
     rows_of: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
@@ -79,6 +81,25 @@ def run_check(
         note(f"{code}: {count} more not shown (--limit-per-code)")
     said = [f"{n} {name}{'s' if n != 1 else ''}" for name in SEVERITIES if (n := totals[name])]
     note(", ".join(said) if said else "clean: nothing found")
+    return 1 if problems else 0
+
+
+def _read(layout: StoreLayout, store: str, worst: tuple[str, ...], places: int | None, broker_conf: str | None) -> int:
+    """The findings as one situation, for a person at a terminal."""
+    from shutil import get_terminal_size
+
+    from rmqtool.cli.look.show_check import show_reading
+    from rmqtool.store.check.advice.advice import Situation
+    from rmqtool.store.check.reading.reading import PLACES, Reader
+
+    reader, situation, problems = Reader(PLACES if places is None else places), Situation(), False
+    for finding in check_store(layout, situation=situation):
+        if finding.severity in worst:
+            reader.take(finding)
+            problems |= is_problem(finding)
+    reading = reader.reading(situation)
+    reading = replace(reading, steps=tuple(_of_store(step, store, broker_conf) for step in reading.steps))
+    show_reading(reading, get_terminal_size().columns)
     return 1 if problems else 0
 
 
