@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from rmqtool.cli.shell.output import Column, dump_json, note, write_all, write_object, writer
+from rmqtool.cli.shell.output import Column, dump_json, note, plain, write_all, write_object, writer
 from rmqtool.errors import BadValue
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.advice.steps import Step, sentences
@@ -132,9 +132,11 @@ def _table(rows: Iterator[dict[str, Any]]) -> None:
             yield row
 
     write_all(writer("table", FINDING_FIELDS, _COLUMNS), seen())
-    for fix, codes in fixes.items():
-        note(f"{', '.join(codes)}: {fix}")
-    note("what a code means: rmqtool explain CODE")
+    # where the report goes, the advice goes: into a file or a mail too
+    advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
+    for line in (*advice, "what a code means: rmqtool explain CODE"):
+        sys.stdout.write(plain(line) + "\n")
+    sys.stdout.flush()
 
 
 def run_explain(code: str | None, output: str) -> int:

@@ -87,20 +87,22 @@ def _step(number: int, step: Step, paint: _Paint, width: int) -> Iterator[str]:
 
 def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
     yield ""
-    yield from _head(cause.told, "", paint)
+    yield from _head(cause.told, width, "", paint)
     for place in cause.told.places:
         yield from _place(place, width)
     yield from _text(_sentence(cause.told.places[0].consequence), width, _INDENT)
     if cause.follows:
         yield f"{_INDENT}and from that follows:"
         for told in cause.follows:
-            yield from _head(told, _INDENT, paint)
+            yield from _head(told, width, _INDENT, paint)
             yield from (_INDENT + line for line in _place(told.places[0], width - len(_INDENT)))
 
 
-def _head(told: Told, indent: str, paint: _Paint) -> Iterator[str]:
-    name = paint.severity(told.severity, told.code)
-    yield f"{indent}{name}: {CODES[told.code].title}" + (f" ({told.count})" if told.count > 1 else "")
+def _head(told: Told, width: int, indent: str, paint: _Paint) -> Iterator[str]:
+    count = f" ({told.count})" if told.count > 1 else ""
+    first, *more = _text(f"{told.code}: {CODES[told.code].title}{count}", width, indent, hang="  ")
+    yield first.replace(told.code, paint.severity(told.severity, told.code), 1)
+    yield from more
 
 
 def _place(finding: Finding, width: int) -> Iterator[str]:
