@@ -23,6 +23,7 @@ class Topic(StrEnum):
     emergencies = "emergencies"
     commands = "commands"
     machine_output = "machine-output"
+    recipes = "recipes"
     writing = "writing"
     services = "services"
     serving = "serving"
