@@ -14,10 +14,9 @@ from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
-from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
-from rmqtool.store.queues.batch import AnyQueue, BatchQueue
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import queues_where
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 HEADER_FIELDS = (
@@ -132,15 +131,11 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     hashes = {java_hash(tag) for tag in chosen.tags}
     first, after = chosen.physical
 
-    def asked(where: tuple[str, int, str]) -> bool:
-        return chosen.has_topic(where[0]) and chosen.has_queue(where[1])
+    def asked(topic: str, queue_id: int) -> bool:
+        return chosen.has_topic(topic) and chosen.has_queue(queue_id)
 
     def rows() -> Iterator[dict[str, Any]]:
-        queues: Iterator[AnyQueue] = chain(
-            (ConsumeQueue(layout, *where) for where in layout.queue_dirs() if asked(where)),
-            (BatchQueue(layout, *where) for where in layout.queue_dirs(BATCH_QUEUES) if asked(where)),
-        )
-        for queue in queues:
+        for queue in queues_where(layout, asked):
             start = max(chosen.queue_offsets[0], 0 if expired else queue.min_offset(low))
             for entry in queue.entries(start, chosen.queue_offsets[1]):
                 if (
