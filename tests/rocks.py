@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rocksdict
 
-from rmqtool.store.disk.rocksdb import Database
+from rmqtool.store.layout.rocksdb import Database
 
 Families = dict[str, dict[bytes, bytes]]
 

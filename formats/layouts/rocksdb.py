@@ -29,6 +29,6 @@ OFFSET_KEY_TAIL = Struct(
 )
 OFFSET = Struct(
     "physical_offset" / Int64sb * "of the record of that message",
-    "queue_offset" / Int64sb * "of the last (`max`), or of the first message still in the log (`min`)",
+    "queue_offset" / Int64sb * "of the last message (`max`) or the first in the log (`min`)",
 )
 BUILT = Struct("physical_offset" / Int64sb * "end of the newest record that the queues have")

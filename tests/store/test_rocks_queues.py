@@ -23,8 +23,8 @@ from formats.queues.rocks import (
     unit_key,
 )
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
-from rmqtool.store.disk.rocksdb import Database
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.queues.batch import every_queue, open_any_queue
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queue_names
 from tests import goldens, rocks

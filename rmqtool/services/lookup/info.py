@@ -12,10 +12,10 @@ from rmqtool.errors import CorruptFile, MissingRuntime
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.rocksdb import HOW, has_library
 from rmqtool.store.disk.segments import files_below, list_dir, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import HOW, has_library
 from rmqtool.store.layout.version import rocksdb_forms, version_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue

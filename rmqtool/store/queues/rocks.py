@@ -32,9 +32,9 @@ from formats.queues.rocks import (
     unit_key,
 )
 from rmqtool.store.disk.remote import place_of
-from rmqtool.store.disk.rocksdb import Database
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry
 

@@ -3,18 +3,15 @@
 The library is the optional dependency ``rocksdict`` (``rmqtool[rocksdb]``).
 """
 
-import os
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 from formats.variants.rocksdb import is_table_or_log
-from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
-from rmqtool.store.disk.scratch import temporary_folder
-from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.errors import CorruptFile, MissingRuntime
+from rmqtool.store.disk.scratch import folder_of_links
 
 _TRIES = 3  # a broker that runs may remove a file between the listing and the opening
-_SMALL = 1 << 16
 
 
 HOW = "needs the library rocksdict: pip install 'rmqtool[rocksdb]'"
@@ -52,7 +49,7 @@ class Database:
 
     Raises:
         MissingRuntime: no library.
-        UnreadableStore: the directory or a file in it cannot be read.
+        UnreadableStore: the directory or a file in it is missing or cannot be read.
         CorruptFile: RocksDB does not take it for a database.
     """
 
@@ -61,8 +58,7 @@ class Database:
         self._module = library()
         for left in reversed(range(_TRIES)):
             try:
-                with temporary_folder() as folder:
-                    _link(path, folder)
+                with folder_of_links(path, is_table_or_log, copied="CURRENT") as folder:
                     self._families = self._open(folder)
                 return
             except CorruptFile:
@@ -135,21 +131,3 @@ class Database:
             found.status()
         except Exception as err:
             raise self._corrupt(err) from err
-
-
-def _link(path: str, folder: str) -> None:
-    """Links to the files of a database that RocksDB reads.
-
-    What it would write, such as its lock and its journal of events, is left out, and ``CURRENT`` is copied.
-
-    Raises:
-        UnreadableStore: they cannot be read.
-    """
-    for entry in list_dir(path):
-        if is_table_or_log(entry.name) and entry.is_file():
-            os.symlink(os.path.abspath(entry.path), os.path.join(folder, entry.name))
-    current = read_small(os.path.join(path, "CURRENT"), _SMALL)
-    if current is None:
-        raise UnreadableStore(f"{path}: no CURRENT in it: no RocksDB database")
-    with open(os.path.join(folder, "CURRENT"), "xb") as copy:
-        copy.write(current)
