@@ -161,7 +161,7 @@ def _names(layout: StoreLayout) -> tuple[set[str], set[str]]:
     for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
         try:
             table = read_config(layout, name)
-        except CorruptFile:
+        except (CorruptFile, MissingRuntime):
             continue
         if isinstance(table, Topics):
             topics.update(table.topics)

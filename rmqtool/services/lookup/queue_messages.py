@@ -13,7 +13,7 @@ from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
 from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
-from rmqtool.store.queues.rocks import RocksQueue, rocks_queues_of
+from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queues_of
 
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
@@ -126,6 +126,23 @@ class TopicQueues:
         if path not in self._opened:
             self._opened[path] = ConsumeQueue(self._layout, topic, queue_id, path)
         return self._opened[path]
+
+
+def warn_of_unbuilt(log: CommitLog, warn: Warn) -> None:
+    """Say so where queues in RocksDB lack messages that the log has: what was in a broker's memory when it was killed.
+
+    Raises:
+        MissingRuntime: no library to read the database.
+    """
+    database = queue_database(log.layout)
+    if database is None:
+        return
+    built = max(built_up_to(database), log.min_offset)
+    if log.read(built, crc=False) is not None:
+        warn(
+            f"consumequeue: the database has the log up to physical offset {built} only: a broker builds the rest at "
+            "its next start, and until then queues seem shorter than they are"
+        )
 
 
 def messages_of(
