@@ -1,6 +1,7 @@
 """The client's side of a connection (netty.NettyRemotingClient)."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,8 +35,14 @@ async def connect(
     except TimeoutError:
         raise NotReached(f"{host}:{port}: no connection within {timeout:g} s") from None
     except (OSError, UnicodeError) as err:  # a name that no host can have is no Unicode that IDNA takes
-        raise NotReached(f"{host}:{port}: {getattr(err, 'strerror', None) or err}") from None
+        raise NotReached(f"{host}:{port}: {_words(err)}") from None
     return connection
+
+
+def _words(err: OSError | UnicodeError) -> str:
+    if isinstance(err, OSError) and (err.errno or 0) > 0:
+        return os.strerror(err.errno or 0)  # asyncio's own words say the address a second time
+    return getattr(err, "strerror", None) or str(err)
 
 
 @asynccontextmanager

@@ -87,6 +87,7 @@ class NotSent(ClientError):
         code: of the broker's last answer, where there was one.
         maybe_stored: an attempt was not answered: the message may be there all the same.
         sent: of several messages those that were acknowledged before, in their order.
+        tried: how many came next, in the request that failed.
     """
 
     def __init__(
@@ -94,3 +95,4 @@ class NotSent(ClientError):
     ) -> None:
         super().__init__(words)
         self.code, self.maybe_stored, self.sent = code, maybe_stored, list(sent)
+        self.tried = 1

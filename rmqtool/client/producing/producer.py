@@ -180,7 +180,7 @@ class Producer:
             try:
                 sent += await self._send(request, queue, select, timeout)
             except NotSent as err:
-                err.sent = sent
+                err.sent, err.tried = sent, len(part)
                 raise
         return sent
 
