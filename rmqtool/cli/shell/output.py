@@ -9,12 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from rmqtool.errors import BadValue
+
 if TYPE_CHECKING:
     from json import JSONEncoder
 
 _SAMPLE = 100  # rows that decide the widths of a table's columns
 _SAMPLE_TEXT = 1 << 20  # characters of rows that wait for that: one body may inflate to hundreds of megabytes
-_MAX_WIDTH = 60
+# columns that go first where a line does not hold all, in this order
+_LESS = (
+    *("batchNum", "configured", "order", "perm", "writeQueueNums", "slot", "timeDiff", "previous", "maxHashSlotNum"),
+    *("maxIndexNum", "hashSlotCount", "delay", "checkTimes", "halfQueueOffset", "minOffset", "lastStoreTime"),
+    *("lastTime", "storeSize", "delivered", "lastDeliverTime"),
+)
+_READABLE = 24  # cells; a cut text says something as long as it has so many
 _LONGEST_CELL = 1 << 16  # characters; a table is for people, and other forms have all of it
 _C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # JSON may carry them as they are, but terminals obey them
 _CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))} | {
@@ -105,15 +113,52 @@ class CsvWriter:
         self._out.flush()
 
 
+class Tables:
+    """How tables of this run are to look, as the command line says.
+
+    Attributes:
+        columns: titles of the only columns that are shown; all where it is empty.
+        wide: every column whole, however long the lines get.
+    """
+
+    def __init__(self) -> None:
+        self.columns: tuple[str, ...] = ()
+        self.wide = False
+
+    def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """The columns that are asked for, in the order in which they are asked for.
+
+        Raises:
+            BadValue: there is no such column.
+        """
+        if not self.columns:
+            return columns
+        by_title = {column.title: column for column in columns}
+        if strange := [title for title in self.columns if title not in by_title]:
+            raise BadValue(f"no column {', '.join(strange)}; there are {', '.join(by_title)}")
+        return [by_title[title] for title in self.columns]
+
+
+TABLES = Tables()
+
+
 class TableWriter:
-    """Aligned columns. Their widths come from the first rows, so that a table streams too."""
+    """Aligned columns. Their widths come from the first rows, so that a table streams too.
+
+    A terminal whose lines do not hold the columns does without those that matter least, and tells so. Where the others
+    do not fit either it gets a block for each row, a line for each column: nothing is cut, and ids and file names can
+    be copied.
+    """
 
     def __init__(self, out: TextIO, columns: Sequence[Column]) -> None:
-        self._out, self._columns = out, columns
+        self._out, self._columns = out, TABLES.chosen(columns)
         self._terminal = out.isatty()
         self._waiting: list[list[str]] = []
         self._waiting_text = 0
         self._widths: list[int] | None = None
+        self._shown = list(range(len(self._columns)))
+        self._stacked = False
+        self._blocks = 0  # rows that were written as such
 
     def row(self, row: Row) -> None:
         cells = [_cell(column.cell(row)) for column in self._columns]
@@ -127,44 +172,72 @@ class TableWriter:
 
     def _begin(self) -> None:
         titles = [column.title for column in self._columns]
-        widths = [max(map(_width, column)) for column in zip(titles, *self._waiting, strict=True)]
-        if self._terminal:
-            widths = self._fit([min(width, _MAX_WIDTH) for width in widths])
-        self._widths = widths
-        self._line(titles, bold=True)
+        self._widths = [max(map(_width, column)) for column in zip(titles, *self._waiting, strict=True)]
+        if self._terminal and self._waiting and not TABLES.wide:
+            self._lay_out(self._widths)
+        if not self._stacked:
+            self._line(titles, bold=True)
         for cells in self._waiting:
             self._line(cells)
         self._waiting = []
 
-    def _fit(self, widths: list[int]) -> list[int]:
-        """Take from the wide columns what a terminal's line does not hold."""
+    def _lay_out(self, widths: list[int]) -> None:
+        """Find the layout that keeps most and fits."""
         import shutil
 
-        excess = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
-        for number in reversed(range(len(widths))):
+        room = shutil.get_terminal_size().columns
+        titles = [column.title for column in self._columns]
+        less = [titles.index(title) for title in _LESS if title in titles and not TABLES.columns]
+        for without in range(len(less) + 1):
+            shown = [number for number in range(len(widths)) if number not in less[:without]]
+            fitting = self._cut_to(room, widths, shown)
+            if fitting is not None:
+                self._shown, self._widths = shown, fitting
+                return
+        self._stacked = True
+
+    def _cut_to(self, room: int, widths: list[int], shown: list[int]) -> list[int] | None:
+        """Widths at which columns fit, free text cut as far as it can still be read; None where there are none."""
+        excess = sum(widths[number] for number in shown) + 2 * (len(shown) - 1) - room
+        fitting = list(widths)
+        for number in reversed(shown):
             if excess > 0 and self._columns[number].wide:
-                cut = min(excess, max(widths[number] - 12, 0))
-                widths[number] -= cut
+                cut = min(excess, max(widths[number] - _READABLE, 0))
+                fitting[number] -= cut
                 excess -= cut
-        return widths
+        return fitting if excess <= 0 else None
 
     def _line(self, cells: list[str], *, bold: bool = False) -> None:
         assert self._widths is not None
+        if self._stacked:
+            self._block(cells)
+            return
         parts = []
-        for column, cell, width in zip(self._columns, cells, self._widths, strict=True):
-            if self._terminal and _width(cell) > width:
+        for number in self._shown:
+            column, cell, width = self._columns[number], cells[number], self._widths[number]
+            if self._terminal and column.wide and not TABLES.wide and _width(cell) > width:
                 cell = _cut(cell, width)
             pad = " " * max(width - _width(cell), 0)
             parts.append(pad + cell if column.right else cell + pad)
         line = "  ".join(parts).rstrip()
-        if bold and self._terminal and use_color():
-            line = f"\x1b[1m{line}\x1b[0m"
-        self._out.write(line + "\n")
+        self._out.write((_bold(line) if bold and self._terminal else line) + "\n")
+
+    def _block(self, cells: list[str]) -> None:
+        """A row as lines of title and cell, without the empty ones."""
+        room = max(_width(column.title) for column in self._columns)
+        self._out.write("\n" * bool(self._blocks))
+        self._blocks += 1
+        for column, cell in zip(self._columns, cells, strict=True):
+            if cell:
+                self._out.write(f"{_bold(column.title.ljust(room))}  {cell}\n")
 
     def close(self) -> None:
         if self._widths is None:
             self._begin()
         self._out.flush()
+        left_out = [column.title for number, column in enumerate(self._columns) if number not in self._shown]
+        if left_out:
+            note(f"no room for {', '.join(left_out)}: --wide or --columns shows them")
 
 
 def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: TextIO | None = None) -> Writer:
@@ -233,6 +306,10 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return list(map(_without_nan, value))
     return value
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if use_color() else text
 
 
 def use_color(stream: TextIO | None = None) -> bool:
