@@ -46,7 +46,7 @@ def test_the_examples_print_what_the_page_says(page: str, tmp_path: Path) -> Non
 
 def test_only_some_pages_start_spark() -> None:
     """The others run beside the tests that do, in processes of their own."""
-    starts = re.compile(r"rmqtool (sql|report|warm-up) |dump-to-parquet(?!.*--engine local)|pyspark")
+    starts = re.compile(r"rmqtool (sql|report|warm-up) |dump-to-parquet(?!.*--runner local)|pyspark")
     for name, path in readme.PAGES.items():
         ran = [line for _kind, block in readme.blocks(path) for line in block.splitlines()]
         assert (name in WITH_SPARK) == any(starts.search(line) for line in ran), name

@@ -28,7 +28,9 @@ group_command = group(
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 BroadcastOption = Annotated[
     str | None,
-    typer.Option("--broadcast", metavar="FILE", help="Offsets of a broadcasting client (its offsets.json) instead."),
+    typer.Option(
+        "--broadcast", metavar="FILE", help="The offsets.json of a broadcasting client, not the broker's offsets."
+    ),
 ]
 BrokerOption = Annotated[
     str | None, typer.Option("--broker", metavar="NAME", help="Which broker of that file this store is.")
@@ -46,7 +48,12 @@ class By(StrEnum):
     group = "group"
 
 
-@command("list", "rmqtool group list store --output json", group_command)
+@command(
+    "list",
+    "rmqtool group list store --output json",
+    group_command,
+    short="List groups: topics, lag, retries, dead letters.",
+)
 def group_list(
     store: StoreDir,
     output: OutputOption = Output.table,
@@ -61,13 +68,15 @@ def group_list(
     return warn.tell()
 
 
-@command("lag", "rmqtool group lag store --group 'lab-*' --by topic", group_command)
+@command(
+    "lag", "rmqtool group lag store --group 'lab-*' --by topic", group_command, short="Show how far groups are behind."
+)
 def group_lag(
     store: StoreDir,
     consumer_group: GroupOption = None,
     topic: TopicOption = None,
     queue: QueueOption = None,
-    by: Annotated[By, typer.Option("--by", help="One row for each.")] = By.queue,
+    by: Annotated[By, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")] = By.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows whose lag is not 0.")] = False,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
@@ -106,7 +115,12 @@ def group_lag(
     return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
 
 
-@command("offsets", "rmqtool group offsets store --group lab-consumer --output csv", group_command)
+@command(
+    "offsets",
+    "rmqtool group offsets store --group lab-consumer --output csv",
+    group_command,
+    short="List offsets as they are stored.",
+)
 def group_offsets(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -136,7 +150,12 @@ def group_offsets(
     return no_match(count, warn.tell(), group=consumer_group, topic=topic, queue=queue)
 
 
-@command("reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run", group_command)
+@command(
+    "reset",
+    "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run",
+    group_command,
+    short="Set the offsets of a group (writes).",
+)
 def group_reset(
     store: StoreDir,
     consumer_group: GroupArgument,
@@ -149,9 +168,11 @@ def group_reset(
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
     ] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this queue offset.")] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this queue offset.")
+    ] = None,
     shift: Annotated[
-        int | None, typer.Option("--shift", help="By this many messages; backwards where negative.")
+        int | None, typer.Option("--shift", metavar="N", help="By this many messages; backwards where negative.")
     ] = None,
     from_csv: Annotated[
         str | None,
@@ -185,7 +206,12 @@ def group_reset(
     )  # fmt: skip
 
 
-@command("clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run", group_command)
+@command(
+    "clone",
+    "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run",
+    group_command,
+    short="Give a group the offsets of another (writes).",
+)
 def group_clone(
     store: StoreDir,
     source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
@@ -222,7 +248,12 @@ def group_clone(
     )  # fmt: skip
 
 
-@command("diff", "rmqtool group diff store /backup/store --group lab-consumer", group_command)
+@command(
+    "diff",
+    "rmqtool group diff store /backup/store --group lab-consumer",
+    group_command,
+    short="Compare the offsets of two stores or snapshots.",
+)
 def group_diff(
     store: StoreDir,
     other: Annotated[

@@ -69,7 +69,7 @@ def run_query_id(
     store: str,
     message_id: str,
     *,
-    topic: str | None = None,
+    topic: list[str] | None = None,
     scan: bool = False,
     limit: int | None = None,
     body: str = "auto",
@@ -77,7 +77,8 @@ def run_query_id(
     broker_conf: str | None = None,
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
-    found = query_id(need_log(store, broker_conf).layout, message_id, search_of(scan, limit, None, None), note, topic)
+    layout, search = need_log(store, broker_conf).layout, search_of(scan, limit, None, None)
+    found = query_id(layout, message_id, search, note, tuple(topic or ()))
     write_messages(output, found, body)
     if not found:
         note(f"no message with id {message_id} found" + ("" if scan else "; --scan goes through the whole log"))
@@ -154,7 +155,7 @@ def run_query_time(
     time: str,
     *,
     upper: bool = False,
-    engine: str = "4.9",
+    engine: str = "auto",
     body: str = "auto",
     output: str = "table",
     broker_conf: str | None = None,
