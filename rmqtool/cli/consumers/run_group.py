@@ -198,9 +198,17 @@ def _carry_out(
             for move in plan.moves:
                 if move.newOffset != move.consumerOffset:
                     note(f"  {move.topic} queue {move.queueId}: {move.consumerOffset} to {move.newOffset}")
-            if not confirm("Do this?"):
+            if not confirm(_question(plan)):
                 raise Refused("not confirmed: nothing was changed")
     return offset_plan.apply(layout, opener, planner, command=command, clamp=clamp, backup=backup)
+
+
+def _question(plan: OffsetPlan) -> str:
+    """What to ask: with the messages that consumers get again or never."""
+    steps = [move.newOffset - move.consumerOffset for move in plan.moves if move.consumerOffset is not None]
+    again, skipped = -sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
+    said = [f"{again} messages are consumed again"] * bool(again) + [f"{skipped} are skipped"] * bool(skipped)
+    return f"Set {len(plan.changes)} offsets" + (f"? {', '.join(said).capitalize()}." if said else "?")
 
 
 def _write(plan: OffsetPlan, output: str) -> None:

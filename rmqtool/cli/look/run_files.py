@@ -15,10 +15,9 @@ from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
-from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
-from rmqtool.store.queues.batch import AnyQueue, BatchQueue
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import queues_where
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 HEADER_FIELDS = (
@@ -139,8 +138,8 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     first, after = chosen.physical
     by_message = chosen.keys or (chosen.since, chosen.until) != (-MAX_TIME, MAX_TIME)
 
-    def asked(where: tuple[str, int, str]) -> bool:
-        return chosen.has_topic(where[0]) and chosen.has_queue(where[1])
+    def asked(topic: str, queue_id: int) -> bool:
+        return chosen.has_topic(topic) and chosen.has_queue(queue_id)
 
     def of_message(physical_offset: int) -> bool:
         found = log.read(physical_offset, crc=False)
@@ -150,11 +149,7 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     wanted = Selection(keys=chosen.keys, since=chosen.since, until=chosen.until)
 
     def rows() -> Iterator[dict[str, Any]]:
-        queues: Iterator[AnyQueue] = chain(
-            (ConsumeQueue(layout, *where) for where in layout.queue_dirs() if asked(where)),
-            (BatchQueue(layout, *where) for where in layout.queue_dirs(BATCH_QUEUES) if asked(where)),
-        )
-        for queue in queues:
+        for queue in queues_where(layout, asked):
             start = max(chosen.queue_offsets[0], 0 if expired else queue.min_offset(low))
             for entry in queue.entries(start, chosen.queue_offsets[1]):
                 if (
