@@ -83,17 +83,19 @@ def _run(argv: list[str]) -> int:
 
         sys.stdout.write(TEXT)
         return 0
+    from rmqtool.cli.entry.defaults import read
     from rmqtool.cli.look import quick
     from rmqtool.errors import RmqError, UnreadableStore
 
-    call = quick.parse(argv)
     try:
+        defaults = {} if {"-h", "--help", "--version"} & set(argv) else read()
+        call = quick.parse(argv, defaults)
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
         from rmqtool.cli.shell.app import run
 
-        return run(argv)
+        return run(argv, defaults)
     except RmqError as err:
         error = err
     except OSError as err:

@@ -1,5 +1,6 @@
 """Fixtures that every part of the tests uses."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,12 @@ Unpacked = Callable[[str], Path]
 # a busy machine is no failure; what Hypothesis sets for itself where it sees CI stays
 settings.register_profile("rmqtool", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("rmqtool")
+
+
+# whoever runs the tests may have defaults of their own
+for name in ("OUTPUT", "BODY", "ENGINE", "BROKER_CONF", "TZ"):
+    os.environ.pop(f"RMQTOOL_{name}", None)
+os.environ["RMQTOOL_CONFIG"] = ""
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from formats.primitives import java_hash
 from rmqtool.cli.shell.choice import NO_MATCH
 from rmqtool.cli.shell.message_rows import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.shell.output import Column, note, write_all, writer
-from rmqtool.cli.shell.times import iso_utc, parse_range, parse_time
+from rmqtool.cli.shell.times import parse_range, parse_time, time_text
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.store.disk.segments import Segment
@@ -223,4 +223,4 @@ def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None,
 
 
 def _time_cell(field: str) -> Any:
-    return lambda row: iso_utc(row[field])
+    return lambda row: time_text(row[field])

@@ -5,7 +5,7 @@ Free of Typer and everything else that is slow to import, so that :mod:`rmqtool.
 
 from rmqtool.cli.shell.message_rows import write_messages
 from rmqtool.cli.shell.output import Column, note, write_all, writer
-from rmqtool.cli.shell.times import iso_utc, parse_time
+from rmqtool.cli.shell.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.lookup.query import Search, query_id, query_key
@@ -103,7 +103,7 @@ TIME_COLUMNS = (
     Column("queueId", right=True),
     Column("timestamp", right=True),
     Column("offset", right=True),
-    Column("storeTime", lambda row: iso_utc(row["storeTimestamp"]) if "storeTimestamp" in row else None),
+    Column("storeTime", lambda row: time_text(row["storeTimestamp"]) if "storeTimestamp" in row else None),
     Column("msgId"),
 )
 

@@ -61,6 +61,9 @@ MODULES = {
 }
 
 
+_defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.entry.defaults reads them
+
+
 class RootGroup(TyperGroup):
     """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
 
@@ -88,6 +91,7 @@ class Command(TyperCommand):
         return "\n".join(line.rstrip() for line in text.split("\n"))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.default_map = _defaults
         takes_value = {name for p in self.params if not getattr(p, "is_flag", False) for name in p.opts}
         last, is_value = -1, False
         for at, word in enumerate(args):
@@ -141,15 +145,25 @@ def command(
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         from functools import wraps
+        from inspect import Parameter, signature
+
+        from rmqtool.cli.shell.options import ZoneOption
+        from rmqtool.cli.shell.times import use_zone
 
         @wraps(function)
-        def run_command(*args: Any, **kwargs: Any) -> None:
+        def run_command(*args: Any, tz: str | None = None, **kwargs: Any) -> None:
+            use_zone(tz)
             try:
                 code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click has its own idea of a broken pipe
             raise typer.Exit(code)
 
+        own = signature(function)
+        if "store" in own.parameters:  # and so times
+            zone = Parameter("tz", Parameter.KEYWORD_ONLY, default=None, annotation=ZoneOption)
+            run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), zone])  # type: ignore[attr-defined]
+            run_command.__annotations__ = {**function.__annotations__, "tz": ZoneOption}
         decorate(name, cls=Command, short_help=short, epilog=f"Example: {example}", context_settings=SETTINGS)(
             run_command
         )
@@ -166,8 +180,14 @@ def load(word: str | None = None) -> None:
         import_module(f"rmqtool.cli.{module}")
 
 
-def run(argv: list[str]) -> int:
-    """Run a command line; the exit code."""
+def run(argv: list[str], defaults: dict[str, str]) -> int:
+    """Run a command line; the exit code.
+
+    Args:
+        defaults: the user's own, for parameters that the command has.
+    """
+    _defaults.clear()
+    _defaults.update(defaults)
     load(argv[0] if argv else None)
     try:
         code = app(argv, prog_name="rmqtool", standalone_mode=False)

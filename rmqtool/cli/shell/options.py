@@ -71,6 +71,10 @@ QueueOffsetOption = Annotated[
     str | None, typer.Option("--queue-offset", metavar="A:B", help="Queue offsets from A up to, not including, B.")
 ]
 ScanOption = Annotated[bool, typer.Option("--scan", help="Go through the whole log when the index has no answer.")]
+ZoneOption = Annotated[
+    str | None,
+    typer.Option("--tz", metavar="ZONE", help="Zone of times, here and in tables: UTC, +08:00, Asia/Shanghai."),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[
