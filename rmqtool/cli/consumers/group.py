@@ -89,17 +89,15 @@ def group_lag(
     Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
     no offset is as it was asked for.
     """
-    from itertools import islice
-
     from rmqtool.cli.consumers.run_group import lags
-    from rmqtool.cli.shell.choice import no_match
+    from rmqtool.cli.shell.choice import first, no_match
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
     rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
     if by is By.queue:
-        write_rows(output.value, GroupLag, islice((row for row in rows if row.diff or not lagging), limit))
+        write_rows(output.value, GroupLag, first((row for row in rows if row.diff or not lagging), limit))
     else:
         names = (
             "group",
@@ -110,7 +108,7 @@ def group_lag(
             "problems",
         )
         totals = sums(rows, by_topic=by is By.topic)
-        write_rows(output.value, LagSum, islice((row for row in totals if row.diff or not lagging), limit), names)
+        write_rows(output.value, LagSum, first((row for row in totals if row.diff or not lagging), limit), names)
     code = warn.tell() or (1 if problems else 0)
     return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
 
@@ -136,17 +134,15 @@ def group_offsets(
 
     Exit code 1: no offset is as it was asked for.
     """
-    from itertools import islice
-
     from rmqtool.cli.consumers.run_group import OFFSET_FIELDS, offsets
-    from rmqtool.cli.shell.choice import no_match
+    from rmqtool.cli.shell.choice import first, no_match
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.cli.shell.show_rows import Warnings
 
     warn = Warnings()
     rows = offsets(open_store(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
     columns = [Column(name, right=name in ("queueId", "consumerOffset")) for name in OFFSET_FIELDS]
-    count = write_all(writer(output.value, OFFSET_FIELDS, columns), islice(rows, limit))
+    count = write_all(writer(output.value, OFFSET_FIELDS, columns), first(rows, limit))
     return no_match(count, warn.tell(), group=consumer_group, topic=topic, queue=queue)
 
 
@@ -273,10 +269,8 @@ def group_diff(
 
     change is how far OTHER is ahead. Exit code 1: they differ, or neither has an offset that was asked for.
     """
-    from itertools import islice
-
     from rmqtool.cli.consumers.run_group import differences
-    from rmqtool.cli.shell.choice import no_match
+    from rmqtool.cli.shell.choice import first, no_match
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import OffsetChange
 
@@ -284,6 +278,6 @@ def group_diff(
     rows, compared = differences(
         open_store(store, broker_conf), other, consumer_group, topic, queue, bak=bak, equal=every, warn=warn
     )
-    write_rows(output.value, OffsetChange, islice(rows, limit))
+    write_rows(output.value, OffsetChange, first(rows, limit))
     code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
     return no_match(compared, code, group=consumer_group, topic=topic, queue=queue)

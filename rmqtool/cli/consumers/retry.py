@@ -145,9 +145,8 @@ def dlq_export(
     --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
     """
     import time
-    from itertools import islice
 
-    from rmqtool.cli.shell.choice import Choice
+    from rmqtool.cli.shell.choice import Choice, limited
     from rmqtool.cli.shell.message_rows import MESSAGE_COLUMNS
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.cli.shell.show_rows import Warnings
@@ -160,12 +159,13 @@ def dlq_export(
     choice = Choice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     letters = retries.dead_letters(_by_name(consumer_group))
     dead = ((letter, found) for letter, found in letters if letter.state == "dead" and choice.has(letter))
+    shown = limited(dead, limit, letters)
     rows = (
         {
             **{name: getattr(letter, name) for name in extra},
             **message_row(found.record, found.physical_offset, body.value),
         }
-        for letter, found in islice(dead, limit)
+        for letter, found in shown
     )
     columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
     choice.count = write_all(writer(output.value, (*extra, *MESSAGE_FIELDS), columns), rows)
