@@ -77,7 +77,19 @@ def _stop_writing() -> None:
     stop_writing()
 
 
+def _complete() -> int:
+    from rmqtool.cli.entry.completing import command_word, complete
+
+    if complete():
+        return 0
+    from rmqtool.cli.shell.app import run
+
+    return run([], {}, command_word())
+
+
 def _run(argv: list[str]) -> int:
+    if "_RMQTOOL_COMPLETE" in os.environ:
+        return _complete()
     if argv == ["--help"]:
         from rmqtool.cli.shell.help import TEXT
 

@@ -180,15 +180,16 @@ def load(word: str | None = None) -> None:
         import_module(f"rmqtool.cli.{module}")
 
 
-def run(argv: list[str], defaults: dict[str, str]) -> int:
+def run(argv: list[str], defaults: dict[str, str], word: str | None = None) -> int:
     """Run a command line; the exit code.
 
     Args:
         defaults: the user's own, for parameters that the command has.
+        word: the command where it is not the first word of the line.
     """
     _defaults.clear()
     _defaults.update(defaults)
-    load(argv[0] if argv else None)
+    load(argv[0] if argv else word)
     try:
         code = app(argv, prog_name="rmqtool", standalone_mode=False)
     except SystemExit as stop:
