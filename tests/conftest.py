@@ -23,6 +23,11 @@ for name in ("OUTPUT", "BODY", "ENGINE", "BROKER_CONF", "TZ"):
 os.environ["RMQTOOL_CONFIG"] = ""
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: those that drive real brokers wait most of their time."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
     """Case name to its unpacked store: one for the whole session, not to be written to."""

@@ -24,10 +24,11 @@ LAYERS = {
     "rmqtool.analytics": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services"},
     "rmqtool.remoting": {"formats"},
     "rmqtool.server": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.remoting"},
+    "rmqtool.client": {"formats", "rmqtool.services", "rmqtool.remoting"},
     "rmqtool.testing": {"formats", "rmqtool.server"},
     "rmqtool.cli": {
         "formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.analytics", "rmqtool.remoting",
-        "rmqtool.server",
+        "rmqtool.server", "rmqtool.client",
     },
 }  # fmt: skip
 PACKAGES = {

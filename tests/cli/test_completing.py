@@ -5,17 +5,24 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqtool.cli.entry import completing
 from rmqtool.cli.entry.completing import ARGUMENTS, CHOICES, FLAGS, VALUES, candidates
+from rmqtool.cli.shell.app import MODULES
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import RMQTOOL, ROOT, Result, process
 from tests.cli.test_help import commands, top_level
 from tests.conftest import Unpacked
 
 KINDS = {"TOPIC": "topic", "GROUP": "group", "NEWGROUP": "group", "QUEUE": "queue", "[CODE]": "code"}
+
+
+def stored() -> dict[str, Any]:
+    """The commands that look at a store, or at nothing: topics and groups of a live cluster are not asked for."""
+    return {name: command for name, command in commands().items() if not MODULES[name.split()[0]].startswith("live.")}
 
 
 def ask(shell: str, line: str, **more: str) -> Result:
@@ -28,7 +35,7 @@ def ask(shell: str, line: str, **more: str) -> Result:
 
 
 def test_the_arguments_are_those_of_the_commands() -> None:
-    for name, command in commands().items():
+    for name, command in stored().items():
         metavars = [parameter.metavar for parameter in command.params if parameter.param_type_name == "argument"]
         kinds = tuple(KINDS.get(metavar, "") for metavar in metavars)
         if name == "config":
@@ -41,7 +48,7 @@ def test_the_arguments_are_those_of_the_commands() -> None:
 
 def test_the_options_are_those_of_the_commands() -> None:
     flags, values = {"--help", "-h", "--version"}, set()
-    for command in commands().values():
+    for command in stored().values():
         for parameter in command.params:
             if parameter.param_type_name == "option":
                 (flags if parameter.is_flag else values).update(parameter.opts)

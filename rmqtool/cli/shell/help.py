@@ -51,6 +51,9 @@ Serve:
   * serve            Serve a store to RocketMQ clients, as a broker does.
     namesrv          Run a name server for brokers and clients.
 
+Live clusters:
+    send             Send messages, given as NDJSON or lines.
+
 Consumers:
   * group            Groups, offsets (list, lag, offsets, reset, clone, diff).
     retry            Messages that consumers gave back (list).
