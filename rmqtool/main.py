@@ -77,23 +77,37 @@ def _stop_writing() -> None:
     stop_writing()
 
 
+def _complete() -> int:
+    from rmqtool.cli.entry.completing import command_word, complete
+
+    if complete():
+        return 0
+    from rmqtool.cli.shell.app import run
+
+    return run([], {}, command_word())
+
+
 def _run(argv: list[str]) -> int:
+    if "_RMQTOOL_COMPLETE" in os.environ:
+        return _complete()
     if argv == ["--help"]:
         from rmqtool.cli.shell.help import TEXT
 
         sys.stdout.write(TEXT)
         return 0
+    from rmqtool.cli.entry.defaults import read
     from rmqtool.cli.look import quick
     from rmqtool.errors import RmqError, UnreadableStore
 
-    call = quick.parse(argv)
     try:
+        defaults = {} if {"-h", "--help", "--version"} & set(argv) else read()
+        call = quick.parse(argv, defaults)
         if call is not None:
             function, arguments, options = call
             return function(*arguments, **options)
         from rmqtool.cli.shell.app import run
 
-        return run(argv)
+        return run(argv, defaults)
     except RmqError as err:
         error = err
     except OSError as err:

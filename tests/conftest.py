@@ -17,6 +17,12 @@ settings.register_profile("rmqtool", settings(deadline=None, suppress_health_che
 settings.load_profile("rmqtool")
 
 
+# whoever runs the tests may have defaults of their own
+for name in ("OUTPUT", "BODY", "ENGINE", "BROKER_CONF", "TZ"):
+    os.environ.pop(f"RMQTOOL_{name}", None)
+os.environ["RMQTOOL_CONFIG"] = ""
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores: those that drive real brokers wait most of their time."""
     return len(os.sched_getaffinity(0)) + 1

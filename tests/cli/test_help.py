@@ -11,6 +11,7 @@ import typer.main
 from rmqtool import errors
 from rmqtool.cli.shell import app
 from rmqtool.cli.shell.help import TEXT
+from rmqtool.cli.shell.writing import WRITING
 from tests.cli.running import process, rmqtool
 
 
@@ -57,18 +58,33 @@ def test_the_first_screen_is_one_text(words: list[str]) -> None:
     assert result.code == (0 if words else 2)
 
 
-def test_the_first_screen_names_every_command_with_its_own_first_line() -> None:
-    listed = dict(re.findall(r"^  ([a-z][a-z-]+) {2,}(\S.*)$", TEXT.split("Commands:")[1].split("Options:")[0], re.M))
-    assert set(listed) == set(top_level())
-    for name, command in top_level().items():
-        assert listed[name] == command.help.split("\n")[0].strip()
+def listed() -> dict[str, tuple[bool, str]]:
+    """Command to (whether it is marked, its line) on the first screen."""
+    rows = re.findall(r"^  ([* ]) ([a-z][a-z-]+) {2,}(\S.*(?:\n {10,}.*)?)$", TEXT.split("Options:")[0], re.MULTILINE)
+    return {name: (mark == "*", " ".join(text.split())) for mark, name, text in rows}
+
+
+def test_the_first_screen_names_every_command() -> None:
+    assert set(listed()) == set(top_level())
     for name, command in top_level().items():
         for inner in getattr(command, "commands", {}):
-            assert inner in listed[name]
+            assert inner in listed()[name][1]
+
+
+def test_the_first_screen_marks_what_writes() -> None:
+    elsewhere = {"dump-to-parquet", "warm-up"}  # beside the store
+    writing = {name.split()[0] for name in WRITING} - elsewhere | {"serve"}
+    assert {name for name, (marked, _text) in listed().items() if marked} == writing
+
+
+def test_the_first_screen_fits_a_terminal_and_ends_with_emergencies() -> None:
+    lines = TEXT.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "Emergencies:" in lines[-22:]  # of 24 rows: a prompt, and the command itself
 
 
 def test_the_emergencies_are_commands_that_parse() -> None:
-    block = TEXT.split("Emergencies:")[1].split("Commands:")[0]
+    block = TEXT.split("Emergencies:")[1]
     lines = re.findall(r" {2,}(rmqtool .*)$", block, re.MULTILINE)
     assert len(lines) >= 5
     for line in lines:
@@ -120,7 +136,10 @@ def test_groups_show_their_commands() -> None:
 
 def test_the_exit_codes_are_those_of_the_errors() -> None:
     told = {
-        int(code): text for code, text in re.findall(r"(\d+) ([^,.]+)", " ".join(TEXT.split("Exit codes:")[1].split()))
+        int(code): text
+        for code, text in re.findall(
+            r"(\d+) ([^,.]+)", " ".join(TEXT.split("Exit codes:")[1].split("Emergencies:")[0].split())
+        )
     }
     assert set(told) == {0, 1, 2, 3, 4, 5, 6, 129, 130, 143}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RmqError)]

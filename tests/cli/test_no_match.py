@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.cli.shell.app import MODULES
 from tests.cli.running import rmqtool
 from tests.cli.test_help import commands
 from tests.conftest import Unpacked
@@ -18,13 +19,14 @@ NOTHING: dict[str, str] = {
 ARGUMENTS = {"group diff": ["STORE"], "query-key": ["Orders", "user-9"]}
 # These choose what is written or changed, or where one message is looked for; Spark's have a test of their own
 OTHERS = {"dump-to-parquet", "group reset", "group clone", "query-id", "run", "serve", "commitlog hexdump"}
+LIVE = {name for name, module in MODULES.items() if module.startswith("live.")}
 
 
 def selecting() -> list[tuple[str, str]]:
     """Every command and each of its selection options."""
     found = []
     for name, command in commands().items():
-        if name not in OTHERS and not name.startswith("report "):
+        if name not in OTHERS | LIVE and not name.startswith("report "):
             options = {option for parameter in command.params for option in parameter.opts}
             found += [(name, option) for option in NOTHING if option in options]
     return found

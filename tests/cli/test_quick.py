@@ -24,7 +24,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Call:
     def run(words: list[str]) -> tuple[Result, Result]:
         short = rmqtool(*words)
         with monkeypatch.context() as patched:
-            patched.setattr(quick, "parse", lambda _argv: None)
+            patched.setattr(quick, "parse", lambda *_args: None)
             return short, rmqtool(*words)
 
     return run

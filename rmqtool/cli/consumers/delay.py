@@ -29,7 +29,12 @@ _LEVEL_NAMES = (
 )  # fmt: skip
 
 
-@command("list", "rmqtool delay list store --at 2026-11-20T22:00:00Z", delay)
+@command(
+    "list",
+    "rmqtool delay list store --at 2026-11-20T22:00:00Z",
+    delay,
+    short="Show each delay level, and what waits in it.",
+)
 def delay_list(
     store: StoreDir,
     at: AtOption = "now",
@@ -55,11 +60,18 @@ def delay_list(
     return warn.tell()
 
 
-@command("due", "rmqtool delay due store --level 18 --all", delay)
+@command(
+    "due",
+    "rmqtool delay due store --level 18 --all",
+    delay,
+    short="List the messages that a broker would deliver at once.",
+)
 def delay_due(
     store: StoreDir,
     at: AtOption = "now",
-    level: Annotated[int | None, typer.Option("--level", min=0, help="Only this level; 0 is the timer of 5.x.")] = None,
+    level: Annotated[
+        int | None, typer.Option("--level", min=0, metavar="LEVEL", help="Only this level; 0 is the timer of 5.x.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every message that is not delivered, due or not.")] = False,
     topic: TopicOption = None,
     queue: QueueOption = None,

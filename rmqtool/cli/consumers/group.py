@@ -28,7 +28,9 @@ group_command = group(
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 BroadcastOption = Annotated[
     str | None,
-    typer.Option("--broadcast", metavar="FILE", help="Offsets of a broadcasting client (its offsets.json) instead."),
+    typer.Option(
+        "--broadcast", metavar="FILE", help="The offsets.json of a broadcasting client, not the broker's offsets."
+    ),
 ]
 BrokerOption = Annotated[
     str | None, typer.Option("--broker", metavar="NAME", help="Which broker of that file this store is.")
@@ -46,7 +48,12 @@ class By(StrEnum):
     group = "group"
 
 
-@command("list", "rmqtool group list store --output json", group_command)
+@command(
+    "list",
+    "rmqtool group list store --output json",
+    group_command,
+    short="List groups: topics, lag, retries, dead letters.",
+)
 def group_list(
     store: StoreDir,
     output: OutputOption = Output.table,
@@ -61,13 +68,15 @@ def group_list(
     return warn.tell()
 
 
-@command("lag", "rmqtool group lag store --group 'lab-*' --by topic", group_command)
+@command(
+    "lag", "rmqtool group lag store --group 'lab-*' --by topic", group_command, short="Show how far groups are behind."
+)
 def group_lag(
     store: StoreDir,
     consumer_group: GroupOption = None,
     topic: TopicOption = None,
     queue: QueueOption = None,
-    by: Annotated[By, typer.Option("--by", help="One row for each.")] = By.queue,
+    by: Annotated[By, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")] = By.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows whose lag is not 0.")] = False,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
@@ -80,17 +89,15 @@ def group_lag(
     Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
     no offset is as it was asked for.
     """
-    from itertools import islice
-
     from rmqtool.cli.consumers.run_group import lags
-    from rmqtool.cli.shell.choice import no_match
+    from rmqtool.cli.shell.choice import first, no_match
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
     rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
     if by is By.queue:
-        write_rows(output.value, GroupLag, islice((row for row in rows if row.diff or not lagging), limit))
+        write_rows(output.value, GroupLag, first((row for row in rows if row.diff or not lagging), limit))
     else:
         names = (
             "group",
@@ -101,12 +108,17 @@ def group_lag(
             "problems",
         )
         totals = sums(rows, by_topic=by is By.topic)
-        write_rows(output.value, LagSum, islice((row for row in totals if row.diff or not lagging), limit), names)
+        write_rows(output.value, LagSum, first((row for row in totals if row.diff or not lagging), limit), names)
     code = warn.tell() or (1 if problems else 0)
     return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
 
 
-@command("offsets", "rmqtool group offsets store --group lab-consumer --output csv", group_command)
+@command(
+    "offsets",
+    "rmqtool group offsets store --group lab-consumer --output csv",
+    group_command,
+    short="List offsets as they are stored.",
+)
 def group_offsets(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -122,21 +134,24 @@ def group_offsets(
 
     Exit code 1: no offset is as it was asked for.
     """
-    from itertools import islice
-
     from rmqtool.cli.consumers.run_group import OFFSET_FIELDS, offsets
-    from rmqtool.cli.shell.choice import no_match
+    from rmqtool.cli.shell.choice import first, no_match
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.cli.shell.show_rows import Warnings
 
     warn = Warnings()
     rows = offsets(open_store(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
     columns = [Column(name, right=name in ("queueId", "consumerOffset")) for name in OFFSET_FIELDS]
-    count = write_all(writer(output.value, OFFSET_FIELDS, columns), islice(rows, limit))
+    count = write_all(writer(output.value, OFFSET_FIELDS, columns), first(rows, limit))
     return no_match(count, warn.tell(), group=consumer_group, topic=topic, queue=queue)
 
 
-@command("reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run", group_command)
+@command(
+    "reset",
+    "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run",
+    group_command,
+    short="Set the offsets of a group (writes).",
+)
 def group_reset(
     store: StoreDir,
     consumer_group: GroupArgument,
@@ -149,9 +164,11 @@ def group_reset(
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
     ] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this queue offset.")] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this queue offset.")
+    ] = None,
     shift: Annotated[
-        int | None, typer.Option("--shift", help="By this many messages; backwards where negative.")
+        int | None, typer.Option("--shift", metavar="N", help="By this many messages; backwards where negative.")
     ] = None,
     from_csv: Annotated[
         str | None,
@@ -185,7 +202,12 @@ def group_reset(
     )  # fmt: skip
 
 
-@command("clone", "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run", group_command)
+@command(
+    "clone",
+    "rmqtool group clone store lab-consumer lab-consumer-2 --dry-run",
+    group_command,
+    short="Give a group the offsets of another (writes).",
+)
 def group_clone(
     store: StoreDir,
     source: Annotated[str, typer.Argument(metavar="GROUP", help="Group whose offsets are taken.")],
@@ -222,7 +244,12 @@ def group_clone(
     )  # fmt: skip
 
 
-@command("diff", "rmqtool group diff store /backup/store --group lab-consumer", group_command)
+@command(
+    "diff",
+    "rmqtool group diff store /backup/store --group lab-consumer",
+    group_command,
+    short="Compare the offsets of two stores or snapshots.",
+)
 def group_diff(
     store: StoreDir,
     other: Annotated[
@@ -242,10 +269,8 @@ def group_diff(
 
     change is how far OTHER is ahead. Exit code 1: they differ, or neither has an offset that was asked for.
     """
-    from itertools import islice
-
     from rmqtool.cli.consumers.run_group import differences
-    from rmqtool.cli.shell.choice import no_match
+    from rmqtool.cli.shell.choice import first, no_match
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import OffsetChange
 
@@ -253,6 +278,6 @@ def group_diff(
     rows, compared = differences(
         open_store(store, broker_conf), other, consumer_group, topic, queue, bak=bak, equal=every, warn=warn
     )
-    write_rows(output.value, OffsetChange, islice(rows, limit))
+    write_rows(output.value, OffsetChange, first(rows, limit))
     code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
     return no_match(compared, code, group=consumer_group, topic=topic, queue=queue)

@@ -22,7 +22,15 @@ class StrategyName(StrEnum):
     nearby = "MACHINE_ROOM_NEARBY"
 
 
-@command("plan", "rmqtool rebalance plan store Orders --consumer c1 --consumer c2 --was c1", rebalance)
+_STRATEGIES = ", ".join(StrategyName)
+
+
+@command(
+    "plan",
+    "rmqtool rebalance plan store Orders --consumer c1 --consumer c2 --was c1",
+    rebalance,
+    short="Tell which consumer of a group gets which queue.",
+)
 def rebalance_plan(
     store: StoreDir,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic whose read queues are divided.")],
@@ -32,17 +40,21 @@ def rebalance_plan(
     was: Annotated[
         list[str] | None, typer.Option("--was", metavar="CLIENTID", help="A current consumer, to see what moves.")
     ] = None,
-    strategy: Annotated[StrategyName, typer.Option("--strategy", help="How queues are divided.")] = StrategyName.avg,
+    strategy: Annotated[
+        StrategyName, typer.Option("--strategy", metavar="STRATEGY", help=f"How queues are divided: {_STRATEGIES}.")
+    ] = StrategyName.avg,
     broker: Annotated[
         list[str] | None,
-        typer.Option("--broker", metavar="NAME[=QUEUES]", help="A broker of the topic; without it, only this store's."),
+        typer.Option(
+            "--broker", metavar="NAME", help="A broker of the topic, or NAME=QUEUES; without it, only this store's."
+        ),
     ] = None,
     room: Annotated[
         list[str] | None,
-        typer.Option("--room", metavar="NAME[=GLOB]", help="A machine room; GLOB says which brokers and consumers."),
+        typer.Option("--room", metavar="NAME", help="A machine room; NAME=PATTERN says which brokers and consumers."),
     ] = None,
     inner: Annotated[
-        StrategyName, typer.Option("--inner", help="How MACHINE_ROOM_NEARBY divides within a room.")
+        StrategyName, typer.Option("--inner", metavar="STRATEGY", help="How MACHINE_ROOM_NEARBY divides within a room.")
     ] = StrategyName.avg,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,

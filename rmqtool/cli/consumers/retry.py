@@ -42,11 +42,23 @@ def _by_name(groups: list[str] | None) -> list[str] | None:
     return groups if groups and not any(set(group) & set("*?[") for group in groups) else None
 
 
-@command("list", "rmqtool retry list store --group lab-consumer --state waiting", retry)
+@command(
+    "list",
+    "rmqtool retry list store --group lab-consumer --state waiting",
+    retry,
+    short="List what consumer groups gave back.",
+)
 def retry_list(
     store: StoreDir,
     consumer_group: GroupOption = None,
-    state: Annotated[list[State] | None, typer.Option("--state", help="Only these; may be repeated.")] = None,
+    state: Annotated[
+        list[State] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only these: scheduled, waiting, retried, dead or done; may be repeated.",
+        ),
+    ] = None,
     topic: TopicOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -77,7 +89,7 @@ def retry_list(
     return choice.ends(warn.tell())
 
 
-@command("list", "rmqtool dlq list store --group lab-consumer --output csv", dlq)
+@command("list", "rmqtool dlq list store --group lab-consumer --output csv", dlq, short="List dead letters.")
 def dlq_list(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -111,7 +123,12 @@ def dlq_list(
     return choice.ends(warn.tell())
 
 
-@command("export", "rmqtool dlq export store --group lab-consumer --body base64", dlq)
+@command(
+    "export",
+    "rmqtool dlq export store --group lab-consumer --body base64",
+    dlq,
+    short="Write dead letters as whole messages.",
+)
 def dlq_export(
     store: StoreDir,
     consumer_group: GroupOption = None,
@@ -128,9 +145,8 @@ def dlq_export(
     --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
     """
     import time
-    from itertools import islice
 
-    from rmqtool.cli.shell.choice import Choice
+    from rmqtool.cli.shell.choice import Choice, limited
     from rmqtool.cli.shell.message_rows import MESSAGE_COLUMNS
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.cli.shell.show_rows import Warnings
@@ -143,12 +159,13 @@ def dlq_export(
     choice = Choice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     letters = retries.dead_letters(_by_name(consumer_group))
     dead = ((letter, found) for letter, found in letters if letter.state == "dead" and choice.has(letter))
+    shown = limited(dead, limit, letters)
     rows = (
         {
             **{name: getattr(letter, name) for name in extra},
             **message_row(found.record, found.physical_offset, body.value),
         }
-        for letter, found in islice(dead, limit)
+        for letter, found in shown
     )
     columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
     choice.count = write_all(writer(output.value, (*extra, *MESSAGE_FIELDS), columns), rows)
@@ -159,6 +176,7 @@ def dlq_export(
     "requeue",
     "rmqtool dlq requeue store lab-consumer --id FD0000000000000000000000000000020FB630946E09664343CD0000",
     dlq,
+    short="Give dead letters back to their group or topic (writes).",
 )
 def dlq_requeue(
     store: StoreDir,
@@ -166,12 +184,16 @@ def dlq_requeue(
     ids: Annotated[
         list[str] | None,
         typer.Option(
-            "--id", help="Only these: msgId, originMsgId or the dead letter's own offset id; may be repeated."
+            "--id",
+            metavar="ID",
+            help="Only these: msgId, originMsgId or the dead letter's own offset id; may be repeated.",
         ),
     ] = None,
     to: Annotated[
         str,
-        typer.Option("--to", metavar="retry|origin", help="The group's retry topic, or the topic they came from."),
+        typer.Option(
+            "--to", metavar="WHERE", help="retry, the group's retry topic, or origin, the topic they came from."
+        ),
     ] = "retry",
     dry_run: DryRunOption = False,
     yes: YesOption = False,

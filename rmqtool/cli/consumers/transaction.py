@@ -32,10 +32,22 @@ class State(StrEnum):
     passed = "passed"
 
 
-@command("list", "rmqtool transaction list store --state pending --state given-up", transaction)
+@command(
+    "list",
+    "rmqtool transaction list store --state pending --state given-up",
+    transaction,
+    short="List transactions with their state.",
+)
 def transaction_list(
     store: StoreDir,
-    state: Annotated[list[State] | None, typer.Option("--state", help="Only these; may be repeated.")] = None,
+    state: Annotated[
+        list[State] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only these: pending, committed, rolled-back, given-up or passed; may be repeated.",
+        ),
+    ] = None,
     producer_group: GroupOption = None,
     topic: TopicOption = None,
     since: SinceOption = None,
@@ -66,7 +78,12 @@ def transaction_list(
     return choice.ends(warn.tell())
 
 
-@command("show", "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED", transaction)
+@command(
+    "show",
+    "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED",
+    transaction,
+    short="Show one transaction: message, checks, end.",
+)
 def transaction_show(
     store: StoreDir,
     message_id: Annotated[

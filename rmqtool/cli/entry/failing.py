@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from rmqtool.cli.entry.defaults import read
 from rmqtool.cli.shell.output import dump_json, plain
 from rmqtool.errors import CorruptFile, RmqError
 
@@ -13,7 +14,11 @@ _MACHINE = ("json", "ndjson")
 
 def for_programs(argv: list[str]) -> bool:
     """Whether a command line, which may be no good, asks for JSON."""
-    form, words = "", iter(argv)
+    words = iter(argv)
+    try:
+        form = read().get("output", "")
+    except RmqError:
+        form = ""
     for word in words:
         if word == "--":
             break

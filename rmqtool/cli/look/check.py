@@ -22,7 +22,12 @@ class Severity(StrEnum):
 def check(
     store: StoreDir,
     severity: Annotated[
-        Severity, typer.Option("--severity", help="Only findings of this severity or worse; the others do not count.")
+        Severity,
+        typer.Option(
+            "--severity",
+            metavar="SEVERITY",
+            help="Only findings of error, warning or info and worse; others do not count.",
+        ),
     ] = Severity.info,
     limit_per_code: Annotated[
         int | None,

@@ -29,7 +29,12 @@ consumequeue = group("consumequeue", "Look into consume queues (dump).")
 index = group("index", "Look into index files (dump).")
 
 
-@command("dump", "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson", commitlog)
+@command(
+    "dump",
+    "rmqtool commitlog dump store --topic 'Order*' --since -1h --output ndjson",
+    commitlog,
+    short="List messages in log order.",
+)
 def commitlog_dump(
     store: StoreDir,
     topic: TopicOption = None,
@@ -61,16 +66,17 @@ def commitlog_dump(
 @command("hexdump", "rmqtool commitlog hexdump store --offset 2867", commitlog)
 def commitlog_hexdump(
     store: StoreDir,
-    offset: Annotated[
-        str | None, typer.Option("--offset", metavar="A[:B]", help="Physical offsets; A alone is the record there.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many lines.")] = 2000,
+    offset: OffsetOption = None,
+    limit: LimitOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show bytes of the commit log with every field named."""
+    """Show bytes of the commit log with every field named.
+
+    --offset A alone is the record there. Without --limit at most 2000 lines are shown.
+    """
     from rmqtool.cli.look.run_files import run_hexdump
 
-    return run_hexdump(need_log(store, broker_conf), offset, limit)
+    return run_hexdump(need_log(store, broker_conf), offset, limit or 2000)
 
 
 @command("dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv", consumequeue)

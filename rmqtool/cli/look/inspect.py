@@ -45,7 +45,7 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf
     """Show the checkpoint: up to when messages, queues and index are flushed."""
     from formats import checkpoint as codec
     from rmqtool.cli.shell.output import Column, write_all, write_object, writer
-    from rmqtool.cli.shell.times import iso_utc
+    from rmqtool.cli.shell.times import time_text
     from rmqtool.errors import UnreadableStore
     from rmqtool.services.lookup.info import checkpoint_fields
 
@@ -63,7 +63,7 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf
     else:
         columns = (Column("field"), Column("value", right=True), Column("time"))
         rows = (
-            {"field": name, "value": value, "time": iso_utc(value) if value and "Offset" not in name else ""}
+            {"field": name, "value": value, "time": time_text(value) if value and "Offset" not in name else ""}
             for name, value in row.items()
         )
         write_all(writer("table", (), columns), rows)

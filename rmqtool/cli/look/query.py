@@ -17,6 +17,7 @@ from rmqtool.cli.shell.options import (
     ScanOption,
     SinceOption,
     StoreDir,
+    TopicOption,
     UntilOption,
 )
 
@@ -48,14 +49,17 @@ def query_key(
 def query_id(
     store: StoreDir,
     message_id: Annotated[str, typer.Argument(metavar="ID", help="Offset id (offsetMsgId) or unique id (msgId).")],
-    topic: Annotated[str | None, typer.Option("--topic", help="Look a unique id up in this topic only.")] = None,
+    topic: TopicOption = None,
     scan: ScanOption = False,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Find a message by its offset id or its unique id."""
+    """Find a message by its offset id or its unique id.
+
+    Exit code 1: there is none, or none of the topics asked for.
+    """
     return run_query.run_query_id(
         store, message_id, topic=topic, scan=scan, limit=limit,
         body=body.value, output=output.value, broker_conf=broker_conf,
@@ -68,7 +72,9 @@ def query_offset(
     topic: Topic,
     queue: Queue,
     offset: Annotated[int, typer.Argument(metavar="OFFSET", help="Queue offset to begin at.")],
-    max_msgs: Annotated[int, typer.Option("--max-msgs", min=1, help="Messages to read, as in one pull.")] = 1,
+    max_msgs: Annotated[
+        int, typer.Option("--max-msgs", min=1, metavar="N", help="Messages to read, as in one pull.")
+    ] = 1,
     status: Annotated[
         bool, typer.Option("--status", help="Print the broker's answer to the pull, not the messages.")
     ] = False,
@@ -91,7 +97,7 @@ def query_time(
     queue: Queue,
     time: Annotated[str, typer.Argument(metavar="TIME", help="Store time: ms since the epoch, ISO 8601, -48h, now.")],
     upper: Annotated[bool, typer.Option("--upper", help="5.3: the last message at or before the time.")] = False,
-    engine: EngineOption = "4.9",
+    engine: EngineOption = "auto",
     body: BodyOption = Body.auto,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,

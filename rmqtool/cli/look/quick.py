@@ -5,7 +5,8 @@ errors and help included, goes to the Typer application, which accepts the same 
 holds that).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 _FORMATS = ("table", "json", "ndjson", "csv")
@@ -25,9 +26,15 @@ COMMANDS: dict[str, tuple[int, frozenset[str]]] = {
 }
 
 
-def parse(argv: list[str]) -> tuple[Callable[..., int], list[str], dict[str, Any]] | None:
-    """(function, positional arguments, options) of a plain call, or None."""
-    if not argv or argv[0] not in COMMANDS:
+def parse(
+    argv: list[str], defaults: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Callable[..., int], list[str], dict[str, Any]] | None:
+    """(function, positional arguments, options) of a plain call, or None.
+
+    Args:
+        defaults: the user's own.
+    """
+    if not argv or argv[0] not in COMMANDS or "tz" in defaults:
         return None
     count, allowed = COMMANDS[argv[0]]
     arguments: list[str] = []
@@ -68,4 +75,7 @@ def parse(argv: list[str]) -> tuple[Callable[..., int], list[str], dict[str, Any
         "query-key": run_query.run_query_key,
         "query-id": run_query.run_query_id,
     }
+    for name in ("output", "body", "broker_conf"):
+        if name in defaults:
+            options.setdefault(name, defaults[name])
     return functions[argv[0]], arguments, options

@@ -2,15 +2,15 @@
 
 import sys
 from collections.abc import Iterator
-from itertools import chain, islice
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any
 
 from formats.index import entries_array
 from formats.primitives import java_hash
-from rmqtool.cli.shell.choice import NO_MATCH
+from rmqtool.cli.shell.choice import NO_MATCH, first, limited, say_empty
 from rmqtool.cli.shell.message_rows import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.shell.output import Column, note, write_all, writer
-from rmqtool.cli.shell.times import iso_utc, parse_range, parse_time
+from rmqtool.cli.shell.times import parse_range, parse_time, time_text
 from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.store.disk.segments import Segment
@@ -32,8 +32,6 @@ HEADER_FIELDS = (
     "maxIndexNum",
 )
 
-T = TypeVar("T")
-
 
 def selection(
     topics: list[str] | None,
@@ -45,8 +43,8 @@ def selection(
     since: str | None,
     until: str | None,
 ) -> Selection:
-    """Selection options as the command line gives them."""
-    return Selection(
+    """Selection options as the command line gives them; a range that holds nothing is told on stderr."""
+    chosen = Selection(
         tuple(topics or ()),
         tuple(queue_ids or ()),
         tuple(tags or ()),
@@ -56,6 +54,8 @@ def selection(
         parse_time(since) if since else -MAX_TIME,
         parse_time(until) if until else MAX_TIME,
     )
+    say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
+    return chosen
 
 
 def say_damage(item: Damage) -> None:
@@ -66,8 +66,10 @@ def say_damage(item: Damage) -> None:
     )
 
 
-def _first(rows: Iterator[T], limit: int | None) -> Iterator[T]:
-    return rows if limit is None else islice(rows, min(limit, sys.maxsize))
+def say_no_record(log: CommitLog, offset: int, more: str) -> None:
+    """Say on stderr that no record begins where a range does, although the log has bytes there."""
+    if log.segments.find(offset) is not None and not isinstance(log.look(offset, crc=False), Found):
+        note(f"no record begins at {offset}: {more}")
 
 
 def run_commitlog_dump(
@@ -86,14 +88,18 @@ def run_commitlog_dump(
 
     def found() -> Iterator[Found]:
         nonlocal damaged
-        for item in log.walk(start or None, stop):
+        for item in source:
             if isinstance(item, Damage):
                 damaged = True
                 say_damage(item)
             elif stop is None or item.physical_offset < stop:
                 yield from filter(has, (item,) if records else item.messages())
 
-    rows = (message_row(message.record, message.physical_offset, body) for message in _first(found(), limit))
+    if start:
+        say_no_record(log, start, "what begins behind it is shown, up to the end of the range")
+    source = log.walk(start or None, stop)
+    chosen_few = limited(found(), limit, source)
+    rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
     return _ended(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
 
 
@@ -111,6 +117,7 @@ def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
     if offset and ":" not in offset:
         item = log.look(start, crc=False)
         stop = start + (item.record.total_size if isinstance(item, Found) else 64)
+        say_no_record(log, start, "64 bytes are shown")
     files = [file for file in log.segments if file.end > start and (stop is None or file.base < stop)]
     if not files:
         note(f"no commit-log file holds offset {start}")
@@ -135,7 +142,7 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
     """``consumequeue dump``: 0, or 1 when nothing has what was asked for."""
     layout, low = log.layout, log.min_offset
     hashes = {java_hash(tag) for tag in chosen.tags}
-    first, after = chosen.physical
+    low_offset, after = chosen.physical
     by_message = chosen.keys or (chosen.since, chosen.until) != (-MAX_TIME, MAX_TIME)
 
     def asked(topic: str, queue_id: int) -> bool:
@@ -153,14 +160,14 @@ def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, 
             start = max(chosen.queue_offsets[0], 0 if expired else queue.min_offset(low))
             for entry in queue.entries(start, chosen.queue_offsets[1]):
                 if (
-                    entry.physical_offset >= first
+                    entry.physical_offset >= low_offset
                     and (after is None or entry.physical_offset < after)
                     and (not hashes or entry.tags_code in hashes)
                     and (not by_message or of_message(entry.physical_offset))
                 ):
                     yield dict(zip(QUEUE_ENTRY_FIELDS, (queue.topic, queue.queue_id, *entry), strict=True))
 
-    return _ended(write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), _first(rows(), limit)), chosen)
+    return _ended(write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), first(rows(), limit)), chosen)
 
 
 def _files(layout: StoreLayout) -> Iterator[IndexView]:
@@ -173,7 +180,7 @@ def _files(layout: StoreLayout) -> Iterator[IndexView]:
 
 def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
     """``index dump``: 0, or 1 when a file could not be made sense of, or nothing has what was asked for."""
-    first, after = chosen.physical
+    low_offset, after = chosen.physical
     bad = any(isinstance(file, BadIndex) for file in open_index(layout))
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -185,7 +192,7 @@ def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, ou
                 for number, (key_hash, physical, seconds, previous) in enumerate(part, base):
                     time = file.header.begin_timestamp + 1000 * seconds
                     if (
-                        physical >= first
+                        physical >= low_offset
                         and (after is None or physical < after)
                         and chosen.since <= time < chosen.until
                     ):
@@ -199,18 +206,18 @@ def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, ou
                         )
 
     columns = [Column(field, right=field != "indexFile") for field in INDEX_FIELDS]
-    count = write_all(writer(output, INDEX_FIELDS, columns), _first(rows(), limit))
+    count = write_all(writer(output, INDEX_FIELDS, columns), first(rows(), limit))
     return _ended(count, chosen, 1 if bad else 0)
 
 
 def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
     """``index dump --headers``: the files whose entries may have what was asked for."""
-    first, after = chosen.physical
+    low_offset, after = chosen.physical
     bad = any(isinstance(file, BadIndex) for file in open_index(layout))
     rows = (
         dict(zip(HEADER_FIELDS, (file.path.rsplit("/", 1)[-1], *file.header, file.slots, file.entries), strict=True))
         for file in _files(layout)
-        if file.header.end_physical_offset >= first
+        if file.header.end_physical_offset >= low_offset
         and (after is None or file.header.begin_physical_offset < after)
         and file.header.end_timestamp >= chosen.since
         and file.header.begin_timestamp < chosen.until
@@ -219,8 +226,8 @@ def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None,
         Column(field, _time_cell(field) if field.endswith("Timestamp") else None, right=field != "indexFile")
         for field in HEADER_FIELDS
     ]
-    return _ended(write_all(writer(output, HEADER_FIELDS, columns), _first(rows, limit)), chosen, 1 if bad else 0)
+    return _ended(write_all(writer(output, HEADER_FIELDS, columns), first(rows, limit)), chosen, 1 if bad else 0)
 
 
 def _time_cell(field: str) -> Any:
-    return lambda row: iso_utc(row[field])
+    return lambda row: time_text(row[field])

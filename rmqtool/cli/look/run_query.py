@@ -3,9 +3,11 @@
 Free of Typer and everything else that is slow to import, so that :mod:`rmqtool.cli.look.quick` can call them at once.
 """
 
+from typing import TypeVar
+
 from rmqtool.cli.shell.message_rows import write_messages
 from rmqtool.cli.shell.output import Column, note, write_all, writer
-from rmqtool.cli.shell.times import iso_utc, parse_time
+from rmqtool.cli.shell.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.lookup.query import Search, query_id, query_key
@@ -16,6 +18,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 
 FOUND, NOTHING = 0, 1
+T = TypeVar("T")
 
 
 def open_store(store: str, broker_conf: str | None) -> StoreLayout:
@@ -40,7 +43,17 @@ def search_of(scan: bool, limit: int | None, since: str | None, until: str | Non
     """Search options as the command line gives them."""
     begin = parse_time(since) if since else 0
     end = parse_time(until) - 1 if until else MAX_TIME
-    return Search(scan, limit, begin, end)
+    if end < begin:
+        note("--until is not later than --since: an empty range")
+    return Search(scan, limit + 1 if limit else None, begin, end)
+
+
+def first(found: list[T], limit: int | None) -> list[T]:
+    """No more than so many; a line on stderr says that there are more, which :func:`search_of` looks for."""
+    if limit is None or len(found) <= limit:
+        return found
+    note(f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)")
+    return found[:limit]
 
 
 def run_query_key(
@@ -57,7 +70,8 @@ def run_query_key(
     broker_conf: str | None = None,
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
-    found = query_key(need_log(store, broker_conf).layout, topic, key, search_of(scan, limit, since, until), note)
+    layout, search = need_log(store, broker_conf).layout, search_of(scan, limit, since, until)
+    found = first(query_key(layout, topic, key, search, note), limit)
     write_messages(output, found, body)
     if not found:
         where = "in the log" if scan else "through the index; --scan goes through the whole log"
@@ -69,7 +83,7 @@ def run_query_id(
     store: str,
     message_id: str,
     *,
-    topic: str | None = None,
+    topic: list[str] | None = None,
     scan: bool = False,
     limit: int | None = None,
     body: str = "auto",
@@ -77,7 +91,8 @@ def run_query_id(
     broker_conf: str | None = None,
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
-    found = query_id(need_log(store, broker_conf).layout, message_id, search_of(scan, limit, None, None), note, topic)
+    layout, search = need_log(store, broker_conf).layout, search_of(scan, limit, None, None)
+    found = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
     write_messages(output, found, body)
     if not found:
         note(f"no message with id {message_id} found" + ("" if scan else "; --scan goes through the whole log"))
@@ -102,7 +117,7 @@ TIME_COLUMNS = (
     Column("queueId", right=True),
     Column("timestamp", right=True),
     Column("offset", right=True),
-    Column("storeTime", lambda row: iso_utc(row["storeTimestamp"]) if "storeTimestamp" in row else None),
+    Column("storeTime", lambda row: time_text(row["storeTimestamp"]) if "storeTimestamp" in row else None),
     Column("msgId"),
 )
 
@@ -154,7 +169,7 @@ def run_query_time(
     time: str,
     *,
     upper: bool = False,
-    engine: str = "4.9",
+    engine: str = "auto",
     body: str = "auto",
     output: str = "table",
     broker_conf: str | None = None,

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqtool.cli.shell.output import Column, plain, use_color
-from rmqtool.cli.shell.times import iso_utc
+from rmqtool.cli.shell.times import time_text
 from rmqtool.services.lookup.info import StoreInfo
 
 _NO_WIDTH = 1 << 20
@@ -71,7 +71,7 @@ def show(info: StoreInfo) -> None:
     lock = {"absent": "never started here", "free": "free", "held": "HELD"}[info.lock]
     if info.lockPid:
         lock += f" by process {info.lockPid}"
-    times = [iso_utc(t) if t is not None else "-" for t in (info.firstStoreTimestamp, info.lastStoreTimestamp)]
+    times = [time_text(t) if t is not None else "-" for t in (info.firstStoreTimestamp, info.lastStoreTimestamp)]
     rows = [
         ("store", info.store),
         ("version", f"{info.version}: {info.versionReason}"),
@@ -82,7 +82,7 @@ def show(info: StoreInfo) -> None:
     ]
     for field, number in (info.checkpoint or {}).items():
         if number:
-            rows.append((f"checkpoint {field}", iso_utc(number) if field.endswith("Timestamp") else str(number)))
+            rows.append((f"checkpoint {field}", time_text(number) if field.endswith("Timestamp") else str(number)))
     if info.checkpoint is None:
         rows.append(("checkpoint", "none"))
     out.print(facts_table(rows))

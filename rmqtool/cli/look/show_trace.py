@@ -3,7 +3,7 @@
 from rmqtool.cli.look.show_info import console, facts_table
 from rmqtool.cli.shell.output import write_object
 from rmqtool.cli.shell.show_rows import write_rows
-from rmqtool.cli.shell.times import iso_utc
+from rmqtool.cli.shell.times import time_text
 from rmqtool.services.waiting.half_messages import HalfCopy, TransactionInfo
 from rmqtool.services.waiting.trace import Event, Taken, Trace
 
@@ -48,10 +48,10 @@ def write_transaction(info: TransactionInfo, form: str) -> None:
             ("producer group", info.producerGroup or "-"),
             ("for", f"{info.topic} queue {info.queueId}"),
             ("keys", info.keys or "-"),
-            ("begun", iso_utc(info.storeTimestamp)),
+            ("begun", time_text(info.storeTimestamp)),
         ]
         if info.endTimestamp is not None:
-            rows.append(("ended", iso_utc(info.endTimestamp)))
+            rows.append(("ended", time_text(info.endTimestamp)))
         if info.commitPhysicalOffset is not None:
             rows.append(("committed message at", f"physical offset {info.commitPhysicalOffset}"))
         if info.givenUpPhysicalOffset is not None:

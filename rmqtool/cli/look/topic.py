@@ -11,7 +11,12 @@ from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, Out
 topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, unused).")
 
 
-@command("list", "rmqtool topic list store --topic 'Order*'", topic_command)
+@command(
+    "list",
+    "rmqtool topic list store --topic 'Order*'",
+    topic_command,
+    short="List topics: settings, queues, messages, groups.",
+)
 def topic_list(
     store: StoreDir,
     topic: TopicOption = None,
@@ -36,7 +41,12 @@ def topic_list(
     return choice.ends(warn.tell())
 
 
-@command("show", "rmqtool topic show store Orders --output json", topic_command)
+@command(
+    "show",
+    "rmqtool topic show store Orders --output json",
+    topic_command,
+    short="Show one topic: settings, queues, lag of each group.",
+)
 def topic_show(
     store: StoreDir,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
@@ -76,7 +86,7 @@ def topic_show(
     return warn.tell()
 
 
-@command("unused", "rmqtool topic unused store", topic_command)
+@command("unused", "rmqtool topic unused store", topic_command, short="List topics that nobody needs, and why.")
 def topic_unused(
     store: StoreDir,
     output: OutputOption = Output.table,

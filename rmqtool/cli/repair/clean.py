@@ -23,10 +23,16 @@ def clean(
     store: StoreDir,
     hours: Annotated[
         float | None,
-        typer.Option("--hours", min=0, help="Age at which a commit-log file expires; else fileReservedTime, or 72."),
+        typer.Option(
+            "--hours",
+            min=0,
+            metavar="HOURS",
+            help="Age at which a commit-log file expires; else fileReservedTime, or 72.",
+        ),
     ] = None,
     files: Annotated[
-        int | None, typer.Option("--files", min=1, help="Remove no more commit-log files than this, oldest first.")
+        int | None,
+        typer.Option("--files", min=1, metavar="N", help="Remove no more commit-log files than this, oldest first."),
     ] = None,
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete for good, which frees space; else undo brings all back.")

@@ -1,30 +1,22 @@
 """The command ``recover``: what a broker does at its next start."""
 
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import engine_of, need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
     BackupOption,
     BrokerConfOption,
     DryRunOption,
+    EngineOption,
     Output,
     OutputOption,
     StoreDir,
     YesOption,
 )
-
-
-class Engine(StrEnum):
-    """Whose rules recovery follows."""
-
-    auto = "auto"
-    v4 = "4.9"
-    v5 = "5.3"
 
 
 @command("recover", "rmqtool recover store --dry-run")
@@ -33,9 +25,7 @@ def recover(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
-    engine: Annotated[
-        Engine, typer.Option("--engine", help="Whose rules: auto is the release that seems to have written the store.")
-    ] = Engine.auto,
+    engine: EngineOption = "auto",
     exactly: Annotated[
         bool,
         typer.Option(
@@ -88,7 +78,7 @@ def recover(
         raise Refused("recover writes: give --yes to do it, or --dry-run to look only")
     if dry_run or asking:
         plan = recovery.plan(
-            layout, engine=engine.value, exactly=exactly, fix_delay_times=fix_delay_times, backup=backup
+            layout, engine=engine_of(engine) or "auto", exactly=exactly, fix_delay_times=fix_delay_times, backup=backup
         )
         if dry_run or plan.clean or not plan.loadOk:
             write_report(plan, output.value, conf=broker_conf)
@@ -104,7 +94,12 @@ def recover(
             raise Refused(f"{layout.root}: {words}. Nothing was changed; --accept-loss does it all the same")
 
     report = recovery.recover(
-        layout, engine=engine.value, exactly=exactly, fix_delay_times=fix_delay_times, backup=backup, guard=guard
+        layout,
+        engine=engine_of(engine) or "auto",
+        exactly=exactly,
+        fix_delay_times=fix_delay_times,
+        backup=backup,
+        guard=guard,
     )
     write_report(report, output.value, conf=broker_conf)
     return 0 if report.loadOk else 1

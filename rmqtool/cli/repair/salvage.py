@@ -25,7 +25,10 @@ def salvage(
         typer.Argument(metavar="NEWSTORE", help="Directory to make, or with --to the file; must not exist."),
     ],
     to: Annotated[
-        Form | None, typer.Option("--to", help="Write the messages to a file instead; ndjson also to - (stdout).")
+        Form | None,
+        typer.Option(
+            "--to", metavar="FORM", help="Write the messages to a file, ndjson or parquet; ndjson also to - (stdout)."
+        ),
     ] = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,

@@ -41,7 +41,7 @@ def undo(
         typer.Option(
             "--broadcast",
             metavar="FILE",
-            help="The offsets.json of a broadcasting client, where the command wrote that.",
+            help="The offsets.json of a broadcasting client, not the broker's offsets.",
         ),
     ] = None,
     backup: BackupOption = None,

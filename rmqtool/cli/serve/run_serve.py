@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.errors import BadValue
@@ -22,7 +23,7 @@ def run(
     name: str | None,
     cluster: str | None,
     until: str | None,
-    engine: str | None,
+    engine: str,
     output: str,
 ) -> int:
     """Serve until a signal or the time comes."""
@@ -30,8 +31,6 @@ def run(
         raise BadValue("--read-only: there is nothing to read in a store that is made now")
     if offsets is not None and not read_only:
         raise BadValue("--offsets goes with --read-only; else offsets are kept in the store")
-    if engine not in (None, "4.9", "5.3"):
-        raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
     servers = [part.strip() for part in (namesrv or "").split(";") if part.strip()]
     for server in servers:
         address_of(server, "--namesrv")
@@ -43,7 +42,7 @@ def run(
         name=name,
         cluster=cluster,
         create=create,
-        engine=engine,
+        engine=engine_of(engine),
         read_only=read_only,
         offsets=offsets,
     )

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption
+from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption
 
 
 @command("serve", "rmqtool serve store --read-only")
@@ -25,7 +25,9 @@ def serve(
     ] = None,
     namesrv: Annotated[
         str | None,
-        typer.Option("--namesrv", metavar="ADDR[;ADDR]", help="Name servers to register with, instead of an own one."),
+        typer.Option(
+            "--namesrv", metavar="HOST:PORT", help="Name servers to register with, with ; between them, not an own one."
+        ),
     ] = None,
     namesrv_listen: Annotated[
         str, typer.Option("--namesrv-listen", metavar="HOST:PORT", help="Where the own name server listens.")
@@ -33,9 +35,7 @@ def serve(
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The broker's name.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="The cluster's name.")] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="End at this time.")] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="4.9|5.3", help="Whose rules to follow; else the store's.")
-    ] = None,
+    engine: EngineOption = "auto",
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:

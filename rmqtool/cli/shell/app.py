@@ -13,6 +13,7 @@ from rmqtool.errors import BadValue
 
 # newer releases of Typer have a Click of their own
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?)( <[^<>\n]*>)", re.MULTILINE)
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
 
@@ -61,6 +62,9 @@ MODULES = {
 }
 
 
+_defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.entry.defaults reads them
+
+
 class RootGroup(TyperGroup):
     """The first screen is the one text that ``rmqtool --help`` also prints without loading this application."""
 
@@ -79,7 +83,16 @@ class _Escaped(Exception):
 class Command(TyperCommand):
     """A command whose last argument may be a negative number or a time like ``-48h``; Click takes them for options."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [re.sub(r"[{}]", "", piece).replace("." * 6, "...") for piece in super().collect_usage_pieces(ctx)]
+
+    def get_help(self, ctx: Any) -> str:
+        # an argument has its name, and no type of Python's
+        text = _TYPE.sub(lambda found: found[1] + " " * len(found[2]), super().get_help(ctx))
+        return "\n".join(line.rstrip() for line in text.split("\n"))
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.default_map = _defaults
         takes_value = {name for p in self.params if not getattr(p, "is_flag", False) for name in p.opts}
         last, is_value = -1, False
         for at, word in enumerate(args):
@@ -99,7 +112,7 @@ class Command(TyperCommand):
 app = typer.Typer(
     name="rmqtool", cls=RootGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
 )
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
 def _version(value: bool) -> None:
@@ -122,21 +135,39 @@ def group(name: str, text: str) -> Callable[..., Any]:
     return sub.command
 
 
-def command(name: str, example: str, decorate: Callable[..., Any] = app.command) -> Callable[..., Any]:
-    """Register a command. Every one has an example at the end of its help, and returns its exit code."""
+def command(
+    name: str, example: str, decorate: Callable[..., Any] = app.command, *, short: str | None = None
+) -> Callable[..., Any]:
+    """Register a command. Every one has an example at the end of its help, and returns its exit code.
+
+    Args:
+        short: its line in the list of its group, where the first line of its help is too long.
+    """
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         from functools import wraps
+        from inspect import Parameter, signature
+
+        from rmqtool.cli.shell.options import ZoneOption
+        from rmqtool.cli.shell.times import use_zone
 
         @wraps(function)
-        def run_command(*args: Any, **kwargs: Any) -> None:
+        def run_command(*args: Any, tz: str | None = None, **kwargs: Any) -> None:
+            use_zone(tz)
             try:
                 code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click has its own idea of a broken pipe
             raise typer.Exit(code)
 
-        decorate(name, cls=Command, epilog=f"Example: {example}", context_settings=SETTINGS)(run_command)
+        own = signature(function)
+        if "store" in own.parameters:  # and so times
+            zone = Parameter("tz", Parameter.KEYWORD_ONLY, default=None, annotation=ZoneOption)
+            run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), zone])  # type: ignore[attr-defined]
+            run_command.__annotations__ = {**function.__annotations__, "tz": ZoneOption}
+        decorate(name, cls=Command, short_help=short, epilog=f"Example: {example}", context_settings=SETTINGS)(
+            run_command
+        )
         return run_command
 
     return register
@@ -150,9 +181,16 @@ def load(word: str | None = None) -> None:
         import_module(f"rmqtool.cli.{module}")
 
 
-def run(argv: list[str]) -> int:
-    """Run a command line; the exit code."""
-    load(argv[0] if argv else None)
+def run(argv: list[str], defaults: dict[str, str], word: str | None = None) -> int:
+    """Run a command line; the exit code.
+
+    Args:
+        defaults: the user's own, for parameters that the command has.
+        word: the command where it is not the first word of the line.
+    """
+    _defaults.clear()
+    _defaults.update(defaults)
+    load(argv[0] if argv else word)
     try:
         code = app(argv, prog_name="rmqtool", standalone_mode=False)
     except SystemExit as stop:

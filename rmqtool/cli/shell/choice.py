@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import Any, TypeVar
 
 from rmqtool.cli.shell.output import note
@@ -10,6 +9,7 @@ from rmqtool.cli.shell.times import parse_time
 
 T = TypeVar("T")
 NO_MATCH = 1
+_END = object()
 
 
 def matches(text: str | None, globs: Sequence[str] | None) -> bool:
@@ -36,6 +36,37 @@ def _words(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def limited(rows: Iterator[T], limit: int | None, source: Iterator[Any]) -> Iterator[T]:
+    """No more than so many rows; a line on stderr says that there may be more.
+
+    Args:
+        source: what the rows are picked from; where it has ended, nothing was left out.
+    """
+    for count, row in enumerate(rows, 1):
+        yield row
+        if count == limit:
+            if next(source, _END) is not _END:
+                note(f"stopped after {limit} {'row' if limit == 1 else 'rows'} (--limit)")
+            return
+
+
+def first(rows: Iterable[T], limit: int | None) -> Iterator[T]:
+    """No more than so many of rows that are all wanted; a line on stderr says that there are more."""
+    source = iter(rows)
+    return limited(source, limit, source)
+
+
+def say_empty(**ranges: tuple[Any, Any] | None) -> None:
+    """Say on stderr which ranges hold nothing, because they end where they begin, or before."""
+    for name, bounds in ranges.items():
+        if bounds is not None and None not in bounds and bounds[1] <= bounds[0]:
+            first, after = bounds
+            words = (
+                "--until is not later than --since" if name == "time" else f"--{name.replace('_', '-')} {first}:{after}"
+            )
+            note(f"{words}: an empty range")
+
+
 class Choice:
     """Picks rows by their fields, and knows whether there were any.
 
@@ -56,10 +87,12 @@ class Choice:
         self._fields = {name: fields.get(name, self._FIELDS.get(name, name)) for name in self.given}
         self._times = {name: parse_time(self.given[name]) for name in ("since", "until") if name in self.given}
         self.count = 0
+        say_empty(time=(self._times.get("since"), self._times.get("until")))
 
     def __call__(self, rows: Iterable[T], limit: int | None = None) -> Iterator[T]:
         """The rows that have all of it, no more than ``limit``."""
-        for row in islice(filter(self.has, rows), limit):
+        source = iter(rows)
+        for row in limited(filter(self.has, source), limit, source):
             self.count += 1
             yield row
 

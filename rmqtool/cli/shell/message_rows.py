@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rmqtool.cli.shell.output import Column, Writer, writer
-from rmqtool.cli.shell.times import iso_utc
+from rmqtool.cli.shell.times import time_text
 from rmqtool.contract import MESSAGE_FIELDS, QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.store.log.commit_log import Found
 
@@ -13,7 +13,7 @@ MESSAGE_COLUMNS = (
     Column("queueOffset", right=True),
     Column("physicalOffset", right=True),
     Column("storeSize", right=True),
-    Column("storeTime", lambda row: iso_utc(row["storeTimestamp"])),
+    Column("storeTime", lambda row: time_text(row["storeTimestamp"])),
     Column("msgId"),
     Column("tags"),
     Column("keys", wide=True),

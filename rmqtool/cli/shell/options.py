@@ -27,28 +27,43 @@ class Body(StrEnum):
 
 
 StoreDir = Annotated[str, typer.Argument(metavar="STORE", help="Store directory (storePathRootDir).")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the result on stdout.")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", metavar="FORM", help="Form of the result: table, json, ndjson or csv.")
+]
 BodyOption = Annotated[
-    Body, typer.Option("--body", help="How to show bodies: auto is text where it is UTF-8, else base64.")
+    Body,
+    typer.Option(
+        "--body",
+        metavar="FORM",
+        help="How to show bodies: auto (text where it is UTF-8, else base64), utf8, json, hex, base64 or none.",
+    ),
 ]
 BrokerConfOption = Annotated[
     str | None,
     typer.Option("--broker-conf", metavar="FILE", help="The broker's properties file, for its file sizes and paths."),
 ]
-LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="Stop after this many rows.")]
+LimitOption = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Stop after this many rows.")]
 SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Stored at or after this time (ms, ISO 8601, -48h, now).")
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")]
 TopicOption = Annotated[
-    list[str] | None, typer.Option("--topic", "-t", metavar="GLOB", help="Only these topics; may be repeated.")
+    list[str] | None,
+    typer.Option("--topic", "-t", metavar="TOPIC", help="Only these topics, * and ? match; may be repeated."),
 ]
 GroupOption = Annotated[
-    list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these groups; may be repeated.")
+    list[str] | None,
+    typer.Option("--group", "-g", metavar="GROUP", help="Only these groups, * and ? match; may be repeated."),
 ]
-QueueOption = Annotated[list[int] | None, typer.Option("--queue", "-q", help="Only these queue ids; may be repeated.")]
-TagOption = Annotated[list[str] | None, typer.Option("--tag", help="Only messages with one of these tags.")]
-KeyOption = Annotated[list[str] | None, typer.Option("--key", help="Only messages with one of these keys.")]
+QueueOption = Annotated[
+    list[int] | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Only these queue ids; may be repeated.")
+]
+TagOption = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag; may be repeated.")
+]
+KeyOption = Annotated[
+    list[str] | None, typer.Option("--key", metavar="KEY", help="Only messages with this key; may be repeated.")
+]
 OffsetOption = Annotated[
     str | None, typer.Option("--offset", metavar="A:B", help="Physical offsets from A up to, not including, B.")
 ]
@@ -56,6 +71,10 @@ QueueOffsetOption = Annotated[
     str | None, typer.Option("--queue-offset", metavar="A:B", help="Queue offsets from A up to, not including, B.")
 ]
 ScanOption = Annotated[bool, typer.Option("--scan", help="Go through the whole log when the index has no answer.")]
+ZoneOption = Annotated[
+    str | None,
+    typer.Option("--tz", metavar="ZONE", help="Zone of times, here and in tables: UTC, +08:00, Asia/Shanghai."),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[
@@ -63,4 +82,9 @@ BackupOption = Annotated[
     typer.Option("--backup", metavar="DIR", help="Keep what is replaced here instead of in STORE.rmqtool."),
 ]
 BakOption = Annotated[bool, typer.Option("--bak", help="Read the previous generation (.bak).")]
-EngineOption = Annotated[str, typer.Option("--engine", metavar="auto|4.9|5.3", help="Whose rules to follow.")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="RELEASE", help="Whose rules: 4.9, 5.3, or auto for those of the store (4.9 for a new one)."
+    ),
+]

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 from rmqtool.cli.shell.output import Column, note, write_all, writer
-from rmqtool.cli.shell.times import iso_utc
+from rmqtool.cli.shell.times import time_text
 
 
 class HasRow(Protocol):
@@ -49,7 +49,7 @@ def columns_of(kind: type, names: Sequence[str] = (), wide: Sequence[str] = ()) 
 
 def _column(name: str, kind: object, *, wide: bool) -> Column:
     if name.endswith("Timestamp") or (name == "time" and kind is int):
-        return Column(name.replace("Timestamp", "Time"), lambda row: iso_utc(row[name]) if row[name] else None)
+        return Column(name.replace("Timestamp", "Time"), lambda row: time_text(row[name]) if row[name] else None)
     return Column(name, right=kind in (int, int | None), wide=wide)
 
 

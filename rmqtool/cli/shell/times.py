@@ -1,18 +1,58 @@
 """Times and ranges as people write them on a command line."""
 
 import re
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import BadValue
 
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+_zone: "tzinfo | None" = None  # of the user; none is UTC
+
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MQADMIN = r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})"
+
+
+def use_zone(name: str | None) -> None:
+    """From now on times without a zone are of this one, and are shown so; without a name it is UTC.
+
+    Raises:
+        BadValue: there is no such zone.
+    """
+    global _zone
+    _zone = zone_of(name) if name else None
+
+
+def zone_of(name: str) -> "tzinfo | None":
+    """A time zone by its name (``Asia/Shanghai``), its offset (``+08:00``), or ``UTC``.
+
+    Raises:
+        BadValue: none of these, or the machine knows no zones by name.
+    """
+    from datetime import datetime, timedelta, timezone
+
+    if name.upper() in ("UTC", "Z"):
+        return None
+    if match := re.fullmatch(r"([+-])([01][0-9]|2[0-3]):?([0-5][0-9])", name):
+        minutes = int(match[2]) * 60 + int(match[3])
+        return timezone(timedelta(minutes=minutes if match[1] == "+" else -minutes))
+    from zoneinfo import ZoneInfo
+
+    try:
+        zone = ZoneInfo(name)
+        datetime.now(zone).utcoffset()
+    except (OSError, ValueError, KeyError):
+        raise BadValue(f"{name!r} is no time zone: give UTC, +08:00 or a name as Asia/Shanghai") from None
+    return zone
 
 
 def parse_time(text: str) -> int:
     """Milliseconds since the epoch.
 
     Accepts plain digits (ms, RocketMQ's own unit), digits with ``s`` (epoch seconds), RFC 3339 / ISO 8601, a date,
-    mqadmin's ``yyyy-MM-dd#HH:mm:ss:SSS``, ``now``, and ``-48h`` style offsets from now. Without a zone a time is UTC.
+    mqadmin's ``yyyy-MM-dd#HH:mm:ss:SSS``, ``now``, and ``-48h`` style offsets from now. Without a zone a time
+    is UTC, or of the zone that the user has chosen.
 
     Raises:
         BadValue: none of these.
@@ -36,7 +76,7 @@ def parse_time(text: str) -> int:
         raise BadValue(
             f"{text!r} is no time: give ms since the epoch, 2026-01-31, 2026-01-31T12:00:00Z, -48h or now"
         ) from None
-    parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=_zone or UTC)
     return round(parsed.timestamp() * 1000)
 
 
@@ -55,8 +95,21 @@ def parse_range(text: str) -> tuple[int, int | None]:
     return first, int(match[3]) if match[3] else None
 
 
+def time_text(millis: int) -> str:
+    """A time for people, in their zone; what no calendar has is given as the number it is."""
+    if _zone is None:
+        return iso_utc(millis)
+    from datetime import datetime
+
+    try:
+        shown = datetime.fromtimestamp(millis // 1000, _zone)
+    except (ValueError, OverflowError, OSError):
+        return str(millis)
+    return f"{shown:%Y-%m-%d %H:%M:%S}.{millis % 1000:03d}{shown.isoformat()[19:]}"
+
+
 def iso_utc(millis: int) -> str:
-    """A time for people; what no calendar has is given as the number it is."""
+    """A time in UTC; what no calendar has is given as the number it is."""
     from datetime import UTC, datetime
 
     try:

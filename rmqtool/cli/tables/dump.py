@@ -22,7 +22,7 @@ from rmqtool.cli.shell.options import (
 from rmqtool.errors import BadValue
 
 
-class Engine(StrEnum):
+class Runner(StrEnum):
     """What does the work."""
 
     spark = "spark"
@@ -62,11 +62,13 @@ def dump_to_parquet(
     ],
     partition_by: Annotated[
         list[str] | None,
-        typer.Option("--partition-by", metavar="topic,day,hour", help="Directories by these (UTC); may be repeated."),
+        typer.Option(
+            "--partition-by",
+            metavar="FIELDS",
+            help="Directories by topic, day, hour (UTC), with commas; may be repeated.",
+        ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an older output once the new one is whole.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older output.")] = False,
     since_last: Annotated[
         bool, typer.Option("--since-last", help="Add to OUT what it does not have yet; for repeated runs.")
     ] = False,
@@ -77,17 +79,28 @@ def dump_to_parquet(
     where: Annotated[
         str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this Spark SQL condition is true.")
     ] = None,
-    codec: Annotated[Codec, typer.Option("--codec", help="Compression.")] = Codec.zstd,
+    codec: Annotated[
+        Codec, typer.Option("--codec", metavar="CODEC", help="Compression: zstd, snappy, gzip or none.")
+    ] = Codec.zstd,
     row_group_size: Annotated[
-        str, typer.Option("--row-group-size", metavar="SIZE", help="Memory of a row group; each task takes as much.")
+        str,
+        typer.Option(
+            "--row-group-size", metavar="BYTES", help="Memory of a row group, as 128M; each task takes as much."
+        ),
     ] = "128M",
     file_size: Annotated[
-        str | None, typer.Option("--file-size", metavar="SIZE", help="Begin another file after about this size.")
+        str | None, typer.Option("--file-size", metavar="BYTES", help="Begin another file after about so much, as 1G.")
     ] = None,
-    split_mb: Annotated[int, typer.Option("--split-mb", min=1, help="MiB of log for each task.")] = 128,
-    engine: Annotated[
-        Engine, typer.Option("--engine", help="spark, or local: this process alone, without Java.")
-    ] = Engine.spark,
+    split_size: Annotated[
+        str, typer.Option("--split-size", metavar="BYTES", help="Log for each task, as 64M.")
+    ] = "128M",
+    split_mb: Annotated[int | None, typer.Option("--split-mb", min=1, hidden=True, help="The same in MiB.")] = None,
+    runner: Annotated[
+        Runner,
+        typer.Option(
+            "--runner", "--engine", metavar="RUNNER", help="spark, or local: this process alone, without Java."
+        ),
+    ] = Runner.spark,
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="Spark master; all cores of this machine by default.")
     ] = None,
@@ -119,10 +132,10 @@ def dump_to_parquet(
         codec=codec.value,
         row_group_bytes=parse_size(row_group_size),
         file_bytes=parse_size(file_size) if file_size else None,
-        split_bytes=split_mb << 20,
+        split_bytes=split_mb << 20 if split_mb else parse_size(split_size),
         overwrite=overwrite,
         since_last=since_last,
-        engine=engine.value,
+        engine=runner.value,
         master=master,
     )
     # a service manager's stop must not leave a half-written directory or a Java process behind

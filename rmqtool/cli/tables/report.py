@@ -70,7 +70,9 @@ def sizes(
 @command("duplicates", "rmqtool report duplicates store --by key", _in_group)
 def duplicates(
     store: StoresDir,
-    by: Annotated[By, typer.Option("--by", help="The client's unique id, or the application's key.")] = By.id,
+    by: Annotated[
+        By, typer.Option("--by", metavar="FIELD", help="id, the client's unique id, or key, the application's.")
+    ] = By.id,
     topic: TopicOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -137,7 +139,12 @@ def unconsumed(
     )  # fmt: skip
 
 
-@command("retries", "rmqtool report retries store --group billing", _in_group)
+@command(
+    "retries",
+    "rmqtool report retries store --group billing",
+    _in_group,
+    short="Follow messages that a group failed to consume.",
+)
 def retries(
     store: StoresDir,
     groups: GroupOption = None,

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
 from rmqtool.analytics.sql.query import answer
 from rmqtool.analytics.sql.reports import REPORTS
-from rmqtool.cli.shell.choice import matches, no_match
+from rmqtool.cli.shell.choice import limited, matches, no_match
 from rmqtool.cli.shell.output import Column, write_all, writer
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.cli.tables.run_sql import columns_of, request, rows_of, say, spark_process
@@ -41,7 +40,7 @@ def run_report(
         rows: Iterable[dict[str, Any]] = (
             row for row in every if matches(row.get("topic"), topics) and matches(row.get("group"), groups)
         )
-        rows = islice(rows, limit)
+        rows = limited(iter(rows), limit, every)
         columns = columns_of(found, _WIDE)
         if output == "table" and report.bar is not None:
             rows = _drawn(list(rows), report.bar)

@@ -21,7 +21,7 @@ def sql(
     store: StoresDir,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in Spark's SQL.")],
     to: Annotated[str | None, typer.Option("--to", metavar="FILE", help="Write the rows to this Parquet file.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older output.")] = False,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir
 
 
 @command("append", "rmqtool append newstore messages.ndjson --keep-times")
@@ -18,9 +18,7 @@ def append(
     sync: Annotated[
         bool, typer.Option("--sync", help="Make messages durable before they are acknowledged (SYNC_FLUSH).")
     ] = False,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="4.9|5.3", help="Whose rules to follow; else the store's.")
-    ] = None,
+    engine: EngineOption = "auto",
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:

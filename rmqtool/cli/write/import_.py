@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption
+from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption
 
 
 @command("import", "rmqtool import newstore messages/")
@@ -18,7 +18,7 @@ def import_(
         bool,
         typer.Option("--new-times", help="Store the messages with the current time instead of their storeTimestamp."),
     ] = False,
-    engine: Annotated[str, typer.Option("--engine", metavar="4.9|5.3", help="Whose rules to follow.")] = "4.9",
+    engine: EngineOption = "auto",
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:

@@ -14,14 +14,17 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Do what is due now, and end.")] = False,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME|delivered", help="End at this time, or when no delayed message waits."),
+        typer.Option(
+            "--until", metavar="TIME", help="End at this time; with delivered, when no delayed message waits."
+        ),
     ] = None,
     transactions: Annotated[
         str | None,
         typer.Option(
             "--transactions",
-            metavar="unknown|commit|rollback|exec COMMAND",
-            help="Check open transactions with this answer; without it they are left alone.",
+            metavar="ANSWER",
+            help="Check open transactions, and answer unknown, commit, rollback, or what exec COMMAND says; without it "
+            "they are left alone.",
         ),
     ] = None,
     output: OutputOption = Output.table,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.shell.ending import Ending
 from rmqtool.cli.shell.output import Column, note, writer
 from rmqtool.contract import PUT_FIELDS
@@ -231,16 +232,15 @@ def _placed(number: int, result: PutResult) -> dict[str, Any]:
 
 
 def run(
-    path: str, file: str, broker_conf: str | None, *, engine: str | None, keep_times: bool, sync: bool, output: str
+    path: str, file: str, broker_conf: str | None, *, engine: str, keep_times: bool, sync: bool, output: str
 ) -> int:
     """Append all lines of a file or of stdin; 1 when one was not taken."""
-    if engine not in (None, "4.9", "5.3"):
-        raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
+    rules = engine_of(engine)
     ending = Ending()
     with Lines(file) as lines, ending.watched():
         tally = Tally(output)
         with Store(
-            path, write=True, broker_conf=broker_conf, engine=engine, sync_flush=sync or None, mend=True
+            path, write=True, broker_conf=broker_conf, engine=rules, sync_flush=sync or None, mend=True
         ) as store:
             if store.live.mended is not None and store.live.mended.actions:
                 note(f"{store.layout.root}: was not closed; put in order first, nothing is lost")

@@ -5,10 +5,11 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.shell.ending import Ending, Stopped
 from rmqtool.cli.shell.output import note
 from rmqtool.cli.write.run_append import Lines, Tally
-from rmqtool.errors import BadValue, OutputLost
+from rmqtool.errors import OutputLost
 from rmqtool.services.sending.importer import Answer, Importer, new_store
 
 _ROWS = 4096
@@ -35,15 +36,14 @@ def run(path: str, sources: list[str], broker_conf: str | None, *, engine: str, 
     Raises:
         Refused: the target exists.
     """
-    if engine not in ("4.9", "5.3"):
-        raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
+    rules = engine_of(engine) or "4.9"
     ending, steps = Ending(), Steps()
     try:
         with ending.watched():
             tally = Tally(output, "row")
             with (
                 suppress(_NothingTaken),
-                new_store(path, broker_conf, engine=engine, keep_times=keep_times) as importer,
+                new_store(path, broker_conf, engine=rules, keep_times=keep_times) as importer,
                 ending.at_once(),
             ):
                 _import(importer, sources, tally, steps, ending)

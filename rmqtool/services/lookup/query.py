@@ -141,27 +141,35 @@ def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: 
     return found[: search.limit]
 
 
-def query_id(layout: StoreLayout, message_id: str, search: Search, warn: Warn, topic: str | None = None) -> list[Found]:
+def query_id(
+    layout: StoreLayout, message_id: str, search: Search, warn: Warn, topics: tuple[str, ...] = ()
+) -> list[Found]:
     """Messages with this offset id or unique id; of a unique id every copy, in log order. Of a batch, whose messages
     share its place, the offset id means them all.
 
     Args:
-        topic: look the unique id up in this topic only, else in every topic that has a queue.
+        topics: names or globs of topics; all by default. A unique id is looked up in each that has a queue.
     """
+    from rmqtool.services.lookup.selection import Selection  # a look-up by key does without
+
+    chosen = Selection(topics=topics)
     log = CommitLog(layout)
     if is_id(message_id):
         position = parse_offset_id(message_id).physical_offset
         message = log.read(position, crc=False) if position >= 0 else None
         if message is not None:
             record = message.record
-            if offset_id(record.store_address, record.store_port, position) == message_id.upper():
+            if offset_id(record.store_address, record.store_port, position) == message_id.upper() and chosen.has(
+                record
+            ):
                 return list(message.messages())[: search.limit]
     files = _index(layout, warn)
     found: list[Found] = []
-    for name in [topic] if topic else _topics(layout):
+    for name in filter(chosen.has_topic, _topics(layout)):
         found += _by_index(log, files, name, message_id, search, _has_id(_raw(name), message_id))
     if not found and search.scan:
-        found = _scan(log, _has_id(None, message_id), message_id, search, warn)
+        has_id = _has_id(None, message_id)
+        found = _scan(log, lambda record: has_id(record) and chosen.has(record), message_id, search, warn)
     return sorted(found, key=lambda message: message.physical_offset)[: search.limit]
 
 

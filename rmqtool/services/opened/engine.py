@@ -153,7 +153,7 @@ class Store:
     def query_id(self, message_id: str, *, topic: str | None = None) -> list[Found]:
         """Messages with an offset id or unique id."""
         self._fresh()
-        return query_id(self.layout, message_id, Search(), self.warnings.append, topic)
+        return query_id(self.layout, message_id, Search(), self.warnings.append, (topic,) if topic else ())
 
     def message_at(self, physical_offset: int) -> Found | None:
         """The message at a physical offset, or None where there is none."""

@@ -1,0 +1,186 @@
+"""Completion without loading the command line: commands, and the topics, groups, queues, codes and files of a store.
+
+Shells ask by environment variables, with the scripts that ``--install-completion`` puts in place (they are Typer's, as
+are the names of the variables). What is not answered here, above all names of options, is left to Typer.
+"""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+
+from rmqtool.cli.entry.defaults import OPTIONS
+
+# What stands behind a command, word by word, where it can be completed; "" is nothing, or a file
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "config": ("", "config"),
+    "dlq requeue": ("", "group"),
+    "explain": ("code",),
+    "group clone": ("", "group", "group"),
+    "group reset": ("", "group"),
+    "query-key": ("", "topic"),
+    "query-offset": ("", "topic", "queue"),
+    "query-time": ("", "topic", "queue"),
+    "rebalance plan": ("", "topic"),
+    "topic show": ("", "topic"),
+}
+VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", "--queue": "queue", "-q": "queue"}
+CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
+CHOICES |= {"--engine": OPTIONS["engine"]}
+# A shell evaluates what it is told, or puts it on the line as it is; names of a store may be anything
+_HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
+# options without a value; all others have one
+FLAGS = {
+    *("--accept-loss", "--all", "--bak", "--clamp", "--create", "--delete", "--dry-run", "-n", "--exactly", "--force"),
+    *(
+        "--fix-delay-times",
+        "--forget",
+        "--headers",
+        "--keep-times",
+        "--lagging",
+        "--man",
+        "--new-times",
+        "--once",
+        "--overwrite",
+    ),
+    *("--read-only", "--records", "--remove", "--scan", "--since-last", "--status", "--sync", "--system", "--upper"),
+    *("--to-earliest", "--to-latest", "--yes", "-y", "--help", "-h", "--version"),
+}
+
+
+def complete() -> bool:
+    """Answer the shell that asks, if one does and it can be answered here."""
+    shell = os.environ.get("_RMQTOOL_COMPLETE", "").removeprefix("complete_")
+    asked = _asked(shell)
+    if asked is None:
+        return False
+    words, begun = asked
+    found = candidates(words, begun)
+    if found is None:
+        return False
+    chosen = sorted({word for word in found if word.startswith(begun) and _HARMLESS.fullmatch(word)})
+    if shell == "zsh":
+        quoted = " ".join(word.replace(":", "\\:") for word in chosen)
+        sys.stdout.write(f"_arguments '*: :(({quoted}))'\n" if chosen else "_files\n")
+    elif shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+        sys.exit(0 if chosen else 1)  # whether fish is to leave files out
+    else:
+        sys.stdout.writelines(word + "\n" for word in chosen)
+    return True
+
+
+def command_word() -> str | None:
+    """The command on the line of a shell that asks; it is the one whose options Typer must know."""
+    asked = _asked(os.environ.get("_RMQTOOL_COMPLETE", "").removeprefix("complete_"))
+    return asked[0][0] if asked is not None and asked[0] else None
+
+
+def _asked(shell: str) -> tuple[list[str], str] | None:
+    """(whole words behind the program's name, the one that is begun), of a shell that asks."""
+    if shell == "bash":
+        words, at = _split(os.environ.get("COMP_WORDS", "")), os.environ.get("COMP_CWORD", "")
+        if not at.isdecimal():
+            return None
+        return words[1 : int(at)], words[int(at)] if int(at) < len(words) else ""
+    if shell in ("zsh", "fish"):
+        line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+        words = _split(line)[1:]
+        return (words, "") if not words or line.endswith(" ") else (words[:-1], words[-1])
+    return None
+
+
+def _split(line: str) -> list[str]:
+    for end in ("", "'", '"'):  # a quote that is open yet
+        try:
+            return shlex.split(line + end)
+        except ValueError:
+            continue
+    return line.split()
+
+
+def candidates(words: list[str], begun: str) -> Iterable[str] | None:
+    """What may come next; None where that is Typer's to say.
+
+    Args:
+        words: those before.
+        begun: how it begins.
+    """
+    from rmqtool.cli.shell.help import TEXT
+
+    listed = dict(
+        re.findall(r"^  [* ] ([a-z][a-z-]+) {2,}(.*(?:\n {10,}.*)?)$", TEXT.split("Options:")[0], re.MULTILINE)
+    )
+    if begun.startswith("-"):
+        return None
+    if not words:
+        return listed
+    inner = re.search(r"\(([a-z, \n]+)\)", listed.get(words[0], ""))
+    if inner is not None:
+        if len(words) == 1:
+            return inner[1].replace(",", " ").split()
+        name, rest = " ".join(words[:2]), words[2:]
+    else:
+        name, rest = words[0], words[1:]
+    arguments, option = _arguments(rest)
+    if option is not None:
+        if option in CHOICES:
+            return CHOICES[option]
+        return _of_store(VALUES[option], arguments) if option in VALUES and arguments else None
+    kinds = ARGUMENTS.get(name, ())
+    kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
+    return _of_store(kind, arguments) if kind else None
+
+
+def _arguments(words: list[str]) -> tuple[list[str], str | None]:
+    """(arguments so far, the option whose value comes next)."""
+    arguments: list[str] = []
+    option = None
+    for word in words:
+        if option is not None:
+            option = None
+        elif not word.startswith("-") or word == "-":
+            arguments.append(word)
+        elif word not in FLAGS and "=" not in word:
+            option = word
+    return arguments, option
+
+
+def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
+    """Names of a kind; none where the store cannot be read."""
+    from rmqtool.errors import RmqError
+
+    try:
+        if kind == "code":
+            from rmqtool.store.check.codes.all import CODES
+
+            return CODES
+        return _names(kind, arguments)
+    except (OSError, RmqError):
+        return ()
+
+
+def _names(kind: str, arguments: list[str]) -> Iterable[str]:
+    from rmqtool.services.lookup.configs import group_offsets, groups_of, topics_of
+    from rmqtool.store.layout.paths import StoreLayout
+
+    layout = StoreLayout(os.path.expanduser(arguments[0]))
+    if kind == "config":
+        return [entry.name for entry in layout.entries("config")]
+    if kind == "topic":
+        settings = topics_of(layout, _silent)
+        return {
+            *(settings.topics if settings is not None else ()),
+            *(entry.name for entry in layout.entries("consumequeue")),
+        }
+    if kind == "queue":
+        return [
+            str(queue) for topic, queue, _path in layout.queue_dirs() if len(arguments) < 2 or topic == arguments[1]
+        ]
+    groups = groups_of(layout, _silent)
+    configured = groups.groups if groups is not None else ()
+    return {*configured, *(entry.group for entry in group_offsets(layout, _silent))}
+
+
+def _silent(_text: str) -> None:
+    """A key that is pressed asks for names, not for what is wrong."""

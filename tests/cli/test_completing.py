@@ -1,0 +1,171 @@
+"""Completion: what comes next on a line, in the shells' own words, and without loading the command line."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli.entry import completing
+from rmqtool.cli.entry.completing import ARGUMENTS, CHOICES, FLAGS, VALUES, candidates
+from rmqtool.cli.shell.app import MODULES
+from rmqtool.store.check.codes.all import CODES
+from tests.cli.running import RMQTOOL, ROOT, Result, process
+from tests.cli.test_help import commands, top_level
+from tests.conftest import Unpacked
+
+KINDS = {"TOPIC": "topic", "GROUP": "group", "NEWGROUP": "group", "QUEUE": "queue", "[CODE]": "code"}
+
+
+def stored() -> dict[str, Any]:
+    """The commands that look at a store, or at nothing: topics and groups of a live cluster are not asked for."""
+    return {name: command for name, command in commands().items() if not MODULES[name.split()[0]].startswith("live.")}
+
+
+def ask(shell: str, line: str, **more: str) -> Result:
+    """What a shell is told for a line, at its end."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("_")}
+    words = line.split(" ")
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
+    action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args", **more}
+    return process(env={**plain, **asked, **action, "_RMQTOOL_COMPLETE": f"complete_{shell}"})
+
+
+def test_the_arguments_are_those_of_the_commands() -> None:
+    for name, command in stored().items():
+        metavars = [parameter.metavar for parameter in command.params if parameter.param_type_name == "argument"]
+        kinds = tuple(KINDS.get(metavar, "") for metavar in metavars)
+        if name == "config":
+            kinds = ("", "config")
+        elif name == "manual":  # its own word is no topic of a store; Typer knows the pages
+            kinds = ()
+        told = ARGUMENTS.get(name, ())
+        assert told + ("",) * (len(kinds) - len(told)) == kinds, name
+
+
+def test_the_options_are_those_of_the_commands() -> None:
+    flags, values = {"--help", "-h", "--version"}, set()
+    for command in stored().values():
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                (flags if parameter.is_flag else values).update(parameter.opts)
+    assert flags == FLAGS
+    assert not flags & values
+    assert VALUES.keys() | CHOICES.keys() <= values
+
+
+def test_every_command_is_offered() -> None:
+    assert set(candidates([], "") or ()) == set(top_level())
+    for name, command in top_level().items():
+        inner = getattr(command, "commands", None)
+        if inner is not None:
+            assert set(candidates([name], "") or ()) == set(inner)
+
+
+def test_names_of_a_store(golden: Unpacked) -> None:
+    store = str(golden("broker"))
+    topics = {path.name for path in (golden("broker") / "consumequeue").iterdir()}
+    for words in (["query-key", store], ["topic", "show", store], ["commitlog", "dump", store, "--limit", "3", "-t"]):
+        assert set(candidates(words, "") or ()) >= topics
+    for words in (
+        ["group", "reset", store],
+        ["group", "clone", store, "x"],
+        ["group", "lag", store, "--all", "--group"],
+    ):
+        assert "lab-consumer" in set(candidates(words, "") or ())
+    assert set(candidates(["query-offset", store, "Orders"], "") or ()) == {"0", "1", "2", "3"}
+    assert set(candidates(["explain"], "") or ()) == set(CODES)
+    assert "topics.json" in set(candidates(["config", store], "") or ())
+    assert candidates(["info", store, "-o"], "") == ("table", "json", "ndjson", "csv")
+    for words in (["query-key", "/nowhere"], ["group", "reset", "/dev/null"], ["query-time", "", "x"]):
+        assert list(candidates(words, "") or ()) == []
+    for words in (["info"], ["group", "lag"], ["group", "lag", "-g"], ["append", store], ["info", store, "--tz"]):
+        assert candidates(words, "") is None
+    assert candidates(["info", store], "-") is None
+
+
+def test_a_hostile_store(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    (store / "config" / "topics.json").write_bytes(b"{")
+    (store / "config" / "consumerOffset.json").write_bytes(b"\xff")
+    (store / "consumequeue" / "$(touch x)`y`'").mkdir()
+    (store / "consumequeue" / "\x1b[2J").mkdir()
+    (store / "consumequeue" / "a|reboot").mkdir()
+    (store / "consumequeue" / "a:b").mkdir()
+    line = f"rmqtool query-key {store} "
+    for shell in ("bash", "zsh", "fish"):
+        told = ask(shell, line).out
+        assert "Orders" in told
+        assert not set(told.removeprefix("_arguments '*: :((").removesuffix("))'\n")) & set("\x1b$`'|()")
+    assert "a\\:b" in ask("zsh", line).out
+    assert ask("bash", f"rmqtool group reset {store} ").err == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shells(shell: str, golden: Unpacked) -> None:
+    store = golden("broker")
+    for line, expected, other in (
+        ("rmqtool query-", {"query-key", "query-id", "query-offset", "query-time"}, "recover"),
+        (f"rmqtool query-key {store} Or", {"Orders"}, "Delayed"),
+        (f"rmqtool query-key '{store}' Or", {"Orders"}, "Delayed"),
+        (f"rmqtool group lag {store} -g lab-c", {"lab-consumer"}, "Orders"),
+        ("rmqtool explain cq-mis", {"cq-missing"}, "log-"),
+        ("rmqtool info --out", {"--output"}, "--body"),
+        ("rmqtool commitlog dump --queue-", {"--queue-offset"}, "--body"),
+        ("rmqtool manual emer", {"emergencies"}, "sql"),
+    ):
+        told = ask(shell, line)
+        assert (told.code, told.err) == (0, "")
+        words = set(re.findall(r"[\w%-]+", told.out))
+        assert words >= expected
+        assert other not in words
+    files = ask(shell, "rmqtool info ")
+    assert files.out.strip() == ("_files" if shell == "zsh" else "")
+    if shell == "fish":
+        for line, code in (("rmqtool info ", 1), ("rmqtool inf", 0), (f"rmqtool query-key {store} Or", 0)):
+            assert ask(shell, line, _TYPER_COMPLETE_FISH_ACTION="is-args").code == code
+
+
+def test_in_bash_itself(golden: Unpacked, tmp_path: Path) -> None:
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    program = bin_folder / "rmqtool"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rmqtool.main "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    script = process(env={**environment, "_RMQTOOL_COMPLETE": "source_bash"}).out
+    function = re.search(r"-F (\S+) rmqtool", script)
+    assert function
+    store = golden("broker")
+    (tmp_path / "try.sh").write_text(
+        f"{script}\nCOMP_WORDS=(rmqtool query-key '{store}' Or)\nCOMP_CWORD=3\n{function[1]} rmqtool\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(
+        ["bash", str(tmp_path / "try.sh")], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout == "Orders\n"
+
+
+@pytest.mark.parametrize("line", ["rmqtool query-", "rmqtool query-key STORE Or", "rmqtool group lag STORE -g l"])
+def test_a_key_loads_no_command_line(line: str, golden: Unpacked) -> None:
+    line = line.replace("STORE", str(golden("broker")))
+    script = (
+        "import sys\nfrom rmqtool.main import _run\n_run([])\n"
+        "print(*sorted({'typer', 'click', 'numpy', 'rich', 'pyarrow'} & set(sys.modules)), file=sys.stderr)"
+    )
+    environment = {
+        **os.environ, "COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_RMQTOOL_COMPLETE": "complete_bash",
+    }  # fmt: skip
+    done = subprocess.run(
+        [RMQTOOL[0], "-c", script], capture_output=True, text=True, env=environment, cwd=ROOT, check=True
+    )
+    assert done.stderr == "\n"
+    assert done.stdout
+
+
+def test_nobody_asks() -> None:
+    assert not completing.complete()
