@@ -120,8 +120,8 @@ def test_queues_that_were_not_written_before_a_crash(golden: Unpacked) -> None:
     result = rmqtool("group", "lag", golden(CASE + "-crash"), "-o", "ndjson")
     assert {json.loads(line)["state"] for line in result.out.splitlines()} == {"ok", "ahead"}
     assert result.err == (
-        "warning: consumequeue: the database has the log up to physical offset 0 only: a broker builds the rest at its next "
-        "start, and until then queues seem shorter than they are\n"
+        "warning: consumequeue: the database has the log up to physical offset 0 only: a broker builds the rest at its "
+        "next start, and until then queues seem shorter than they are\n"
     )
 
 
