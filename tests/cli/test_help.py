@@ -149,4 +149,6 @@ def test_a_misspelt_command_or_option_is_a_usage_error() -> None:
     for words in (["query-keys"], ["commitlog", "dmp"], ["info", "--outptu", "json"], ["info"], ["info", "a", "b"]):
         result = rmqtool(*words)
         assert (result.code, result.out) == (2, "")
-        assert "Error: " in result.err
+        assert result.err.startswith("error: ")
+        assert result.err.endswith("--help\n")
+        assert result.err.count("\n") == 1
