@@ -4,12 +4,14 @@ from rmqtool.store.check.advice.steps import NOTHING, SALVAGE, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 AT_START = by_hand("nothing is to be done: the next start of the broker mends it")
-# the database is made of the log alone: one that is not there is begun anew
+# The database is made of the log alone, and one that is not there is begun anew. After a clean stop 5.3.3 leaves out
+# the first message of the log then, so the start has to be one after a crash.
 ANEW = (
     SALVAGE,
     *by_hand(
-        "or, with a copy of the store at hand, stop the broker and move the directory consumequeue out of the store: "
-        "a 5.x broker with storeType=defaultRocksDB dispatches the whole log into a new database at its next start"
+        "or, with a copy of the store at hand and the broker stopped, move the directory consumequeue out of the store "
+        "and put an empty file abort into it: a 5.x broker with storeType=defaultRocksDB dispatches the whole log into a "
+        "new database at its next start (without abort it leaves out the first message)"
     ),
 )
 
