@@ -189,6 +189,17 @@ def test_times(golden: Unpacked) -> None:
         assert upper == max(sum(t <= time for t in times) - 1, 0)
 
 
+def test_times_as_the_engine_answered(golden: Unpacked) -> None:
+    layout = StoreLayout(str(golden(CASE)))
+    log, asked = CommitLog(layout), list(goldens.offsets_by_time(CASE))
+    assert len(asked) > 200
+    for row in asked:
+        queue = open_any_queue(layout, row["topic"], row["queueId"])
+        assert queue is not None
+        found = [offset_by_time(log, queue, row["timestamp"], upper=upper) for upper in (False, True)]
+        assert found == [row["lower"], row["upper"]]
+
+
 @pytest.mark.parametrize(
     ("time", "lower", "upper"),
     # as the engine's own test of this search has it: late, early, between, exact

@@ -10,8 +10,8 @@ ANEW = (
     SALVAGE,
     *by_hand(
         "or, with a copy of the store at hand and the broker stopped, move the directory consumequeue out of the store "
-        "and put an empty file abort into it: a 5.x broker with storeType=defaultRocksDB dispatches the whole log into a "
-        "new database at its next start (without abort it leaves out the first message)"
+        "and put an empty file abort into it: a 5.x broker with storeType=defaultRocksDB dispatches the whole log into "
+        "a new database at its next start (without abort it leaves out the first message)"
     ),
 )
 
