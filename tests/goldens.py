@@ -62,7 +62,7 @@ def queries(case: str) -> Iterator[dict[str, Any]]:
 
 def offsets_by_time(case: str) -> Iterator[dict[str, Any]]:
     """Queue offsets for store timestamps."""
-    return _lines(case, "offset-by-time.ndjson")
+    return _lines(case, "offset-by-time.ndjson")  # of 5.3.3 lower and upper bounds
 
 
 def get_messages(case: str) -> Iterator[dict[str, Any]]:
@@ -83,6 +83,7 @@ def _json(case: str, name: str) -> dict[str, Any]:
 
 
 def _lines(case: str, name: str) -> Iterator[dict[str, Any]]:
-    with (STORES / case / name).open(encoding="utf-8") as lines:
+    place = STORES_OF_5 if (STORES_OF_5 / case).is_dir() else STORES
+    with (place / case / name).open(encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)

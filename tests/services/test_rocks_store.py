@@ -23,9 +23,12 @@ from formats.queues.rocks import (
     offset_key,
     unit_key,
 )
-from rmqtool.analytics.source.tables import Store, parts_of, rows_of
+from rmqtool.analytics.source.tables import Store as TableStore
+from rmqtool.analytics.source.tables import parts_of, rows_of
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query_time import offset_by_time
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.serving.reading import Reading
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -189,6 +192,17 @@ def test_times(golden: Unpacked) -> None:
         assert upper == max(sum(t <= time for t in times) - 1, 0)
 
 
+def test_times_as_the_engine_answered(golden: Unpacked) -> None:
+    layout = StoreLayout(str(golden(CASE)))
+    log, asked = CommitLog(layout), list(goldens.offsets_by_time(CASE))
+    assert len(asked) > 200
+    for row in asked:
+        queue = open_any_queue(layout, row["topic"], row["queueId"])
+        assert queue is not None
+        found = [offset_by_time(log, queue, row["timestamp"], upper=upper) for upper in (False, True)]
+        assert found == [row["lower"], row["upper"]]
+
+
 @pytest.mark.parametrize(
     ("time", "lower", "upper"),
     # as the engine's own test of this search has it: late, early, between, exact
@@ -214,7 +228,7 @@ def test_query_time(golden: Unpacked) -> None:
 
 
 def test_tables_for_sql(golden: Unpacked) -> None:
-    store = Store(str(golden(CASE)), "lab-a")
+    store = TableStore(str(golden(CASE)), "lab-a")
     parts = parts_of("queues", store, 2000)
     assert len(parts) > 3
     found = [row for part in parts for batch in rows_of("queues", store, part) for row in batch.to_pylist()]
@@ -226,6 +240,21 @@ def test_tables_for_sql(golden: Unpacked) -> None:
     ]  # fmt: skip
     assert [{k: row[k] for k in expected[0]} for row in sorted(found, key=key)] == sorted(expected, key=key)
     assert sum(batch.num_rows for batch in rows_of("offsets", store)) == 24
+
+
+def test_a_store_that_is_served_for_draining(golden: Unpacked) -> None:
+    with Store(golden(CASE)) as store:
+        reading = Reading(store)
+        for row in SAID:
+            topic, queue_id, offset = row["cqTopic"], row["cqQueueId"], row["cqOffset"]
+            result = reading.pull(topic, queue_id, offset, 1)
+            at = int.from_bytes(result.messages[0][28:36], "big")
+            assert (result.status, at) == ("FOUND", row["message"]["physicalOffset"])
+            assert reading.store_time(topic, queue_id, offset) == row["message"]["storeTimestamp"]
+        assert (reading.min_offset("Orders", 2), reading.max_offset("Orders", 2)) == (0, 61)
+        assert reading.queue("Orders", 99) is None
+        assert {(queue.topic, queue.queueId): queue.maxOffset for queue in store.queues()}["Orders", 2] == 61
+        assert store.get("Orders", 2, 60).messages[0].record.queue_offset == 60
 
 
 # -- damage and what is missing ---------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class BrokerFile(OffsetFile):
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
         forms = rocksdb_forms(layout)
         if place := next((place for place in ("config/consumerOffsets", "config/rdb") if place in forms), None):
-            raise Refused(f"{layout.path(place)}: offsets are kept in a RocksDB database, which this version cannot do")
+            raise Refused(f"{layout.path(place)}: offsets are kept in a RocksDB database, which is not written")
         plain, light = FILES
         paths = {name: layout.path("config", name) for name in FILES}
         is_light = layout.conf.flag("enableLmq", not os.path.lexists(paths[plain]) and os.path.lexists(paths[light]))

@@ -13,7 +13,9 @@ from rmqtool.services.opened.engine import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Found, says_position
+from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
+from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
 
 Accept = Callable[[QueueEntry], bool]
 
@@ -64,6 +66,7 @@ class Reading:
         self.store = store
         self.engine = store.live.engine if store.writable else release_of(store.layout)
         self._queues: dict[tuple[str, int], _Queue] = {}
+        self._rocks: dict[tuple[str, int], RocksQueue] = {}
         self._log = CommitLog(store.layout)
         self._keys: tuple[int, KeyReader] | None = None
         self._seen = -1
@@ -97,8 +100,20 @@ class Reading:
         files = self._log.segments.files
         return files[-1].end if files else 0
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue that has messages or had some, else None."""
+    def queue(self, topic: str, queue_id: int) -> PlainQueue | None:
+        """A queue that has messages or had some, else None. One in RocksDB is as it was when it was first asked for."""
+        found = self._in_files(topic, queue_id)
+        if found is not None or self.store.writable:
+            return found
+        key = (topic, queue_id)
+        if key not in self._rocks:
+            queue = open_rocks_queue(self.store.layout, topic, queue_id)
+            if queue is None:
+                return None
+            self._rocks[key] = queue
+        return self._rocks[key]
+
+    def _in_files(self, topic: str, queue_id: int) -> _Queue | None:
         self._fresh()
         key = (topic, queue_id)
         found = self._queues.get(key)

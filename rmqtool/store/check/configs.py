@@ -12,12 +12,14 @@ from formats.config.files import (
     Topics,
     kind_of,
 )
+from formats.config.rocksdb import TABLES
 from formats.errors import FormatError
 from formats.message.properties import LMQ_PREFIX
 from formats.message.read import SCHEDULE_TOPIC
-from rmqtool.errors import RmqError
+from rmqtool.errors import CorruptFile, MissingRuntime, RmqError
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
+from rmqtool.store.config.files import config_database, read_config
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.dispatch.light import is_light
@@ -81,6 +83,15 @@ def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int |
 def _check_file(ctx: Context, name: str) -> ConfigFile | None:
     """The table that a broker would start with."""
     found = ctx.found
+    try:
+        if config_database(ctx.layout, name) is not None:
+            return read_config(ctx.layout, name)
+    except CorruptFile as err:
+        found.add("config-database", TABLES[name].place, actual=err.reason)
+        return None
+    except MissingRuntime as err:
+        found.add("not-checked", TABLES[name].place, actual=f"a RocksDB database: {err}")
+        return None
     table, why, at = _read(ctx, name)
     before, bak_why, bak_at = _read(ctx, name + ".bak")
     if table is not None:

@@ -3,6 +3,7 @@
 import os
 
 from formats import checkpoint
+from formats.config.rocksdb import TABLES
 from formats.variants.rocksdb import describe
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.changes.pending import PendingRun, pending_runs
@@ -43,6 +44,9 @@ _UNCHECKED = {
 }
 
 
+_TOLD_OTHERWISE = {"consumequeue", "kvStore", *(table.place for table in TABLES.values())}
+
+
 def _code_of(run: PendingRun) -> str:
     if run.problem is not None:
         return "journal-unreadable"
@@ -70,7 +74,7 @@ def check_marks(ctx: Context) -> None:
         elif entry.name not in _KNOWN and entry.path not in layout.commit_log_paths:
             found.add("file-ignored", entry.name)
     for place, form in rocksdb_forms(layout).items():
-        if place not in ("consumequeue", "kvStore"):  # which are told otherwise
+        if place not in _TOLD_OTHERWISE:
             found.add("not-checked", place, actual=f"a RocksDB database: {form.holds}")
 
 
@@ -92,8 +96,6 @@ def queues_are_files(ctx: Context) -> bool:
     entries = ctx.layout.entries("consumequeue")
     names = [entry.name for entry in entries if entry.is_file()]
     database = describe(names, "consumequeue") is not None
-    if database:
-        ctx.found.add("not-checked", "consumequeue", actual="queues in a RocksDB database")
     for name in () if database else names:
         ctx.found.add("file-ignored", os.path.join("consumequeue", name))
     return not database or bool(ctx.layout.queue_dirs())

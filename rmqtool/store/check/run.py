@@ -12,6 +12,7 @@ from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, queues_are_files
 from rmqtool.store.check.queues.extension import check_extension
 from rmqtool.store.check.queues.queues import QueueCheck
+from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
 from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -39,6 +40,9 @@ def check_store(
         for _ in queues.load():
             pass
         check_extension(ctx)
+    rocks = RocksQueueCheck(ctx, database) if (database := open_database(ctx)) is not None else None
+    with_index = with_queues or rocks is not None
+    if with_index:
         for _ in index.load():
             pass
     check_presence(ctx, queues.entries)
@@ -48,6 +52,9 @@ def check_store(
     def take(stretch: Stretch) -> None:
         if with_queues:
             queues.take(stretch)
+        if rocks is not None:
+            rocks.take(stretch)
+        if with_index:
             index.take(stretch)
 
     # what may be advised depends on the whole log, so that nothing is told before it was read
@@ -57,17 +64,20 @@ def check_store(
         check_presence(ctx, queues.entries, read=True)
     if with_queues:
         found.situation.queues_damaged = queues.damaged
+    if with_index:
         found.situation.index_shortened = index.shortened
     yield from found.drain()
     if with_queues:
         for _ in queues.finish():
             yield from found.drain()
-        for _ in index.finish():
-            yield from found.drain()
+    for _ in rocks.finish() if rocks is not None else ():
+        yield from found.drain()
+    for _ in index.finish() if with_index else ():
+        yield from found.drain()
     ends = [file.header.end_timestamp for file in index.files]
     check_checkpoint(ctx, max(ends, default=None))
     check_timer(ctx, queues=with_queues)
-    check_configs(ctx, queues=with_queues)
+    check_configs(ctx, queues=with_queues or rocks is not None)
     yield from found.rest()
 
 

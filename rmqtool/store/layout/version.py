@@ -97,7 +97,10 @@ def _seen(path: str, limit: int = 64 << 20) -> bytes:
 def unsupported(layout: StoreLayout) -> str | None:
     """Why no writing command may touch this store's queues; None where it may."""
     if "consumequeue" in rocksdb_forms(layout):
-        return "its queues are in a RocksDB database (storeType=defaultRocksDB), which this version does not write"
+        return (
+            "its queues are in a RocksDB database (storeType=defaultRocksDB), which is not written in place: "
+            "rmqtool salvage makes a new store of files"
+        )
     if directories := dledger_dirs(layout):
         return f"its log is a DLedger log ({os.path.basename(directories[0])}), which this version does not write"
     return None

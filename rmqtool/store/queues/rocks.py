@@ -162,9 +162,15 @@ class RocksQueue:
         unit = self.unit(queue_offset)
         return QueueEntry(queue_offset, *unit[:3]) if unit is not None else None
 
-    def units(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, RocksUnit]]:
-        """(queue offset, unit) of those that are there of [start, stop), up to the queue's end."""
-        end = self.max_offset if stop is None else min(stop, self.max_offset)
+    def units(
+        self, start: int = 0, stop: int | None = None, *, beyond: bool = False
+    ) -> Iterator[tuple[int, RocksUnit]]:
+        """(queue offset, unit) of those that are there of [start, stop), up to the queue's end.
+
+        Args:
+            beyond: also behind that end; then ``stop`` must be given.
+        """
+        end = self.max_offset if stop is None else stop if beyond else min(stop, self.max_offset)
         low = max(start, 0)
         if low >= end:
             return

@@ -13,17 +13,21 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config.files import ConsumerOffsets, kind_of
+from formats.config.rocksdb import TABLES
 from formats.errors import BadLength, FormatError
 from formats.message.build import append_crc, pack, verify_crc
-from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
+from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, MULTI_QUEUE_OFFSET, parse
 from formats.message.read import Record
 from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from rmqtool.errors import Refused, RmqError, UnreadableStore
+from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
+from rmqtool.store.config.files import config_database, read_config
 from rmqtool.store.disk.durable import NO_ROOM, sync
 from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.disk.work_folder import WorkFolder
+from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
+from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.recovery.command import recover
@@ -34,6 +38,7 @@ from rmqtool.store.salvage.survey import Survey, moved_words, true_files
 
 _PART = ".salvaging"  # until the store is whole
 _PARTS = ("commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", LOST)
+_LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
@@ -106,6 +111,7 @@ class Salvage:
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
         self.warnings = disk.words() + moved_words(moved, passed, disk.name)
+        self._light = False
         self.messages = self.duplicates = self.renumbered = self.restarted = 0
 
     def run(self) -> SalvageReport:
@@ -146,7 +152,7 @@ class Salvage:
         self.writer.close()
         configs = self._copy_configs()
         self.lost.close()
-        recover(StoreLayout(self.target, self.layout.conf), fix_delay_times=True, backup=self._scratch())
+        recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
         shutil.rmtree(self._scratch(), ignore_errors=True)
         with suppress(OSError):  # something was lost, and found
             os.rmdir(os.path.join(self.target, LOST))
@@ -188,8 +194,20 @@ class Salvage:
         if os.path.lexists(self.store) and (not os.path.isdir(self.store) or os.listdir(self.store)):
             raise Refused(f"{self.store}: exists already")
 
+    def _conf(self) -> BrokerConf:
+        """The settings that queues are made by.
+
+        Only a broker that dispatches to light queues writes their offsets into a message. The new store shows nothing
+        else of it yet, and the old one may have lost its queues.
+        """
+        conf = self.layout.conf
+        if not self._light or conf.text("enableMultiDispatch") or conf.text("enableLmq"):
+            return conf
+        return BrokerConf({**conf.values, "enableMultiDispatch": "true"}, conf.path)
+
     def _take(self, found: Found) -> None:
         record = found.record
+        self._light = self._light or _LIGHT_MARK in record.properties
         stumbles = self._rules.stumbles if self._rules.stumbles_over(record) else None
         if stumbles is None and has_bad_batch_numbers(record):  # the new store may go to the other release
             stumbles = ReleaseRulesV5.stumbles
@@ -261,8 +279,9 @@ class Salvage:
             for entry in entries
             if entry.is_file()
         }
-        for name in sorted(names):
-            data = self._readable(name)
+        tables = self._tables()
+        for name in sorted(names | tables.keys()):
+            data = tables[name] if name in tables else self._readable(name)
             if data is None:
                 continue
             if name == "consumerOffset.json":
@@ -275,6 +294,24 @@ class Salvage:
                 os.fsync(file.fileno())
             copied.append(name)
         return copied
+
+    def _tables(self) -> dict[str, bytes | None]:
+        """File name to its content, of tables that a broker keeps in RocksDB; None for one that cannot be read."""
+        found: dict[str, bytes | None] = {}
+        for name in TABLES:
+            try:
+                if config_database(self.layout, name) is None:
+                    continue
+                found[name] = None
+                table = read_config(self.layout, name)
+                found[name] = table.build(engine="5.3") if table is not None else None
+            except (CorruptFile, MissingRuntime) as err:
+                found[name] = None
+                self.warnings.append(f"{err}: config/{name} is left out")
+        if found or "consumequeue" in rocksdb_forms(self.layout):
+            self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
+                                 "storeType=defaultRocksDB")  # fmt: skip
+        return found
 
     def _readable(self, name: str) -> bytes | None:
         """A file's bytes; None for one that is left out, which is said."""

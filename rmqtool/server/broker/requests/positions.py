@@ -12,7 +12,8 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.core import Core
 from rmqtool.services.lookup.get_message import physical_memory
-from rmqtool.services.lookup.query_time import offset_by_time_v4, offset_by_time_v5
+from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
+from rmqtool.store.queues.reader import ConsumeQueue
 
 
 class Positions:
@@ -71,9 +72,9 @@ class Positions:
         queue = reading.queue(topic, queue_id)
         if queue is None:
             return 0
-        if reading.engine == "4.9":
+        if reading.engine == "4.9" and isinstance(queue, ConsumeQueue):
             return offset_by_time_v4(reading.log, queue, timestamp)
-        return offset_by_time_v5(reading.log, queue, timestamp, upper=upper)
+        return offset_by_time(reading.log, queue, timestamp, upper=upper)
 
     def earliest_time(self, _connection: Connection, request: Command) -> Command:
         """Request 32."""

@@ -18,6 +18,7 @@ from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.batches import BatchQueueCheck
 from rmqtool.store.check.queues.entries import finish_queue
+from rmqtool.store.check.queues.ordinals import check_ordinals
 from rmqtool.store.check.queues.state import (
     BEFORE,
     BEHIND,
@@ -32,7 +33,6 @@ from rmqtool.store.check.queues.state import (
     masks,
 )
 from rmqtool.store.check.queues.tags import TagCheck
-from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.queues.reader import SCANNED_FILES
@@ -106,7 +106,7 @@ class QueueCheck:
             queue = self._queue(name, number, len(rows))
             if queue is None:
                 continue
-            self._ordinals(queue, stretch.file, batch.queue_offset[rows], position[rows], stretch.epoch)
+            check_ordinals(self.ctx, queue, stretch.file, batch.queue_offset[rows], position[rows], stretch.epoch)
             columns = (batch.queue_offset, batch.size, batch.tags_code, batch.store_timestamp)
             self._compare(queue, position[rows], *(column[rows] for column in columns))
         if batch.light:
@@ -126,44 +126,6 @@ class QueueCheck:
             queue.next_ordinal = max(queue.next_ordinal or 0, int(ordinals.max()) + 1)
             columns = (batch.size, batch.tags_code, batch.store_timestamp)
             self._compare(queue, stretch.position[rows], ordinals, *(column[rows] for column in columns))
-
-    def _ordinals(self, queue: QueueState, file: Segment, ordinals: Column, position: Column, epoch: int) -> None:
-        """Queue offsets must count up by one; where damage lies between, only up."""
-        expected = np.empty_like(ordinals)
-        expected[1:] = ordinals[:-1] + 1
-        before = queue.next_ordinal
-        expected[0] = ordinals[0] if before is None else before
-        if epoch != queue.epoch and before is not None and ordinals[0] >= before:
-            expected[0] = ordinals[0]
-        wrong = np.flatnonzero(ordinals != expected)
-        for code, rows in (
-            ("log-ordinal-gap", wrong[ordinals[wrong] > expected[wrong]]),
-            ("log-ordinal-repeat", wrong[ordinals[wrong] < expected[wrong]]),
-        ):
-            if len(rows):
-                self._tell_ordinals(code, queue, file, rows, ordinals, expected, position)
-        queue.next_ordinal, queue.epoch = int(ordinals[-1]) + 1, epoch
-
-    def _tell_ordinals(
-        self,
-        code: str,
-        queue: QueueState,
-        file: Segment,
-        rows: Column,
-        ordinals: Column,
-        expected: Column,
-        position: Column,
-    ) -> None:
-        def detail(i: int) -> dict[str, Any]:
-            row = rows[i]
-            return {
-                "offset": int(position[row]) - file.base,
-                "queueOffset": int(ordinals[row]),
-                "expected": str(int(expected[row])),
-                "actual": str(int(ordinals[row])),
-            }
-
-        self.ctx.found.many(code, self.ctx.name(file.path), len(rows), detail, **queue.about)
 
     def _compare(
         self, queue: QueueState, position: Column, ordinals: Column, size: Column, tags: Column, times: Column

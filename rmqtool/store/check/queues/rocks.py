@@ -1,0 +1,240 @@
+"""The commit log against consume queues in RocksDB: every message its unit, every unit its message.
+
+Units have the queue offset in their key, so those of consecutive messages are read as a range and compared by it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from formats.errors import FormatError
+from formats.message.read import SCHEDULE_TOPIC
+from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, RocksUnit, parse_built, parse_offset, parse_offset_key
+from rmqtool.errors import CorruptFile, MissingRuntime
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.log.log import Stretch
+from rmqtool.store.check.queues.ordinals import check_ordinals
+from rmqtool.store.dispatch.light import is_light, light_queue_id
+from rmqtool.store.layout.rocksdb import Database
+from rmqtool.store.layout.version import dledger_dirs
+from rmqtool.store.log.commit_log import Damage
+from rmqtool.store.queues.rocks import PLACE, RocksQueue, built_up_to, queue_database, rocks_queue_names
+
+_DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+_SPARSE = 8  # queue offsets for each message up to which a range is read at once
+Column = np.ndarray[Any, np.dtype[Any]]
+UNIT_TYPE = np.dtype([("offset", "i8"), ("physical", "i8"), ("size", "i8"), ("tags", "i8"), ("time", "i8")])
+
+
+class _Queue:
+    """One queue, and what the log said of it.
+
+    Attributes:
+        matched: units that messages were found for.
+        end: after the highest queue offset of a message that the database should have.
+        first: lowest queue offset of a message in the log.
+    """
+
+    def __init__(self, units: RocksQueue) -> None:
+        self.units = units
+        self.next_ordinal: int | None = None
+        self.epoch = 0
+        self.matched = self.end = 0
+        self.first: int | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"topic": self.units.topic, "queueId": self.units.queue_id}
+
+
+def open_database(ctx: Context) -> Database | None:
+    """The store's database of queues; None where it has none, or where it cannot be read, which is told."""
+    if dledger_dirs(ctx.layout):
+        return None  # its units point into a log that is not read
+    try:
+        return queue_database(ctx.layout)
+    except MissingRuntime as err:
+        ctx.found.add("not-checked", PLACE, actual=f"queues in a RocksDB database: {err}")
+    except CorruptFile as err:
+        ctx.found.add("rcq-unreadable", PLACE, actual=err.reason)
+    return None
+
+
+class RocksQueueCheck:
+    """All queues of the database: :meth:`take` for every stretch of the log, then :meth:`finish`."""
+
+    def __init__(self, ctx: Context, database: Database) -> None:
+        self.ctx, self._database = ctx, database
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._built = 0
+        self._broken = False
+        try:
+            self._built = built_up_to(database)
+        except CorruptFile as err:
+            self._break(err)
+
+    def _break(self, err: CorruptFile) -> None:
+        self._broken = True
+        self.ctx.found.add("rcq-unreadable", PLACE, actual=err.reason)
+
+    def _queue(self, topic: str, queue_id: int) -> _Queue:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            units = RocksQueue(self.ctx.layout, self._database, topic, queue_id)
+            queue = self._queues[topic, queue_id] = _Queue(units)
+        return queue
+
+    def take(self, stretch: Stretch) -> None:
+        """Compare consecutive records with their units."""
+        batch, position = stretch.batch, stretch.position
+        columns = (batch.size, batch.tags_code, batch.store_timestamp)
+        for rows in batch.by_queue():
+            queue = self._queue(batch.topics[int(batch.topic[rows[0]])], int(batch.queue_id[rows[0]]))
+            ordinals = batch.queue_offset[rows]
+            check_ordinals(self.ctx, queue, stretch.file, ordinals, position[rows], stretch.epoch)
+            self._compare(queue, position[rows], ordinals, *(column[rows] for column in columns))
+        puts: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for row, name, ordinal in batch.light:
+            if batch.queued[row]:
+                key = name, light_queue_id(name, int(batch.queue_id[row]))
+                puts.setdefault(key, []).append((row, ordinal))
+        for (name, queue_id), pairs in puts.items():
+            queue = self._queue(name, queue_id)
+            rows, ordinals = np.array(pairs, np.int64).T
+            queue.next_ordinal = max(queue.next_ordinal or 0, int(ordinals.max()) + 1)
+            self._compare(queue, position[rows], ordinals, *(column[rows] for column in columns))
+
+    def _units(self, queue: RocksQueue, ordinals: Column) -> Column:
+        """The units at some queue offsets, as far as they are there, ascending."""
+        low, high = int(ordinals.min()), int(ordinals.max())
+        found: list[tuple[int, RocksUnit]]
+        if high - low < _SPARSE * len(ordinals):
+            found = list(queue.units(low, high + 1, beyond=True))
+        else:
+            offsets = np.unique(ordinals).tolist()
+            found = [(offset, unit) for offset in offsets if (unit := queue.unit(offset)) is not None]
+        return np.array([(offset, *unit) for offset, unit in found], UNIT_TYPE)
+
+    def _compare(
+        self, queue: _Queue, position: Column, ordinals: Column, size: Column, tags: Column, times: Column
+    ) -> None:
+        due = position < self._built
+        queue.first = min(queue.first if queue.first is not None else 2**63, int(ordinals.min()))
+        if due.any():
+            queue.end = max(queue.end, int(ordinals[due].max()) + 1)
+        if self._broken:
+            return
+        try:
+            units = self._units(queue.units, ordinals)
+        except CorruptFile as err:
+            self._break(err)
+            return
+        at = np.searchsorted(units["offset"], ordinals)
+        there = at < len(units)
+        there[there] = units["offset"][at[there]] == ordinals[there]
+        here = there.copy()
+        here[there] = units["physical"][at[there]] == position[there]
+        queue.matched += int(here.sum())
+
+        def tell(code: str, rows: Column, expected: Column, field: str | None) -> None:
+            def detail(i: int) -> dict[str, Any]:
+                row = rows[i]
+                said = {"actual": int(units[field][at[row]])} if field is not None else {}
+                return {"queueOffset": int(ordinals[row]), "expected": int(expected[row]), **said}
+
+            self.ctx.found.many(code, PLACE, len(rows), detail, **queue.about)
+
+        late = np.flatnonzero(~here & ~due)
+        if len(late):
+            self.ctx.found.add("rcq-behind", PLACE, count=len(late), queueOffset=int(ordinals[late[0]]), **queue.about)
+        tell("rcq-missing", np.flatnonzero(~there & due), position, None)
+        tell("rcq-other", np.flatnonzero(there & ~here & due), position, "physical")
+        compared = {"size": size, "time": times} | ({} if queue.units.topic == _DELAY_TOPIC else {"tags": tags})
+        for field, expected in compared.items():
+            rows = np.flatnonzero(here)
+            tell(f"rcq-{field}", rows[units[field][at[rows]] != expected[rows]], expected, field)
+
+    def finish(self) -> Iterator[None]:
+        """What only shows when the whole log was seen."""
+        if not self._broken:
+            try:
+                self._notes()
+                for topic, queue_id in rocks_queue_names(self.ctx.layout, units=True):
+                    self._queue(topic, queue_id)
+                for key in sorted(self._queues):
+                    self._finish(self._queues[key])
+                    yield
+            except CorruptFile as err:
+                self._break(err)
+        for (topic, queue_id), queue in self._queues.items():
+            ends = self.ctx.queues_seen.ends
+            ends[topic, queue_id] = max(ends.get((topic, queue_id), 0), queue.next_ordinal or 0)
+
+    def _notes(self) -> None:
+        wrong = 0
+        for key, value in self._database.items(OFFSETS):
+            try:
+                parse_offset_key(key)
+                (parse_built if key == CHECKPOINT_KEY else parse_offset)(value)
+            except FormatError:
+                wrong += 1
+        if wrong:
+            self.ctx.found.add("rcq-note", PLACE, count=wrong)
+        if self._built > self.ctx.log_seen.end:
+            expected = f"at most {self.ctx.log_seen.end}"
+            self.ctx.found.add("rcq-ahead", PLACE, expected=expected, actual=self._built)
+
+    def _finish(self, queue: _Queue) -> None:
+        ctx, units = self.ctx, queue.units
+        seen, low = ctx.queues_seen, units.min_offset(ctx.log.min_offset)
+        key = units.topic, units.queue_id
+        seen.ends[key], seen.begins[key] = units.max_offset, low
+        if units.topic == _DELAY_TOPIC and (first := units.unit(low)) is not None:
+            seen.first_due[units.queue_id + 1] = first.tags_code
+            seen.first_delayed[units.queue_id + 1] = first.physical_offset
+        self._end(queue)
+        noted = units.first
+        if noted is not None and noted.physical_offset >= ctx.log.min_offset and queue.first is not None:
+            hidden = noted.queue_offset > queue.first
+            if hidden or (noted.queue_offset < queue.first and units.unit(noted.queue_offset) is None):
+                count = noted.queue_offset - queue.first if hidden else 1
+                severity = {"severity": "error"} if hidden else {}
+                ctx.found.add("rcq-begin", PLACE, count=count, expected=queue.first, actual=noted.queue_offset,
+                              **severity, **queue.about)  # fmt: skip
+        live = sum(unit.physical_offset >= ctx.log.min_offset for _offset, unit in units.units(low))
+        if live > queue.matched:
+            self._strangers(queue, low)
+
+    def _end(self, queue: _Queue) -> None:
+        last, add = queue.units.last, self.ctx.found.add
+        if last is None:
+            if queue.end:
+                add("rcq-end", PLACE, count=queue.end, expected=queue.end - 1, actual="none", **queue.about)
+            return
+        unit = queue.units.unit(last.queue_offset)
+        if queue.end > last.queue_offset + 1:
+            count = queue.end - last.queue_offset - 1
+            add("rcq-end", PLACE, count=count, expected=queue.end - 1, actual=last.queue_offset, **queue.about)
+        elif unit is None and last.physical_offset >= self.ctx.log.min_offset:
+            actual = f"{last.queue_offset}, where no unit is"
+            add("rcq-end", PLACE, expected=max(queue.end - 1, 0), actual=actual, **queue.about)
+
+    def _strangers(self, queue: _Queue, low: int) -> None:
+        """Units that lead to no message of the queue, each looked at by itself."""
+        topic = queue.units.topic.encode("utf-8", "surrogateescape")
+        for offset, unit in queue.units.units(low):
+            if unit.physical_offset < self.ctx.log.min_offset:
+                continue
+            found = self.ctx.log.look(unit.physical_offset, crc=False)
+            if isinstance(found, Damage):
+                actual = f"physical offset {unit.physical_offset}: {found.reason}"
+            elif is_light(queue.units.topic) or (
+                (found.record.topic, found.record.queue_id) == (topic, queue.units.queue_id)
+                and found.record.queue_offset == offset
+            ):
+                continue
+            else:
+                name = found.record.topic.decode("utf-8", "replace")
+                actual = f"{name} {found.record.queue_id}, queue offset {found.record.queue_offset}"
+            self.ctx.found.add("rcq-no-message", PLACE, queueOffset=offset, actual=actual, **queue.about)
