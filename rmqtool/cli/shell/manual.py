@@ -22,6 +22,7 @@ class Topic(StrEnum):
 
     emergencies = "emergencies"
     commands = "commands"
+    installing = "installing"
     machine_output = "machine-output"
     recipes = "recipes"
     writing = "writing"
@@ -30,6 +31,8 @@ class Topic(StrEnum):
     sql = "sql"
     spark = "spark"
     remote = "remote"
+    mqadmin = "mqadmin"
+    promises = "promises"
     formats = "formats"
     developing = "developing"
 
