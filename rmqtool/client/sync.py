@@ -10,9 +10,10 @@ from typing import Any, Self, TypeVar
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions
-from rmqtool.client.producing import producer
+from rmqtool.client.producing import producer, transactions
 from rmqtool.client.producing.message import Message, SendResult
 from rmqtool.client.producing.producer import BATCH_BYTES, ProducerOptions, Select
+from rmqtool.client.producing.transactions import Check, Execute, State
 from rmqtool.client.pulling import consumer
 from rmqtool.client.pulling.pull import LOOKING, Received
 
@@ -58,8 +59,9 @@ class Producer:
             self._loop.close()
             raise
 
-    @staticmethod
-    async def _open(client: str | ClientOptions, group: str, options: ProducerOptions | None) -> producer.Producer:
+    async def _open(
+        self, client: str | ClientOptions, group: str, options: ProducerOptions | None
+    ) -> producer.Producer:
         return await producer.Producer(client, group, options).__aenter__()
 
     def __enter__(self) -> Self:
@@ -110,6 +112,28 @@ class Producer:
     def recall(self, topic: str, handle: str, broker_name: str) -> str:
         """Call back a message that still waits for its time (5.x). Its unique id."""
         return self._loop.run(self._producer.recall(topic, handle, broker_name))
+
+
+class TransactionProducer(Producer):
+    """As :class:`rmqtool.client.producing.transactions.TransactionProducer`."""
+
+    def __init__(
+        self, client: str | ClientOptions, group: str, check: Check, options: ProducerOptions | None = None
+    ) -> None:
+        self._check = check
+        super().__init__(client, group, options)
+
+    async def _open(
+        self, client: str | ClientOptions, group: str, options: ProducerOptions | None
+    ) -> producer.Producer:
+        self._transactions = transactions.TransactionProducer(client, group, self._check, options)
+        return await self._transactions.__aenter__()
+
+    def send_in_transaction(
+        self, message: Message, execute: Execute, *, timeout: float | None = None
+    ) -> tuple[SendResult, State]:
+        """Send a message that nobody gets yet, do what belongs to it, and say how that ended."""
+        return self._loop.run(self._transactions.send_in_transaction(message, execute, timeout=timeout))
 
 
 class PullConsumer:

@@ -12,6 +12,8 @@ from rmqtool.client import ClientOptions, Message, PullConsumer
 from rmqtool.client.producing.message import SendResult
 from rmqtool.client.producing.transactions import State, TransactionProducer
 from rmqtool.client.pulling.pull import Received
+from rmqtool.client.sync import PullConsumer as SyncConsumer
+from rmqtool.client.sync import TransactionProducer as SyncProducer
 from rmqtool.testing import broker
 from tests import wire
 from tests.client.peers import peer, route, run, tells
@@ -61,6 +63,15 @@ def test_what_is_committed_comes_and_what_is_unknown_is_asked_for() -> None:
                 assert {"yes", "no"}.isdisjoint(asked)
 
     run(test)
+
+
+def test_the_synchronous_face_has_transactions_too() -> None:
+    with broker() as served, SyncProducer(served.namesrv, "payers", lambda _: State.UNKNOWN) as producer:
+        sent, state = producer.send_in_transaction(Message("Paid", b"1"), lambda *_: State.COMMIT)
+        assert (sent.status, state) == ("SEND_OK", State.COMMIT)
+        with SyncConsumer(served.namesrv) as consumer:
+            consumer.assign(dict.fromkeys(producer.queues("Paid"), 0))
+            assert [message.message_id for message in consumer.poll()] == [sent.message_id]
 
 
 @pytest.mark.parametrize("release", wire.RELEASES)

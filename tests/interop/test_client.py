@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from rmqtool.client import ClientOptions, Message, Producer, PullConsumer, SendResult
+from rmqtool.client import ClientOptions, Message, Producer, PullConsumer, SendResult, State, TransactionProducer
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
-_CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "brokerFastFailureEnable": "false"}
+_CONF = {
+    "transactionCheckInterval": 1000,
+    "transactionTimeOut": 1000,
+    "mappedFileSizeCommitLog": 8388608,
+    "mappedFileSizeConsumeQueue": 60000,
+    "brokerFastFailureEnable": "false",
+}
 
 
 def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> None:
@@ -49,7 +55,29 @@ def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> 
     by_key: dict[str, Any] = {row["keys"]: row for row in seen}
     assert by_key["delayed"]["reconsumeTimes"] == 0
     consumed_as_dumped(broker, namesrv, tmp_path / "store", 21)
+    asyncio.run(transactions(broker, namesrv))
     broker.stop()
+
+
+async def transactions(broker: Broker, namesrv: str) -> None:
+    """The broker asks for the end that it was not told."""
+    options = ClientOptions(namesrv=namesrv, engine=broker.engine)
+    async with (
+        asyncio.timeout(120),
+        TransactionProducer(options, "payers", lambda _: State.COMMIT) as producer,
+        PullConsumer(producer.cluster) as consumer,
+    ):
+        for state in State:
+            await producer.send_in_transaction(Message("Ours", state.name.encode()), lambda *_, end=state: end)
+        queues = await consumer.queues("Ours")
+        ends = {queue: (await consumer.offsets(queue))[1] for queue in queues}
+        await consumer.assign({queue: max(end - 2, 0) for queue, end in ends.items()})
+        found: set[bytes] = set()
+        async for message in consumer:
+            found.add(message.body)
+            if {b"COMMIT", b"UNKNOWN"} <= found:
+                break
+        assert b"ROLLBACK" not in found
 
 
 def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) -> None:
