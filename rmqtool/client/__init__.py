@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from rmqtool.client.cluster.cluster import ClientOptions, Cluster
     from rmqtool.client.producing.message import Message, NotSent, SendResult
     from rmqtool.client.producing.producer import Producer, ProducerOptions, by_hash
+    from rmqtool.client.producing.transactions import State, TransactionProducer
+    from rmqtool.client.pulling.consumer import PullConsumer
+    from rmqtool.client.pulling.pull import Received
 
 __all__ = [
-    "ClientOptions", "Cluster", "Message", "MessageQueue", "NotSent", "Producer", "ProducerOptions", "SendResult",
-    "by_hash",
+    "ClientOptions", "Cluster", "Message", "MessageQueue", "NotSent", "Producer", "ProducerOptions", "PullConsumer",
+    "Received", "SendResult", "State", "TransactionProducer", "by_hash",
 ]  # fmt: skip
 _LAZY = {
     "ClientOptions": "rmqtool.client.cluster.cluster",
@@ -23,9 +26,13 @@ _LAZY = {
     "Message": "rmqtool.client.producing.message",
     "MessageQueue": "formats.remoting.shapes",
     "NotSent": "rmqtool.client.producing.message",
+    "PullConsumer": "rmqtool.client.pulling.consumer",
+    "Received": "rmqtool.client.pulling.pull",
     "Producer": "rmqtool.client.producing.producer",
     "ProducerOptions": "rmqtool.client.producing.producer",
     "SendResult": "rmqtool.client.producing.message",
+    "State": "rmqtool.client.producing.transactions",
+    "TransactionProducer": "rmqtool.client.producing.transactions",
     "by_hash": "rmqtool.client.producing.producer",
 }
 

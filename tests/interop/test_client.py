@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from rmqtool.client import ClientOptions, Message, Producer, SendResult
+from rmqtool.client import ClientOptions, Message, Producer, PullConsumer, SendResult, State, TransactionProducer
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
-_CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "brokerFastFailureEnable": "false"}
+_CONF = {
+    "transactionCheckInterval": 1000,
+    "transactionTimeOut": 1000,
+    "mappedFileSizeCommitLog": 8388608,
+    "mappedFileSizeConsumeQueue": 60000,
+    "brokerFastFailureEnable": "false",
+}
 
 
 def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> None:
@@ -48,4 +54,54 @@ def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> 
     assert sorted(row["keys"] for row in seen) == sorted(wanted)
     by_key: dict[str, Any] = {row["keys"]: row for row in seen}
     assert by_key["delayed"]["reconsumeTimes"] == 0
+    consumed_as_dumped(broker, namesrv, tmp_path / "store", 21)
+    asyncio.run(transactions(broker, namesrv))
     broker.stop()
+
+
+async def transactions(broker: Broker, namesrv: str) -> None:
+    """The broker asks for the end that it was not told."""
+    options = ClientOptions(namesrv=namesrv, engine=broker.engine)
+    async with (
+        asyncio.timeout(120),
+        TransactionProducer(options, "payers", lambda _: State.COMMIT) as producer,
+        PullConsumer(producer.cluster) as consumer,
+    ):
+        for state in State:
+            await producer.send_in_transaction(Message("Ours", state.name.encode()), lambda *_, end=state: end)
+        queues = await consumer.queues("Ours")
+        ends = {queue: (await consumer.offsets(queue))[1] for queue in queues}
+        await consumer.assign({queue: max(end - 2, 0) for queue, end in ends.items()})
+        found: set[bytes] = set()
+        async for message in consumer:
+            found.add(message.body)
+            if {b"COMMIT", b"UNKNOWN"} <= found:
+                break
+        assert b"ROLLBACK" not in found
+
+
+def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) -> None:
+    """consume shows what is in the log, and what a Java producer sends; the broker remembers nothing of it."""
+    broker.ask("send", topic="Ours", keys="java", queueId=1, body="from Java")
+    done = rmqtool("consume", "--namesrv", namesrv, "Ours", "-o", "ndjson")
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert len(rows) == count
+    assert "from Java" in {row["body"] for row in rows}
+    dumped = rmqtool("commitlog", "dump", store, "-o", "ndjson").out.splitlines()
+    by_id = {row["offsetMsgId"]: row for row in map(json.loads, dumped)}
+    assert all(by_id[row["offsetMsgId"]] == row for row in rows)
+
+    async def pull() -> None:
+        async with PullConsumer(ClientOptions(namesrv=namesrv, engine=broker.engine), "ours-pull") as consumer:
+            queues = await consumer.queues("Ours")
+            await consumer.assign(dict.fromkeys(queues, 0))
+            found: list[str] = []
+            while len(found) < count:
+                found += [message.message_id for message in await consumer.poll()]
+            assert sorted(found) == sorted(row["msgId"] for row in rows)
+            await consumer.commit()
+            ends = [(await consumer.offsets(queue))[1] for queue in queues]
+            assert [await consumer.committed(queue) for queue in queues] == ends
+
+    asyncio.run(pull())

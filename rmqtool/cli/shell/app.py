@@ -25,6 +25,7 @@ MODULES = {
     "clean": "repair.clean",
     "commitlog": "look.files",
     "config": "look.inspect",
+    "consume": "live.consume",
     "consumequeue": "look.files",
     "delay": "consumers.delay",
     "dlq": "consumers.retry",

@@ -53,6 +53,7 @@ Serve:
 
 Live clusters:
     send             Send messages, given as NDJSON or lines.
+    consume          Show messages of a topic, and change nothing.
 
 Consumers:
   * group            Groups, offsets (list, lag, offsets, reset, clone, diff).

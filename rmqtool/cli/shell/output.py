@@ -170,6 +170,11 @@ class TableWriter:
         else:
             self._line(cells)
 
+    def begin(self) -> None:
+        """Write what waits for the widths of columns: nothing more may come for a while."""
+        if self._waiting:
+            self._begin()
+
     def _begin(self) -> None:
         titles = [column.title for column in self._columns]
         self._widths = [max(map(_width, column)) for column in zip(titles, *self._waiting, strict=True)]

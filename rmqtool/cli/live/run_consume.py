@@ -1,0 +1,124 @@
+"""consume behind its options."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool.cli.live.common import client_options
+from rmqtool.cli.serve.running import until_told
+from rmqtool.cli.shell.message_rows import message_writer
+from rmqtool.cli.shell.output import TableWriter, note
+from rmqtool.cli.shell.times import parse_time
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.cluster.errors import BadAnswer
+from rmqtool.client.pulling.consumer import PullConsumer
+from rmqtool.client.pulling.pull import LOOKING, Puller, Received
+from rmqtool.contract import message_row
+from rmqtool.errors import BadValue
+from rmqtool.services.sending.rules import check_topic
+
+_OFFSETS = 100_000_000_000  # digits below that are an offset, as no message was stored before 1973
+_INTERRUPTED = 130
+
+
+def run(
+    namesrv: str,
+    topic: str,
+    *,
+    start: str | None,
+    follow: bool,
+    tags: Sequence[str],
+    limit: int | None,
+    body: str,
+    output: str,
+) -> int:
+    """Write messages; 1 when there was none."""
+    try:
+        check_topic(topic, sending=False)
+    except ValueError as err:
+        raise BadValue(str(err)) from None
+    looking = _Looking(client_options(namesrv), topic, start or ("latest" if follow else "earliest"), follow, tags)
+    return asyncio.run(looking.write(output, body, limit))
+
+
+class _Looking:
+    def __init__(self, options: ClientOptions, topic: str, start: str, follow: bool, tags: Sequence[str]) -> None:
+        self._options, self._topic, self._follow, self._tags = options, topic, follow, tags
+        self._start = start
+        self._offset = int(start) if re.fullmatch("[0-9]{1,11}", start) and int(start) < _OFFSETS else None
+        named = start in ("earliest", "latest") or self._offset is not None
+        self._time = None if named else parse_time(start)
+
+    async def write(self, output: str, body: str, limit: int | None) -> int:
+        async with until_told() as told, Cluster(self._options) as cluster:
+            stopped = asyncio.create_task(told.wait())
+            writing = asyncio.create_task(self._write(cluster, output, body, limit))
+            await asyncio.wait([stopped, writing], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if writing.done():
+                return writing.result()
+            writing.cancel()
+            await asyncio.wait([writing])
+            return 0 if self._follow else _INTERRUPTED
+
+    async def _write(self, cluster: Cluster, output: str, body: str, limit: int | None) -> int:
+        puller = Puller(cluster, LOOKING, self._tags)
+        queues = (await cluster.route(self._topic)).readable
+        places = {queue: await self._place(puller, queue) for queue in queues}
+        to = message_writer(output)
+        count = 0
+        try:
+            async with aclosing(self._messages(cluster, puller, places)) as found:
+                async for messages in found:
+                    for message in messages:
+                        if self._time is not None and message.record.store_timestamp < self._time:
+                            continue
+                        to.row(message_row(message.record, message.record.physical_offset, body))
+                        count += 1
+                        if count == limit:
+                            return 0
+                    if self._follow and isinstance(to, TableWriter):
+                        to.begin()
+                    sys.stdout.flush()
+        finally:
+            to.close()
+        return 0 if count or self._follow else 1
+
+    async def _place(self, puller: Puller, queue: MessageQueue) -> tuple[int, int]:
+        """Where to begin in a queue, and its end now."""
+        low, high = await puller.offsets(queue)
+        if self._time is not None:
+            return max(await puller.offset_at(queue, self._time), low), high
+        if self._offset is not None:
+            return max(self._offset, low), high
+        return (low if self._start == "earliest" else high), high
+
+    async def _messages(
+        self, cluster: Cluster, puller: Puller, places: Mapping[MessageQueue, tuple[int, int]]
+    ) -> AsyncGenerator[list[Received], None]:
+        if not self._follow:
+            for queue, (first, end) in places.items():
+                async for messages in _until(puller, queue, first, end):
+                    yield messages
+            return
+        async with PullConsumer(cluster, tags=self._tags) as consumer:
+            await consumer.assign({queue: first for queue, (first, _end) in places.items()})
+            while True:
+                yield await consumer.poll()
+
+
+async def _until(puller: Puller, queue: MessageQueue, offset: int, end: int) -> AsyncGenerator[list[Received], None]:
+    moves = 0
+    while offset < end:
+        pulled = await puller.pull(queue, offset)
+        if pulled.next_offset <= offset:
+            moves += 1
+            if moves > 1:
+                raise BadAnswer(f"{queue}: its broker has nothing at offset {offset}, and {end} is its end")
+        if pulled.moved:
+            note(f"{queue.broker_name} queue {queue.queue_id}: goes on at offset {pulled.next_offset}, not at {offset}")
+        yield [one for one in pulled.messages if one.queue_offset < end]
+        offset = pulled.next_offset

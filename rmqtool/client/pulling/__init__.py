@@ -1,0 +1,1 @@
+"""Reading queues of live brokers by offset, without joining a group of consumers."""

@@ -1,0 +1,226 @@
+"""One pull, and what else is asked of a queue (impl.consumer.PullAPIWrapper)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from formats.message.bodies import decompress
+from formats.message.ids import offset_id
+from formats.message.inner import messages_in
+from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.read import End, Record, read
+from formats.remoting import headers as h
+from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.answers import header_from, succeeded
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError
+
+LOOKING = "TOOLS_CONSUMER"
+"""A group that every broker has, of tools that read without consuming."""
+_HELD, _SUBSCRIPTION = 2, 4  # bits of a pull's system flag
+_EMPTY = {
+    ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message as a broker gave it.
+
+    Attributes:
+        queue: the queue that was read.
+        record: its stored form.
+    """
+
+    queue: MessageQueue
+    record: Record
+
+    @property
+    def topic(self) -> str:
+        return self.queue.topic
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @cached_property
+    def body(self) -> bytes:
+        """As the application sent it.
+
+        Raises:
+            FormatError: it does not decompress.
+        """
+        return decompress(self.record.body, self.record.sys_flag)
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """All of them, by RocketMQ's names."""
+        return parse(self.record.properties)
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return split_keys(self.properties.get(KEYS, ""))
+
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's id."""
+        return offset_id(self.record.store_address, self.record.store_port, self.record.physical_offset)
+
+    @property
+    def message_id(self) -> str:
+        """The unique id where there is one, else the broker's."""
+        return self.properties.get(UNIQ_KEY) or self.offset_message_id
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The answer to a pull.
+
+    Attributes:
+        messages: in the order of their queue offsets.
+        next_offset: where to go on.
+        moved: the offset was outside of the queue: ``next_offset`` is inside.
+    """
+
+    messages: list[Received]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    moved: bool = False
+
+
+class Puller:
+    """Asks brokers for messages and offsets of queues.
+
+    Args:
+        group: in whose name; brokers must know it, or make groups by themselves.
+        tags: only messages with one of these; all where there are none.
+    """
+
+    def __init__(self, cluster: Cluster, group: str = LOOKING, tags: Sequence[str] = ()) -> None:
+        self.cluster, self.group, self._tags = cluster, group, frozenset(tags)
+        self._expression = " || ".join(tags) or "*"
+        self._suggested: dict[MessageQueue, int] = {}
+
+    async def pull(self, queue: MessageQueue, offset: int, *, most: int = 32, wait: float = 0) -> Pulled:
+        """The messages of a queue from an offset on.
+
+        Args:
+            most: messages of one answer.
+            wait: seconds that the broker may wait for the first message.
+
+        Raises:
+            NoRoute, RemotingError: the broker is not reached, or its answer is none.
+            BrokerError: it refuses.
+        """
+        header = h.Pull(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=most,
+            sys_flag=_SUBSCRIPTION | (_HELD if wait else 0),
+            commit_offset=0,
+            suspend_timeout_millis=round(wait * 1000),
+            sub_version=0,
+            subscription=self._expression,
+            expression_type="TAG",
+            bname=queue.broker_name,
+        )
+        address = await self._address(queue, self._suggested.get(queue, MASTER_ID))
+        request = self.cluster.request(RequestCode.PULL_MESSAGE, header)
+        # a broker looks at what it holds every five seconds
+        response = await self.cluster.call(address, request, self.cluster.options.timeout + (wait + 6 if wait else 0))
+        if response.code != ResponseCode.SUCCESS and response.code not in _EMPTY:
+            raise BrokerError(response, address)
+        told = header_from(h.Pulled, response, address)
+        self._suggested[queue] = told.suggest_which_broker_id
+        if told.next_begin_offset < 0 or (
+            response.code != ResponseCode.PULL_OFFSET_MOVED and told.next_begin_offset < offset
+        ):
+            raise BadAnswer(f"{address}: after offset {offset} goes on at {told.next_begin_offset}")
+        messages = self._messages(queue, offset, response, address) if response.code == ResponseCode.SUCCESS else []
+        if response.code == ResponseCode.SUCCESS and told.next_begin_offset == offset:
+            raise BadAnswer(f"{address}: messages at offset {offset}, after which it goes on at the same")
+        moved = response.code == ResponseCode.PULL_OFFSET_MOVED
+        return Pulled(messages, told.next_begin_offset, told.min_offset, told.max_offset, moved)
+
+    def _messages(self, queue: MessageQueue, offset: int, response: Command, address: str) -> list[Received]:
+        found: list[Received] = []
+        at, body = 0, response.body
+        while at < len(body):
+            record = read(body, at, len(body))
+            if isinstance(record, End):
+                raise BadAnswer(f"{address}: no messages in an answer of {len(body)} bytes: {record.reason}")
+            at += record.total_size
+            # a batch that is kept as one record begins where it begins
+            found += [Received(queue, one) for one in messages_in(record) if one.queue_offset >= offset]
+        return [one for one in found if one.tags in self._tags] if self._tags else found
+
+    async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
+        """The first offset of a queue, and the one behind its last message.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: they cannot be told.
+        """
+        header = h.Queue(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+        low = await self._offset(queue, RequestCode.GET_MIN_OFFSET, header)
+        return low, await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
+
+    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
+        """About the first offset of messages stored at a time (ms) or later; brokers of 4.9 may give one earlier.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it cannot be told.
+        """
+        header = h.QueueTime(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name)
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group is; None where it never was. Brokers say 0 of a queue that has its first message still.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it cannot be told.
+        """
+        header = h.GroupQueue(
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        try:
+            return await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except BrokerError as err:
+            if err.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Tell the broker where the group is; it has it when this returns.
+
+        Raises:
+            NoRoute, RemotingError, BrokerError: it has not.
+        """
+        header = h.Commit(
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset,
+            bname=queue.broker_name,
+        )  # fmt: skip
+        address = await self._address(queue)
+        await self.cluster.ask(address, self.cluster.request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+
+    async def _offset(
+        self, queue: MessageQueue, code: RequestCode, header: h.Queue | h.QueueTime | h.GroupQueue
+    ) -> int:
+        address = await self._address(queue)
+        response = await self.cluster.call(address, self.cluster.request(code, header))
+        offset = header_from(h.Offset, succeeded(response, address), address).offset
+        if offset < 0:
+            raise BadAnswer(f"{address}: an offset of {offset}")
+        return offset
+
+    async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        await self.cluster.route(queue.topic)
+        return self.cluster.reading_address(queue.broker_name, broker_id)
