@@ -36,6 +36,24 @@ SITUATIONS = dict.fromkeys(
     ),
     ("check", "STORE"),
 )
+# commands that print tables, at the store of a broker
+TABLES: dict[str, tuple[str, ...]] = {
+    "commitlog-dump": ("commitlog", "dump", "STORE", "--limit", "3"),
+    "consumequeue-dump": ("consumequeue", "dump", "STORE", "--topic", "Orders", "--limit", "3"),
+    "delay-list": ("delay", "list", "STORE"),
+    "dlq-list": ("dlq", "list", "STORE", "--limit", "2"),
+    "group-lag": ("group", "lag", "STORE"),
+    "group-list": ("group", "list", "STORE"),
+    "index-dump": ("index", "dump", "STORE", "--limit", "3"),
+    "index-headers": ("index", "dump", "STORE", "--headers"),
+    "info": ("info", "STORE"),
+    "offsets": ("offsets", "STORE"),
+    "query-key": ("query-key", "STORE", "Orders", "order-0"),
+    "query-offset": ("query-offset", "STORE", "Orders", "0", "0"),
+    "retry-list": ("retry", "list", "STORE", "--limit", "2"),
+    "topic-list": ("topic", "list", "STORE", "--system"),
+    "transaction-list": ("transaction", "list", "STORE", "--limit", "2"),
+}
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rmqtool.cli.shell.help import TEXT, VERSION_TEXT
+from rmqtool.cli.shell.output import TABLES
 from rmqtool.errors import BadValue
 
 # newer releases of Typer have a Click of their own
@@ -149,23 +150,32 @@ def command(
         from functools import wraps
         from inspect import Parameter, signature
 
-        from rmqtool.cli.shell.options import ZoneOption
+        from rmqtool.cli.shell.options import ColumnsOption, WideOption, ZoneOption
         from rmqtool.cli.shell.times import use_zone
 
         @wraps(function)
-        def run_command(*args: Any, tz: str | None = None, **kwargs: Any) -> None:
+        def run_command(
+            *args: Any, tz: str | None = None, columns: str | None = None, wide: bool = False, **kwargs: Any
+        ) -> None:
             use_zone(tz)
+            TABLES.ask(columns, wide=wide)
             try:
                 code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click has its own idea of a broken pipe
+            TABLES.tell()
             raise typer.Exit(code)
 
         own = signature(function)
-        if "store" in own.parameters:  # and so times
-            zone = Parameter("tz", Parameter.KEYWORD_ONLY, default=None, annotation=ZoneOption)
-            run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), zone])  # type: ignore[attr-defined]
-            run_command.__annotations__ = {**function.__annotations__, "tz": ZoneOption}
+        more: dict[str, Any] = {"tz": ZoneOption} if "store" in own.parameters else {}  # which has times
+        if "output" in own.parameters:
+            more |= {"columns": ColumnsOption, "wide": WideOption}
+        added = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=False if name == "wide" else None, annotation=option)
+            for name, option in more.items()
+        ]
+        run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
+        run_command.__annotations__ = {**function.__annotations__, **more}
         decorate(name, cls=Command, short_help=short, epilog=f"Example: {example}", context_settings=SETTINGS)(
             run_command
         )

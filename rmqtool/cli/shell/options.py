@@ -75,6 +75,10 @@ ZoneOption = Annotated[
     str | None,
     typer.Option("--tz", metavar="ZONE", help="Zone of times, here and in tables: UTC, +08:00, Asia/Shanghai."),
 ]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns of the table: topic,queueId.")
+]
+WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, whole, however long its lines.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[

@@ -18,7 +18,19 @@ _SAMPLE = 100  # rows that decide the widths of a table's columns
 _SAMPLE_TEXT = 1 << 20  # characters of rows that wait for that: one body may inflate to hundreds of megabytes
 # columns that go first where a line does not hold all, in this order
 _LESS = (
-    *("batchNum", "configured", "order", "perm", "writeQueueNums", "slot", "timeDiff", "previous", "maxHashSlotNum"),
+    *(
+        "batchNum",
+        "configured",
+        "consumeEnable",
+        "retryMaxTimes",
+        "order",
+        "perm",
+        "writeQueueNums",
+        "slot",
+        "timeDiff",
+        "previous",
+        "maxHashSlotNum",
+    ),
     *("maxIndexNum", "hashSlotCount", "delay", "checkTimes", "halfQueueOffset", "minOffset", "lastStoreTime"),
     *("lastTime", "storeSize", "delivered", "lastDeliverTime"),
 )
@@ -123,7 +135,17 @@ class Tables:
 
     def __init__(self) -> None:
         self.columns: tuple[str, ...] = ()
-        self.wide = False
+        self.wide = self._used = False
+
+    def ask(self, columns: str | None, *, wide: bool) -> None:
+        """As the options say: titles with commas between them."""
+        self.columns = tuple(title.strip() for title in columns.split(",")) if columns else ()
+        self.wide, self._used = wide, False
+
+    def tell(self) -> None:
+        """Say so where there was no table to choose columns of."""
+        if (self.columns or self.wide) and not self._used:
+            note("--columns and --wide are for tables, and there was none")
 
     def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
         """The columns that are asked for, in the order in which they are asked for.
@@ -131,6 +153,7 @@ class Tables:
         Raises:
             BadValue: there is no such column.
         """
+        self._used = True
         if not self.columns:
             return columns
         by_title = {column.title: column for column in columns}
