@@ -46,6 +46,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "group-list": ("group", "list", "STORE"),
     "index-dump": ("index", "dump", "STORE", "--limit", "3"),
     "index-headers": ("index", "dump", "STORE", "--headers"),
+    "hexdump": ("commitlog", "hexdump", "STORE", "--offset", "0:250"),
     "info": ("info", "STORE"),
     "offsets": ("offsets", "STORE"),
     "query-key": ("query-key", "STORE", "Orders", "order-0"),

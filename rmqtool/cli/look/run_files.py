@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from itertools import chain
+from shutil import get_terminal_size
 from typing import Any
 
 from formats.index import entries_array
@@ -111,6 +112,9 @@ def _ended(count: int, chosen: Selection, code: int = 0) -> int:
     return code or NO_MATCH
 
 
+_CHARACTERS = 18  # of a line of a hex dump: 16 between two bars
+
+
 def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
     """``commitlog hexdump``: 0, or 1 when the log has no such offset."""
     start, stop = parse_range(offset) if offset else (max(log.min_offset, 0), None)
@@ -122,12 +126,27 @@ def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
     if not files:
         note(f"no commit-log file holds offset {start}")
         return 1
+    columns = get_terminal_size().columns if sys.stdout.isatty() else None
     for number, line in enumerate(chain.from_iterable(_hex_lines(file, start, stop) for file in files)):
         if number == limit:
             note(f"stopped after {limit} lines (--limit)")
             break
-        sys.stdout.write(line + "\n")
+        for fitting in _fitting(line, columns):
+            sys.stdout.write(fitting + "\n")
     return 0
+
+
+def _fitting(line: str, columns: int | None) -> Iterator[str]:
+    """A line of a hex dump; where a terminal does not hold it, the fields stand below their bytes."""
+    if columns is None or len(line) <= columns:
+        yield line
+        return
+    from textwrap import wrap
+
+    end = line.find("|") + _CHARACTERS
+    yield line[:end]
+    for field in line[end:].strip().split("; "):
+        yield from wrap(field, max(columns, 40), initial_indent=" " * 10, subsequent_indent=" " * 12)
 
 
 def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
