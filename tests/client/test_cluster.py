@@ -254,3 +254,19 @@ def test_an_empty_route_has_no_queues() -> None:
                 await cluster.publish_route("Orders")
 
     run(test)
+
+
+def test_a_broker_that_has_left_all_routes_is_forgotten() -> None:
+    async def test() -> None:
+        async with peer() as namesrv, Cluster(options(namesrv.address)) as cluster:
+            known = {"Orders": route(("a", "h:1"), ("b", "h:2")), "Payments": route(("b", "h:2"))}
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(known)
+            await cluster.route("Orders")
+            await cluster.route("Payments")
+            known["Orders"] = route(("a", "h:3"))
+            await cluster.refresh_routes()
+            assert sorted(cluster.addresses()) == ["h:2", "h:3"]
+            cluster.forget_route("Payments")
+            assert cluster.addresses() == ["h:3"]
+
+    run(test)

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -202,24 +203,25 @@ def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str])
         assert "what follows was not read" in done.err
 
 
-def test_a_signal_ends_it_and_all_that_was_stored_is_answered(served: TestBroker) -> None:
-    command = [*RMQTOOL, "send", "--namesrv", served.namesrv, "Signal", "--lines", "-o", "ndjson"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    ) as running:
-        assert running.stdin
-        assert running.stdout
-        running.stdin.write("".join(f"{n}\n" for n in range(20_000)))
-        running.stdin.flush()
-        first = [running.stdout.readline() for _ in range(50)]
-        running.send_signal(signal.SIGINT)
-        rest, said = running.communicate(timeout=60)
+def test_a_signal_ends_it_and_all_that_was_stored_is_answered(tmp_path: Path) -> None:
+    with broker(tmp_path / "store") as served:
+        command = [*RMQTOOL, "send", "--namesrv", served.namesrv, "Signal", "--lines", "-o", "ndjson"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        ) as running:
+            assert running.stdin
+            assert running.stdout
+            running.stdin.write("".join(f"{n}\n" for n in range(20_000)))
+            running.stdin.flush()
+            first = [running.stdout.readline() for _ in range(50)]
+            running.send_signal(signal.SIGINT)
+            rest, said = running.communicate(timeout=60)
     assert running.returncode == 130, said
     answers = [json.loads(line) for line in [*first, *rest.splitlines()]]
     assert 50 <= len(answers) < 20_000
     assert [row["status"] for row in answers] == ["SEND_OK"] * len(answers)
     assert [row["body"] for row in in_store(served, answers)] == [str(n) for n in range(len(answers))]
-    with Store(served.store) as store:  # and nothing else of it is there
+    with Store(str(tmp_path / "store")) as store:  # and nothing else of it is there
         mine = [one for one in store.messages() if getattr(getattr(one, "record", None), "topic", b"") == b"Signal"]
     assert len(mine) == len(answers)
     assert f"{len(answers)} messages sent; up to line {len(answers)}" in said

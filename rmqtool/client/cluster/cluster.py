@@ -214,6 +214,11 @@ class Cluster:
     def forget_route(self, topic: str) -> None:
         """A topic that is not used any more."""
         self._routes.pop(topic, None)
+        self._find_brokers()
+
+    def _find_brokers(self) -> None:
+        """Those of the routes in use: who has left all of them is not greeted any more."""
+        self._brokers = {name: dict(known) for route in self._routes.values() for name, known in route.brokers.items()}
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """Of a broker of some route.
@@ -283,9 +288,9 @@ class Cluster:
         except FormatError as err:
             raise BadAnswer(f"{topic}: not a route: {err}") from None
         known = set(self.addresses())
-        for name, addresses in route.brokers.items():
-            self._brokers[name] = dict(addresses)
-        changed, self._routes[topic] = self._routes.get(topic) != route, route
+        changed = self._routes.pop(topic, None) != route
+        self._routes[topic] = route  # the last one, which counts where routes disagree
+        self._find_brokers()
         if self._in_groups:
             for address in self._to_greet():
                 if address not in known:
