@@ -27,9 +27,8 @@ final class Admin {
             .filter(field -> List.class.isAssignableFrom(field.getType())).findFirst().orElseThrow();
         table.setAccessible(true);
         List<SubCommand> known = (List<SubCommand>) table.get(null);
-        if (known.isEmpty()) {
-            MQAdminStartup.initCommand();
-        }
+        known.clear(); // a command keeps its client, and that can be started only once
+        MQAdminStartup.initCommand();
         return known;
     }
 
