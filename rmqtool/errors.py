@@ -7,6 +7,7 @@ class RmqError(Exception):
     """Base of all errors that are not bugs. Codes 0, 1 and 2 are answers and usage; these begin at 3."""
 
     exit_code: ClassVar[int] = 3
+    kind: ClassVar[str] = "unreadable"  # its name in machine output
 
 
 class UnreadableStore(RmqError):
@@ -22,12 +23,14 @@ class OutputLost(RmqError):
     """
 
     exit_code = 3
+    kind = "output-lost"
 
 
 class Refused(RmqError):
     """The command could run but must not: store in use, output exists, no confirmation."""
 
     exit_code = 4
+    kind = "refused"
 
 
 class CorruptFile(RmqError):
@@ -40,6 +43,7 @@ class CorruptFile(RmqError):
     """
 
     exit_code = 5
+    kind = "damaged"
 
     def __init__(self, path: str, at: int | None, reason: str) -> None:
         where = f"{path}: byte {at}: " if at is not None else f"{path}: "
@@ -51,12 +55,14 @@ class MissingRuntime(RmqError):
     """Something that the machine must provide is absent (a Java for Spark) or failed to start."""
 
     exit_code = 6
+    kind = "no-runtime"
 
 
 class Interrupted(RmqError):
     """A signal ended a command that writes; the words say what was done and how to go on."""
 
     exit_code = 130  # as a shell tells SIGINT
+    kind = "interrupted"
 
 
 class Terminated(Interrupted):
@@ -75,3 +81,4 @@ class BadValue(RmqError):
     """A value on the command line that cannot be understood; usage, like Typer's own."""
 
     exit_code = 2
+    kind = "usage"

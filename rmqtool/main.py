@@ -19,15 +19,23 @@ def main() -> None:
     if len(sys.argv) > 2:  # a command and something that it looks at
         from rmqtool.cli.shell.bus_error import arm
 
-        arm()
+        arm(_last_line)
     try:
         code = _run(sys.argv[1:])
         sys.stdout.flush()
     except OSError as err:
         code = _unwritten(err)
     except KeyboardInterrupt:
-        code = _stop_writing(130)
+        _stop_writing()
+        code = 130
     sys.exit(code)
+
+
+def _last_line(words: str) -> str:
+    from rmqtool.cli.entry.failing import line
+    from rmqtool.errors import UnreadableStore
+
+    return line(UnreadableStore(words), sys.argv[1:])
 
 
 def _fill_descriptors() -> None:
@@ -45,7 +53,8 @@ def _unwritten(err: OSError) -> int:
 
     changes = writes(sys.argv[1:])
     if isinstance(err, BrokenPipeError) and not changes:
-        return _stop_writing(0)  # `| head` has seen enough
+        _stop_writing()  # `| head` has seen enough
+        return 0
     frames = err.__traceback__
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next
@@ -55,14 +64,17 @@ def _unwritten(err: OSError) -> int:
         words = f"stdout: {words}"
         if changes:
             words += ": the command has done its work, but not all that it says of that could be written"
-    _stop_writing(3)
-    return _say(words, 3)
+    from rmqtool.cli.entry.failing import say
+    from rmqtool.errors import OutputLost
+
+    _stop_writing()
+    return say(OutputLost(words), sys.argv[1:])
 
 
-def _stop_writing(code: int) -> int:
-    """What is still buffered must not fail, or appear, at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return code
+def _stop_writing() -> None:
+    from rmqtool.cli.entry.failing import stop_writing
+
+    stop_writing()
 
 
 def _run(argv: list[str]) -> int:
@@ -72,7 +84,7 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(TEXT)
         return 0
     from rmqtool.cli.look import quick
-    from rmqtool.errors import RmqError
+    from rmqtool.errors import RmqError, UnreadableStore
 
     call = quick.parse(argv)
     try:
@@ -83,25 +95,14 @@ def _run(argv: list[str]) -> int:
 
         return run(argv)
     except RmqError as err:
-        return _say(str(err), err.exit_code)
+        error = err
     except OSError as err:
         if err.filename is None:
             raise  # stdout, which has no name
-        return _say(f"{err.filename}: {os.strerror(err.errno or 0)}", 3)
+        error = UnreadableStore(f"{err.filename}: {os.strerror(err.errno or 0)}")
+    from rmqtool.cli.entry.failing import say
 
-
-def _say(error: str, code: int) -> int:
-    from rmqtool.cli.shell.output import note
-
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _stop_writing(code)
-    try:
-        note(f"error: {error}")
-    except OSError:
-        return code  # stderr is gone too
-    return code
+    return say(error, argv)
 
 
 if __name__ == "__main__":

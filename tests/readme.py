@@ -4,7 +4,8 @@
 all). A block that begins with three backticks and ``console`` holds commands after ``$`` and what they print, stdout
 and stderr together. A command goes on in the next line after a backslash; a line of output that ends with an arrow goes
 on in the next one, as pages have narrow lines. Blocks of ``python`` are scripts. What a page's examples do to their
-stores, later ones of that page find done.
+stores, later ones of that page find done. On the page ``recipes`` the blocks of ``sh`` are run too, where ``jq`` is
+there; what they print is in comments at their ends.
 """
 
 import os
@@ -21,6 +22,7 @@ README = ROOT / "README.md"
 MANUAL = ROOT / "rmqtool" / "manual"
 PAGES = {"README": README, **{path.stem: path for path in sorted(MANUAL.glob("*.md"))}}
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RECIPE = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 WIDTH = 118
 _GOES_ON = "↵\n  "
@@ -142,6 +144,23 @@ def rendered(block: str, folder: Path) -> str:
     return "".join(f"$ {command}\n{folded(run(command, folder))}" for command in commands(block))
 
 
+def with_answer(recipe: str, folder: Path) -> str:
+    """A recipe as it should stand in its page: its stdout in comments at its end.
+
+    Raises:
+        AssertionError: one of its commands complains.
+    """
+    lines = recipe.splitlines()
+    while lines[-1].startswith("# "):
+        lines.pop()
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(lines)], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "error" not in done.stderr.replace("errors, ", ""), done.stderr
+    return "\n".join([*lines, *(f"# {line}" for line in done.stdout.splitlines())]) + "\n"
+
+
 def update(page: Path, folder: Path) -> None:
     """Write a page's outputs anew."""
     prepare(folder)
@@ -152,7 +171,10 @@ def update(page: Path, folder: Path) -> None:
             return match[0]
         return f"```console\n{rendered(match[2], folder)}```"
 
-    page.write_text(BLOCK.sub(replaced, page.read_text(encoding="utf-8")), encoding="utf-8")
+    text = BLOCK.sub(replaced, page.read_text(encoding="utf-8"))
+    if page == PAGES["recipes"]:
+        text = RECIPE.sub(lambda match: f"```sh\n{with_answer(match[1], folder)}```", text)
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

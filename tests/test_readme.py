@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,23 @@ def test_the_examples_print_what_the_page_says(page: str, tmp_path: Path) -> Non
     assert seen
 
 
+RECIPES = readme.RECIPE.findall(readme.PAGES["recipes"].read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recipes")
+    readme.prepare(folder)
+    return folder
+
+
+@pytest.mark.skipif(not shutil.which("jq", path=readme.environment()["PATH"]), reason="no jq")
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.split(" --output")[0])
+def test_every_recipe_prints_what_it_says(recipe: str, stores: Path) -> None:
+    assert "\n# " in recipe, "a recipe without an answer proves nothing"
+    assert readme.with_answer(recipe, stores) == recipe
+
+
 def test_only_some_pages_start_spark() -> None:
     """The others run beside the tests that do, in processes of their own."""
     starts = re.compile(r"rmqtool (sql|report|warm-up) |dump-to-parquet(?!.*--engine local)|pyspark")
@@ -61,9 +79,18 @@ def test_pages_without_examples_have_none() -> None:
 def test_commands_that_are_not_run_parse(page: str) -> None:
     text = readme.PAGES[page].read_text(encoding="utf-8")
     for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("rmqtool "):
-                check_example(shlex.join(shlex.split(line, comments=True)))
+        for line in re.sub(r"(?:\\|(\|))\n", r"\1 ", block).splitlines():
+            if command := re.match(r"(?:if |sudo |exec )?(rmqtool .*)", line):
+                check_example(shlex.join(first_command(command[1])))
+
+
+def first_command(line: str) -> list[str]:
+    """The words of a shell line before a pipe, a redirection, a semicolon or a comment."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>;&")
+    lexer.wordchars += "*?[]=:,@%{}$~+!#"
+    words = list(lexer)
+    ends = [at for at, word in enumerate(words) if set(word) <= set("|<>;&")]
+    return words[: min(ends, default=len(words))]
 
 
 def test_every_kind_of_block_is_known() -> None:

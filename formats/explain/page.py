@@ -16,7 +16,7 @@ from formats.config.beans import Bean, Nested
 from formats.config.files import KINDS
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Kind, Numbered, Table
 from formats.explain.page_text import BIG_ENDIAN, CONFIG, FILES, PLAIN_FILES
-from formats.layouts import dledger, index, marks, message, queues, remoting, timer
+from formats.layouts import dledger, index, marks, message, queues, remoting, rocksdb, timer
 from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.layouts.docs import Doc, leaf_of
 from formats.primitives import flag_names
@@ -30,6 +30,12 @@ _UNITS: dict[str, Struct] = {
     "queue entry": queues.ENTRY,
     "extension unit": queues.EXT_UNIT,
     "batch entry": queues.BATCH_ENTRY,
+    "rocks topic": rocksdb.TOPIC_HEAD,
+    "rocks unit key": rocksdb.UNIT_KEY_TAIL,
+    "rocks unit": rocksdb.UNIT,
+    "rocks offset key": rocksdb.OFFSET_KEY_TAIL,
+    "rocks offset": rocksdb.OFFSET,
+    "rocks built": rocksdb.BUILT,
     "index header": index.HEADER,
     "index slot": index.SLOT,
     "index entry": index.ENTRY,

@@ -112,6 +112,31 @@ For topics with `queue.type=BatchCQ`: an entry for each batch, found by binary s
         (Unit("Entry", "batch entry"),),
     ),
     File(
+        "Consume queues in RocksDB",
+        "`consumequeue/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`: one RocksDB database for all queues",
+        "as RocksDB makes them",
+        "`store.queue.RocksDBConsumeQueueTable`, `RocksDBConsumeQueueOffsetTable`",
+        "5.2",
+        """
+With `storeType=defaultRocksDB`. The column family `default` has a unit for each message, the column family `offset` the
+first and the last message of each queue. Every key begins with the length of the topic and the topic, so that keys sort
+by that length, the topic, the queue id and the queue offset. The broker writes without RocksDB's own log: what it had
+in memory at a crash is built again from the commit log at the next start.
+""",
+        (
+            Unit("Beginning of every key", "rocks topic", "Behind it the topic in UTF-8."),
+            Unit("Key of a unit, behind the topic", "rocks unit key"),
+            Unit("Unit", "rocks unit"),
+            Unit("Key in the family `offset`, behind the topic", "rocks offset key"),
+            Unit("First and last message", "rocks offset", "A queue that never had a message has no `max`."),
+            Unit(
+                "How far the queues were built",
+                "rocks built",
+                "The value in the family `offset` for the topic `CHECKPOINT_TOPIC`, `max`, queue 0.",
+            ),
+        ),
+    ),
+    File(
         "Index",
         "`index/yyyyMMddHHmmssSSS` (time of creation, the broker's own zone)",
         "40 + 4 * slots + 20 * entries; 5,000,000 slots and 20,000,000 entries make 420,000,040 bytes",
@@ -241,7 +266,8 @@ line is an epoch and the physical offset of its first message; both grow.
 
 ## RocksDB
 
-These directories of 5.x are databases of RocksDB. They are recognised and named, not read.
+These directories of 5.x are databases of RocksDB. Those of queues, topics, groups and consumer progress are read, the
+others are recognised and named.
 """
 
 CONFIG = """

@@ -8,7 +8,7 @@ import sys
 
 from construct import Bytes, FormatField, Struct
 
-from formats.layouts import dledger, index, marks, message, queues, remoting, timer
+from formats.layouts import dledger, index, marks, message, queues, remoting, rocksdb, timer
 from formats.layouts.codes import BORN_V6, STORE_V6
 from formats.layouts.docs import leaf_of
 
@@ -22,6 +22,12 @@ LAYOUTS: dict[str, tuple[str, Struct]] = {
     "CQ_ENTRY": ("consume-queue entry", queues.ENTRY),
     "CQ_EXT_HEAD": ("consume-queue extension unit head", queues.EXT_HEAD),
     "BATCH_CQ_ENTRY": ("batch-consume-queue entry", queues.BATCH_ENTRY),
+    "ROCKS_TOPIC_HEAD": ("head of a key in RocksDB", rocksdb.TOPIC_HEAD),
+    "ROCKS_UNIT_KEY_TAIL": ("key of a queue unit in RocksDB, behind the topic", rocksdb.UNIT_KEY_TAIL),
+    "ROCKS_UNIT": ("queue unit in RocksDB", rocksdb.UNIT),
+    "ROCKS_OFFSET_KEY_TAIL": ("key of a queue's end in RocksDB, behind the topic", rocksdb.OFFSET_KEY_TAIL),
+    "ROCKS_OFFSET": ("queue's end in RocksDB", rocksdb.OFFSET),
+    "ROCKS_BUILT": ("how far queues in RocksDB were built", rocksdb.BUILT),
     "INDEX_HEADER": ("index header", index.HEADER),
     "INDEX_SLOT": ("index hash slot", index.SLOT),
     "INDEX_ENTRY": ("index entry", index.ENTRY),

@@ -137,6 +137,51 @@ BATCH_CQ_ENTRY = Flat(
         ("reserved", "i"),
     ),
 )
+ROCKS_TOPIC_HEAD = Flat(
+    "head of a key in RocksDB",
+    (
+        ("topic_length", "i"),
+        ("separator", "b"),
+    ),
+)
+ROCKS_UNIT_KEY_TAIL = Flat(
+    "key of a queue unit in RocksDB, behind the topic",
+    (
+        ("separator", "b"),
+        ("queue_id", "i"),
+        ("separator_2", "b"),
+        ("queue_offset", "q"),
+    ),
+)
+ROCKS_UNIT = Flat(
+    "queue unit in RocksDB",
+    (
+        ("physical_offset", "q"),
+        ("size", "i"),
+        ("tags_code", "q"),
+        ("store_timestamp", "q"),
+    ),
+)
+ROCKS_OFFSET_KEY_TAIL = Flat(
+    "key of a queue's end in RocksDB, behind the topic",
+    (
+        ("separator", "b"),
+        ("bound", "3s"),
+        ("separator_2", "b"),
+        ("queue_id", "i"),
+    ),
+)
+ROCKS_OFFSET = Flat(
+    "queue's end in RocksDB",
+    (
+        ("physical_offset", "q"),
+        ("queue_offset", "q"),
+    ),
+)
+ROCKS_BUILT = Flat(
+    "how far queues in RocksDB were built",
+    (("physical_offset", "q"),),
+)
 INDEX_HEADER = Flat(
     "index header",
     (

@@ -1,4 +1,4 @@
-"""Recognise the RocksDB directories that 5.x may put in a store. Their files are RocksDB's own and are not read here.
+"""Recognise the RocksDB directories that 5.x may put in a store. Their files are RocksDB's own: its library reads them.
 
 Source: store-formats 1, 4.6, 5.7, 7.12; RocksDB's own file names.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _FILES = re.compile(r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|MANIFEST-\d+|OPTIONS-\d+(\.dbtmp)?|\d+\.(sst|log|blob)")
+_READ = re.compile(r"MANIFEST-\d+|\d+\.(sst|log|blob)")
 
 
 class Form(NamedTuple):
@@ -41,6 +42,11 @@ def is_rocksdb(file_names: Iterable[str]) -> bool:
 def is_rocksdb_file(name: str) -> bool:
     """Whether a file name is one that RocksDB gives. Newer brokers keep topic folders next to such files."""
     return _FILES.fullmatch(name) is not None
+
+
+def is_table_or_log(name: str) -> bool:
+    """Whether a file of a database holds data, or says which files do. ``CURRENT`` names the manifest among them."""
+    return _READ.fullmatch(name) is not None
 
 
 def describe(file_names: Iterable[str], place: str) -> Form | None:

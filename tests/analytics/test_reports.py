@@ -58,6 +58,9 @@ def test_traffic(spark: "SparkSession", golden: Unpacked) -> None:
     ]
     assert rows("traffic", golden("broker"), "--until", "2026-11-20T20:34:44.371Z")[0]["messages"] == 1
     assert len(rows("traffic", golden("broker"), "--limit", "2")) == 2
+    nothing = table("traffic", golden("broker"), "--topic", "nothing", "-o", "json")
+    assert (nothing.code, nothing.out) == (1, "[]\n")
+    assert nothing.err.endswith("nothing matches --topic nothing\n")
     lines = table("traffic", golden("broker")).out.splitlines()
     assert lines[0].split()[-1] == "bar"
     bars = {line.split()[1]: line.split()[-1] for line in lines[1:]}

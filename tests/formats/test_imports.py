@@ -27,6 +27,7 @@ LIGHT = [
     "queues.batch",
     "queues.consume",
     "queues.extension",
+    "queues.rocks",
     "variants.compaction",
     "variants.dledger",
     "variants.epoch",

@@ -54,3 +54,21 @@ def broker_5() -> Iterator[Broker]:
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Each of them in turn."""
     return request.getfixturevalue(f"broker_{request.param[0]}")
+
+
+@pytest.fixture(scope="session")
+def clients_4() -> Iterator[Broker]:
+    """Clients of 4.9.8 beside its broker."""
+    yield from _judge(Broker, "4.9.8")
+
+
+@pytest.fixture(scope="session")
+def clients_5() -> Iterator[Broker]:
+    """Clients of 5.3.3 beside its broker."""
+    yield from _judge(Broker, "5.3.3")
+
+
+@pytest.fixture
+def clients(request: pytest.FixtureRequest, broker: Broker) -> Broker:
+    """Clients of the broker's version in a JVM of their own, so that both work at the same time."""
+    return request.getfixturevalue(f"clients_{broker.engine[0]}")

@@ -4,6 +4,7 @@ command does not finish over what it has written.
 
 import json
 import signal
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,16 @@ def bodies(store: Path) -> set[bytes]:
 
 
 def test_an_engine_between_a_kill_and_the_end(engine: Engine, tmp_path: Path) -> None:
-    store, conf = unpack_golden(CASE, tmp_path), tmp_path / "broker.conf"
+    conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in golden_config(CASE).items()))
-    before = bodies(store)
-    step = 1
-    while not (store / ".rmqtool-pending").exists():  # until one is killed where it had begun to apply
+    for step in count(1):  # until one is killed where it had begun to apply; each anew, as they finish what they find
+        (folder := tmp_path / str(step)).mkdir()
+        store = unpack_golden(CASE, folder)
+        before = bodies(store)
         done = run("recover", store, "--yes", "--broker-conf", conf, kill=Kill(signal.SIGKILL, step))
         assert done.killed, done
-        step += 1
+        if (store / ".rmqtool-pending").exists():
+            break
     puts = [{"topic": "New", "queueId": 0, "body": b"taken %d" % number} for number in range(50)]
     answer = engine.write(store, puts, golden_config(CASE))
     assert [result["status"] for result in answer["results"]] == ["PUT_OK"] * 50

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +30,36 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def both(broker: Broker, tmp_path: Path, program: Program) -> tuple[Any, Any]:
-    """What a program gets from the real broker, and from ours."""
+def both(broker: Broker, clients: Broker, tmp_path: Path, program: Program) -> tuple[Any, Any]:
+    """What a program gets from the real broker, and from ours at the same time: programs wait more than they work."""
     conf = config(tmp_path)
-    real = tmp_path / "real"
-    real.mkdir()
-    broker.boot(real, dict(line.split("=") for line in conf.read_text().split()))
+    with ThreadPoolExecutor(1) as beside:
+        wanted = beside.submit(of_real, broker, tmp_path / "real", conf, program)
+        got = of_ours(clients, tmp_path / "ours", conf, program)
+        return wanted.result(), got
+
+
+def of_real(broker: Broker, store: Path, conf: Path, program: Program) -> Any:
+    store.mkdir()
+    broker.boot(store, dict(line.split("=") for line in conf.read_text().split()))
     wanted = program(broker)
     broker.stop()
     shutil.rmtree(broker.offsets, ignore_errors=True)  # of consumers that get everything
-    store = tmp_path / "ours"
-    with Serving(store, "--create", "--engine", broker.engine, "--broker-conf", str(conf)) as serving:
-        broker.connect(serving.namesrv, serving.broker)
-        got = program(broker)
-        broker.stop()
-        shutil.rmtree(broker.offsets, ignore_errors=True)
+    return wanted
+
+
+def of_ours(clients: Broker, store: Path, conf: Path, program: Program) -> Any:
+    with Serving(store, "--create", "--engine", clients.engine, "--broker-conf", str(conf)) as serving:
+        clients.connect(serving.namesrv, serving.broker)
+        got = program(clients)
+        clients.stop()
+        shutil.rmtree(clients.offsets, ignore_errors=True)
         code, said = serving.end()
     assert code == 0, said
     assert "Traceback" not in said
     report = examine(StoreLayout(str(store))).report
     assert report.clean, report
-    return wanted, got
+    return got
 
 
 def make(broker: Broker, topic: str) -> None:
@@ -260,8 +270,10 @@ def resets(broker: Broker) -> Any:
     [sends, errors, failures, in_order, everybody, tags, delays, transactions, looks, requests, resets],
     ids=lambda program: program.__name__,
 )
-def test_the_same_program_has_the_same_results(broker: Broker, tmp_path: Path, program: Program) -> None:
-    wanted, got = both(broker, tmp_path, program)
+def test_the_same_program_has_the_same_results(
+    broker: Broker, clients: Broker, tmp_path: Path, program: Program
+) -> None:
+    wanted, got = both(broker, clients, tmp_path, program)
     if isinstance(wanted, list) and len(got) == len(wanted):
         got, wanted = ([one for one, other in zip(*pair, strict=True) if one != other]
                        for pair in ((got, wanted), (wanted, got)))  # fmt: skip

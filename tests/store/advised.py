@@ -1,18 +1,24 @@
 """Follow the advice of ``check`` literally, in copies of a store, and count what can be read afterwards."""
 
 import shutil
+import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
-from rmqtool.errors import RmqError
+from rmqtool.errors import Refused, RmqError
 from rmqtool.store.check import Finding, check_store
+from rmqtool.store.check.advice.advice import Situation
+from rmqtool.store.check.advice.steps import Step
+from rmqtool.store.check.reading.reading import Reader, Reading
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.reader import queues_of
+from rmqtool.store.recovery.command import plan
 from tests.cli.running import rmqtool
 from tests.store.helpers import key_hits
 
@@ -23,7 +29,12 @@ PLACES = {"STORE", "NEWSTORE", "FILE"}
 
 def way_of(finding: Finding) -> Way:
     """The commands that a finding advises, without those that somebody must fill in."""
-    commands = (step.command for step in finding.steps if step.command)
+    return commands_of(finding.steps)
+
+
+def commands_of(steps: Iterable[Step]) -> Way:
+    """The commands among steps, without those that somebody must fill in."""
+    commands = (step.command for step in steps if step.command)
     return tuple(words for words in commands if not {w for w in words if w.isupper()} - PLACES)
 
 
@@ -100,6 +111,10 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
     options = ["--broker-conf", str(conf_file(conf, room))] if conf else []
     codes, words = [], ""
     for command in way:
+        if command[0] != "rmqtool":
+            done_by_hand = subprocess.run([word.replace(str(store), str(copy)) for word in command], check=True)
+            codes.append(done_by_hand.returncode)
+            continue
         asked = [str(places.get(word, word)) for word in command[1:]]
         done = rmqtool(*asked, *options, *(["--yes"] if asked[0] in ASKING else []))
         codes.append(done.code)
@@ -128,13 +143,19 @@ def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> l
     gone afterwards, or the commands must have said why not.
     """
     before = readable(store, conf)
-    findings = list(check_store(StoreLayout(str(store), conf)))
+    reader, situation = Reader(), Situation()
+    findings = list(check_store(StoreLayout(str(store), conf), situation=situation))
+    for finding in findings:
+        reader.take(finding)
+    reading = reader.reading(situation)
     ways = {way: sorted({f.code for f in findings if way_of(f) == way}) for way in map(way_of, findings) if way}
+    ways.setdefault(commands_of(reading.steps), ["all"])
+    ways.pop((), None)
     outcomes = {}
     for number, way in enumerate(ways):
         (place := room / str(number)).mkdir(parents=True)
         outcomes[way] = follow(store, way, place, conf)
-    wrong = []
+    wrong = untrue(reading, StoreLayout(str(store), conf))
     for way, codes in ways.items():
         done = outcomes[way]
         for part, had in before.parts().items():
@@ -149,6 +170,16 @@ def lost_by_advice(store: Path, room: Path, conf: BrokerConf | None = None) -> l
             elif not done.words:
                 wrong.append(f"{codes}: {way} was refused without a word")
     return wrong
+
+
+def untrue(reading: Reading, layout: StoreLayout) -> list[str]:
+    """What the first words of a report say, against what a start would do."""
+    try:
+        start = plan(layout)
+    except Refused:
+        return []
+    harmless = start.loadOk and not start.destroys
+    return [] if reading.start <= harmless else [f"says that a broker may start: {start.destroys or start.refusals}"]
 
 
 WITH_HAND = {"ext-damage"}  # a step that no command carries out follows

@@ -11,16 +11,20 @@ import pyarrow as pa
 from formats.index import entries_array, entry_at
 from rmqtool.analytics.remote.stores import attached
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, micros
+from rmqtool.errors import UnreadableStore
 from rmqtool.services.lookup.info import store_info
 from rmqtool.services.lookup.offsets import FILES, consumer_offsets
 from rmqtool.store.check import check_store
+from rmqtool.store.config.files import config_database
 from rmqtool.store.disk.remote import exists, need
 from rmqtool.store.index.reader import IndexView, open_index
 from rmqtool.store.layout.broker_conf import load
-from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
-from rmqtool.store.queues.batch import BatchQueue
+from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.rocks import RocksQueue, queue_database, rocks_queues_of
 
+_ROCKSDB = "rocksdb"  # in place of a directory, of queues that are in the store's database
 BROKER = pa.field("broker", pa.string())
 _ROWS = 1 << 16  # of a batch
 _TEXT, _INT, _LONG, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
@@ -112,6 +116,12 @@ def parts_of(table: str, store: Store, limit: int) -> list[tuple[str, ...]]:
             if size >= limit:
                 parts.append([])
                 size = 0
+    for queue in rocks_queues_of(layout):
+        parts[-1].append(f"{_ROCKSDB}/{queue.topic}/{queue.queue_id}")
+        size += queue.max_offset * UNIT
+        if size >= limit:
+            parts.append([])
+            size = 0
     return [tuple(part) for part in parts if part]
 
 
@@ -121,7 +131,7 @@ def _queues(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBat
         kind, _slash, name = name.partition("/")
         topic, _slash, queue_id = name.rpartition("/")
         batches = kind == BATCH_QUEUES
-        queue = (BatchQueue if batches else ConsumeQueue)(layout, topic, int(queue_id))
+        queue = _queue(layout, kind, topic, int(queue_id))
         for first, units in queue.runs():
             for at in range(0, len(units), _ROWS):
                 some = units[at : at + _ROWS]
@@ -139,6 +149,15 @@ def _queues(layout: StoreLayout, part: tuple[str, ...]) -> Iterator[pa.RecordBat
                     ],
                     schema=_without_broker("queues"),
                 )
+
+
+def _queue(layout: StoreLayout, kind: str, topic: str, queue_id: int) -> AnyQueue:
+    if kind == _ROCKSDB:
+        database = queue_database(layout)
+        if database is None:
+            raise UnreadableStore(f"{layout.root}: its queues are no longer in RocksDB")
+        return RocksQueue(layout, database, topic, queue_id)
+    return (BatchQueue if kind == BATCH_QUEUES else ConsumeQueue)(layout, topic, queue_id)
 
 
 def _native(column: "np.ndarray[Any, Any]") -> pa.Array:
@@ -170,7 +189,7 @@ def _entries(file: IndexView) -> Iterator[dict[str, Any]]:
 
 
 def _offsets(layout: StoreLayout) -> Iterable[dict[str, Any]]:
-    if not any(exists(layout.path("config", name)) for name in FILES):
+    if not any(exists(layout.path("config", name)) or config_database(layout, name) for name in FILES):
         return []
     return (row.to_dict() for row in consumer_offsets(layout))
 

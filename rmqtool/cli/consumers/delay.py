@@ -6,7 +6,17 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir
+from rmqtool.cli.shell.options import (
+    BrokerConfOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    QueueOption,
+    SinceOption,
+    StoreDir,
+    TopicOption,
+    UntilOption,
+)
 
 delay = group("delay", "Look at delayed messages (list, due).")
 AtOption = Annotated[
@@ -51,13 +61,21 @@ def delay_due(
     at: AtOption = "now",
     level: Annotated[int | None, typer.Option("--level", min=0, help="Only this level; 0 is the timer of 5.x.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every message that is not delivered, due or not.")] = False,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: LimitOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List the delayed messages that a broker would deliver at once, or with --all whenever their time comes."""
-    from itertools import chain, islice
+    """List the delayed messages that a broker would deliver at once, or with --all whenever their time comes.
 
+    --topic and --queue are where they are to be delivered. Exit code 1: nothing is as it was asked for.
+    """
+    from itertools import chain
+
+    from rmqtool.cli.shell.choice import Choice
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.cli.shell.times import parse_time
     from rmqtool.services.waiting.delay import DelayedMessage, Delays
@@ -68,7 +86,8 @@ def delay_due(
     delays, timers = Delays(log, now, warn), Timers(log, now, warn)
     levels = delays.pending(level, due_only=not every)
     in_timer = timers.pending(due_only=not every) if timers.present and level in (None, LEVEL) else ()
-    rows = islice(chain(levels, in_timer), limit)
+    choice = Choice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
+    rows = choice(chain(levels, in_timer), limit)
     names = ("level", "queueOffset", "deliverTimestamp", "due", "topic", "queueId", "reconsumeTimes", "msgId", "keys")
     write_rows(output.value, DelayedMessage, rows, names, wide=("keys",))
-    return warn.tell()
+    return choice.ends(warn.tell())

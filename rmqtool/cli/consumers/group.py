@@ -12,6 +12,8 @@ from rmqtool.cli.shell.options import (
     BakOption,
     BrokerConfOption,
     DryRunOption,
+    GroupOption,
+    LimitOption,
     Output,
     OutputOption,
     QueueOption,
@@ -24,9 +26,6 @@ group_command = group(
     "group", "Look at consumer groups and set their offsets (list, lag, offsets, reset, clone, diff)."
 )
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
-GroupOption = Annotated[
-    list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these groups; may be repeated.")
-]
 BroadcastOption = Annotated[
     str | None,
     typer.Option("--broadcast", metavar="FILE", help="Offsets of a broadcasting client (its offsets.json) instead."),
@@ -67,8 +66,10 @@ def group_lag(
     store: StoreDir,
     consumer_group: GroupOption = None,
     topic: TopicOption = None,
+    queue: QueueOption = None,
     by: Annotated[By, typer.Option("--by", help="One row for each.")] = By.queue,
     lagging: Annotated[bool, typer.Option("--lagging", help="Only rows whose lag is not 0.")] = False,
+    limit: LimitOption = None,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
     output: OutputOption = Output.table,
@@ -76,16 +77,20 @@ def group_lag(
 ) -> int:
     """Show how far groups are behind, as the broker counts it, and offsets that cannot be right.
 
-    Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired).
+    Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
+    no offset is as it was asked for.
     """
+    from itertools import islice
+
     from rmqtool.cli.consumers.run_group import lags
+    from rmqtool.cli.shell.choice import no_match
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
-    rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, broadcast, broker, warn)
+    rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
     if by is By.queue:
-        write_rows(output.value, GroupLag, (row for row in rows if row.diff or not lagging))
+        write_rows(output.value, GroupLag, islice((row for row in rows if row.diff or not lagging), limit))
     else:
         names = (
             "group",
@@ -96,8 +101,9 @@ def group_lag(
             "problems",
         )
         totals = sums(rows, by_topic=by is By.topic)
-        write_rows(output.value, LagSum, (row for row in totals if row.diff or not lagging), names)
-    return warn.tell() or (1 if problems else 0)
+        write_rows(output.value, LagSum, islice((row for row in totals if row.diff or not lagging), limit), names)
+    code = warn.tell() or (1 if problems else 0)
+    return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
 
 
 @command("offsets", "rmqtool group offsets store --group lab-consumer --output csv", group_command)
@@ -105,21 +111,29 @@ def group_offsets(
     store: StoreDir,
     consumer_group: GroupOption = None,
     topic: TopicOption = None,
+    queue: QueueOption = None,
+    limit: LimitOption = None,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List offsets as they are stored, without looking at queues; as CSV, a file that group reset reads."""
+    """List offsets as they are stored, without looking at queues; as CSV, a file that group reset reads.
+
+    Exit code 1: no offset is as it was asked for.
+    """
+    from itertools import islice
+
     from rmqtool.cli.consumers.run_group import OFFSET_FIELDS, offsets
+    from rmqtool.cli.shell.choice import no_match
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.cli.shell.show_rows import Warnings
 
     warn = Warnings()
-    rows = offsets(open_store(store, broker_conf), consumer_group, topic, broadcast, broker, warn)
+    rows = offsets(open_store(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
     columns = [Column(name, right=name in ("queueId", "consumerOffset")) for name in OFFSET_FIELDS]
-    write_all(writer(output.value, OFFSET_FIELDS, columns), rows)
-    return warn.tell()
+    count = write_all(writer(output.value, OFFSET_FIELDS, columns), islice(rows, limit))
+    return no_match(count, warn.tell(), group=consumer_group, topic=topic, queue=queue)
 
 
 @command("reset", "rmqtool group reset store lab-consumer --topic Orders --to-time -1h --dry-run", group_command)
@@ -217,6 +231,8 @@ def group_diff(
     ] = None,
     consumer_group: GroupOption = None,
     topic: TopicOption = None,
+    queue: QueueOption = None,
+    limit: LimitOption = None,
     bak: BakOption = False,
     every: Annotated[bool, typer.Option("--all", help="Also offsets that do not differ.")] = False,
     output: OutputOption = Output.table,
@@ -224,13 +240,19 @@ def group_diff(
 ) -> int:
     """Compare the offsets of two stores or snapshots, or with --bak those of a store with its previous generation.
 
-    change is how far OTHER is ahead. Exit code 1: they differ.
+    change is how far OTHER is ahead. Exit code 1: they differ, or neither has an offset that was asked for.
     """
+    from itertools import islice
+
     from rmqtool.cli.consumers.run_group import differences
+    from rmqtool.cli.shell.choice import no_match
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import OffsetChange
 
     warn = Warnings()
-    rows = differences(open_store(store, broker_conf), other, consumer_group, topic, bak=bak, equal=every, warn=warn)
-    write_rows(output.value, OffsetChange, rows)
-    return warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
+    rows, compared = differences(
+        open_store(store, broker_conf), other, consumer_group, topic, queue, bak=bak, equal=every, warn=warn
+    )
+    write_rows(output.value, OffsetChange, islice(rows, limit))
+    code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
+    return no_match(compared, code, group=consumer_group, topic=topic, queue=queue)

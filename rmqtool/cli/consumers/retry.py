@@ -12,18 +12,19 @@ from rmqtool.cli.shell.options import (
     BodyOption,
     BrokerConfOption,
     DryRunOption,
+    GroupOption,
     LimitOption,
     Output,
     OutputOption,
+    SinceOption,
     StoreDir,
+    TopicOption,
+    UntilOption,
     YesOption,
 )
 
 retry = group("retry", "Look at messages that consumers gave back (list).")
 dlq = group("dlq", "Look at dead letters and give them back (list, export, requeue).")
-GroupsOption = Annotated[
-    list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this group; may be repeated.")
-]
 
 
 class State(StrEnum):
@@ -36,37 +37,53 @@ class State(StrEnum):
     done = "done"
 
 
+def _by_name(groups: list[str] | None) -> list[str] | None:
+    """Groups that need not be looked for, because all are named and none is a pattern."""
+    return groups if groups and not any(set(group) & set("*?[") for group in groups) else None
+
+
 @command("list", "rmqtool retry list store --group lab-consumer --state waiting", retry)
 def retry_list(
     store: StoreDir,
-    consumer_group: GroupsOption = None,
+    consumer_group: GroupOption = None,
     state: Annotated[list[State] | None, typer.Option("--state", help="Only these; may be repeated.")] = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: LimitOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List what consumer groups gave back: scheduled, waiting, retried (failed again), dead, or done."""
-    import time
-    from itertools import islice
+    """List what consumer groups gave back: scheduled, waiting, retried (failed again), dead, or done.
 
+    --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
+    """
+    import time
+
+    from rmqtool.cli.shell.choice import Choice
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.waiting.retry import Retries, RetryInfo
 
     warn = Warnings()
     retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
-    rows = (row for row in retries.retries(consumer_group) if not state or row.state in state)
+    asked = {"group": consumer_group, "state": state, "topic": topic, "since": since, "until": until}
+    choice = Choice(asked, topic="originTopic")
+    rows = choice(retries.retries(_by_name(consumer_group)), limit)
     names = (
         *("group", "state", "reconsumeTimes", "originTopic", "storeTimestamp", "deliverTimestamp", "queueOffset"),
         *("originMsgId", "msgId", "keys"),
     )
-    write_rows(output.value, RetryInfo, islice(rows, limit), names, wide=("keys",))
-    return warn.tell()
+    write_rows(output.value, RetryInfo, rows, names, wide=("keys",))
+    return choice.ends(warn.tell())
 
 
 @command("list", "rmqtool dlq list store --group lab-consumer --output csv", dlq)
 def dlq_list(
     store: StoreDir,
-    consumer_group: GroupsOption = None,
+    consumer_group: GroupOption = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: LimitOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
@@ -74,37 +91,46 @@ def dlq_list(
     """List dead letters with the topic and id that they had at first, and when each retry was.
 
     A row in state scheduled is not a dead letter yet: it waits in the schedule topic for its time.
+    --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
     """
     import time
-    from itertools import islice
 
+    from rmqtool.cli.shell.choice import Choice
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.waiting.retry import DeadLetter, Retries
 
     warn = Warnings()
     retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
-    rows = (letter for letter, _found in retries.dead_letters(consumer_group))
+    choice = Choice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
+    rows = choice((letter for letter, _found in retries.dead_letters(_by_name(consumer_group))), limit)
     names = (
         *("group", "state", "queueOffset", "reconsumeTimes", "originTopic", "bornTimestamp", "storeTimestamp"),
         *("originMsgId", "msgId", "keys"),
     )
-    write_rows(output.value, DeadLetter, islice(rows, limit), names, wide=("keys",))
-    return warn.tell()
+    write_rows(output.value, DeadLetter, rows, names, wide=("keys",))
+    return choice.ends(warn.tell())
 
 
 @command("export", "rmqtool dlq export store --group lab-consumer --body base64", dlq)
 def dlq_export(
     store: StoreDir,
-    consumer_group: GroupsOption = None,
+    consumer_group: GroupOption = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
     output: OutputOption = Output.ndjson,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Write dead letters as whole messages, bodies and properties too, each with its group and first topic and id."""
+    """Write dead letters as whole messages, bodies and properties too, each with its group and first topic and id.
+
+    --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
+    """
     import time
     from itertools import islice
 
+    from rmqtool.cli.shell.choice import Choice
     from rmqtool.cli.shell.message_rows import MESSAGE_COLUMNS
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.cli.shell.show_rows import Warnings
@@ -114,7 +140,9 @@ def dlq_export(
     warn = Warnings()
     retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
-    dead = ((letter, found) for letter, found in retries.dead_letters(consumer_group) if letter.state == "dead")
+    choice = Choice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
+    letters = retries.dead_letters(_by_name(consumer_group))
+    dead = ((letter, found) for letter, found in letters if letter.state == "dead" and choice.has(letter))
     rows = (
         {
             **{name: getattr(letter, name) for name in extra},
@@ -123,8 +151,8 @@ def dlq_export(
         for letter, found in islice(dead, limit)
     )
     columns = [Column("group"), Column("originTopic"), *MESSAGE_COLUMNS[2:]]
-    write_all(writer(output.value, (*extra, *MESSAGE_FIELDS), columns), rows)
-    return warn.tell()
+    choice.count = write_all(writer(output.value, (*extra, *MESSAGE_FIELDS), columns), rows)
+    return choice.ends(warn.tell())
 
 
 @command(

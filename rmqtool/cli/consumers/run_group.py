@@ -3,11 +3,11 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
+from rmqtool.cli.shell.choice import matches
 from rmqtool.cli.shell.output import confirm, note, write_object
 from rmqtool.cli.shell.show_rows import write_rows
 from rmqtool.cli.shell.times import parse_time
@@ -27,10 +27,6 @@ from rmqtool.store.log.commit_log import CommitLog
 OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
 
 
-def _chosen(text: str, globs: list[str] | None) -> bool:
-    return not globs or any(text == glob or fnmatchcase(text, glob) for glob in globs)
-
-
 def _entries(layout: StoreLayout, broadcast: str | None, broker: str | None, warn: Warn) -> list[QueueOffset]:
     return ClientFile(broadcast, broker).entries if broadcast is not None else group_offsets(layout, warn)
 
@@ -39,14 +35,15 @@ def lags(
     log: CommitLog,
     groups: list[str] | None,
     topics: list[str] | None,
+    queues: list[int] | None,
     broadcast: str | None,
     broker: str | None,
     warn: Warn,
 ) -> tuple[list[GroupLag], int]:
     """The rows of ``group lag``, and how many of them cannot be right."""
     entries = _entries(log.layout, broadcast, broker, warn)
-    found = Groups(log, warn, [e for e in entries if _chosen(e.group, groups) and _chosen(e.topic, topics)])
-    rows = list(found.lag())
+    found = Groups(log, warn, [e for e in entries if matches(e.group, groups) and matches(e.topic, topics)])
+    rows = [row for row in found.lag() if not queues or row.queueId in queues]
     return rows, sum(row.state in PROBLEMS for row in rows)
 
 
@@ -54,6 +51,7 @@ def offsets(
     layout: StoreLayout,
     groups: list[str] | None,
     topics: list[str] | None,
+    queues: list[int] | None,
     broadcast: str | None,
     broker: str | None,
     warn: Warn,
@@ -68,7 +66,7 @@ def offsets(
     ):
         raise UnreadableStore(f"{layout.path('config', FILES[0])}: no such file")
     for entry in sorted(_entries(layout, broadcast, broker, warn), key=lambda e: (e.group, e.topic, e.queue_id)):
-        if _chosen(entry.group, groups) and _chosen(entry.topic, topics):
+        if matches(entry.group, groups) and matches(entry.topic, topics) and (not queues or entry.queue_id in queues):
             yield dict(zip(OFFSET_FIELDS, (entry.group, entry.topic, entry.queue_id, entry.offset), strict=True))
 
 
@@ -200,9 +198,17 @@ def _carry_out(
             for move in plan.moves:
                 if move.newOffset != move.consumerOffset:
                     note(f"  {move.topic} queue {move.queueId}: {move.consumerOffset} to {move.newOffset}")
-            if not confirm("Do this?"):
+            if not confirm(_question(plan)):
                 raise Refused("not confirmed: nothing was changed")
     return offset_plan.apply(layout, opener, planner, command=command, clamp=clamp, backup=backup)
+
+
+def _question(plan: OffsetPlan) -> str:
+    """What to ask: with the messages that consumers get again or never."""
+    steps = [move.newOffset - move.consumerOffset for move in plan.moves if move.consumerOffset is not None]
+    again, skipped = -sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
+    said = [f"{again} messages are consumed again"] * bool(again) + [f"{skipped} are skipped"] * bool(skipped)
+    return f"Set {len(plan.changes)} offsets" + (f"? {', '.join(said).capitalize()}." if said else "?")
 
 
 def _write(plan: OffsetPlan, output: str) -> None:
@@ -217,12 +223,13 @@ def differences(
     other: str | None,
     groups: list[str] | None,
     topics: list[str] | None,
+    queues: list[int] | None,
     *,
     bak: bool,
     equal: bool,
     warn: Warn,
-) -> list[OffsetChange]:
-    """The rows of ``group diff``.
+) -> tuple[list[OffsetChange], int]:
+    """The rows of ``group diff``, and how many offsets of the two were compared.
 
     Raises:
         BadValue: nothing to compare with, or two things.
@@ -230,8 +237,13 @@ def differences(
     if (other is None) != bak:
         raise BadValue("give OTHER or --bak, one of them")
     tables = [group_offsets(layout, warn), _generation_before(layout) if other is None else _snapshot(other, warn)]
-    chosen = [[e for e in table if _chosen(e.group, groups) and _chosen(e.topic, topics)] for table in tables]
-    return list(compare(*chosen, equal=equal))
+
+    def asked(entry: QueueOffset) -> bool:
+        in_queue = not queues or entry.queue_id in queues
+        return in_queue and matches(entry.group, groups) and matches(entry.topic, topics)
+
+    chosen = [list(filter(asked, table)) for table in tables]
+    return list(compare(*chosen, equal=equal)), sum(map(len, chosen))
 
 
 def _generation_before(layout: StoreLayout) -> list[QueueOffset]:

@@ -7,7 +7,17 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir
+from rmqtool.cli.shell.options import (
+    BrokerConfOption,
+    GroupOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    SinceOption,
+    StoreDir,
+    TopicOption,
+    UntilOption,
+)
 
 transaction = group("transaction", "Look at transactions: half messages and what ended them (list, show).")
 
@@ -26,9 +36,10 @@ class State(StrEnum):
 def transaction_list(
     store: StoreDir,
     state: Annotated[list[State] | None, typer.Option("--state", help="Only these; may be repeated.")] = None,
-    producer_group: Annotated[
-        list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these producer groups.")
-    ] = None,
+    producer_group: GroupOption = None,
+    topic: TopicOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: LimitOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
@@ -36,27 +47,23 @@ def transaction_list(
     """List transactions with their state: pending, committed, rolled-back, given-up after too many checks.
 
     A transaction is passed when the check has moved past it although nothing says how it ended; it will not be checked
-    again.
+    again. --group is the producers' group, --topic where the messages are meant to go. Exit code 1:
+    nothing is as it was asked for.
     """
-    from fnmatch import fnmatchcase
-    from itertools import islice
-
+    from rmqtool.cli.shell.choice import Choice
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
 
     warn = Warnings()
-    rows = (
-        row
-        for row in Transactions(need_log(store, broker_conf), warn).all()
-        if (not state or row.state in state)
-        and (not producer_group or any(fnmatchcase(row.producerGroup or "", glob) for glob in producer_group))
-    )
+    asked = {"state": state, "group": producer_group, "topic": topic, "since": since, "until": until}
+    choice = Choice(asked, group="producerGroup")
+    rows = choice(Transactions(need_log(store, broker_conf), warn).all(), limit)
     names = (
         *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
         *("lastCheckTimestamp", "endTimestamp", "msgId", "keys", "note"),
     )
-    write_rows(output.value, TransactionInfo, islice(rows, limit), names, wide=("keys", "note"))
-    return warn.tell()
+    write_rows(output.value, TransactionInfo, rows, names, wide=("keys", "note"))
+    return choice.ends(warn.tell())
 
 
 @command("show", "rmqtool transaction show store FD0000000000000000000000000000020FB630946E0966434BC201ED", transaction)

@@ -48,7 +48,10 @@ def commitlog_dump(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List the messages of the commit log in log order; damage is named on stderr and passed over."""
+    """List the messages of the commit log in log order; damage is named on stderr and passed over.
+
+    Exit code 1: there was damage, or no message is as it was asked for.
+    """
     from rmqtool.cli.look.run_files import run_commitlog_dump, selection
 
     chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
@@ -76,8 +79,11 @@ def consumequeue_dump(
     topic: TopicOption = None,
     queue: QueueOption = None,
     tag: TagOption = None,
+    key: KeyOption = None,
     offset: OffsetOption = None,
     queue_offset: QueueOffsetOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: LimitOption = None,
     expired: Annotated[
         bool, typer.Option("--all", help="Also entries below the queue's lowest offset, whose messages are gone.")
@@ -85,10 +91,13 @@ def consumequeue_dump(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List the entries of consume queues, as a broker would read them."""
+    """List the entries of consume queues, as a broker would read them.
+
+    --key, --since and --until look at the messages, which must be there. Exit code 1: no entry is as it was asked for.
+    """
     from rmqtool.cli.look.run_files import run_consumequeue_dump, selection
 
-    chosen = selection(topic, queue, tag, None, offset, queue_offset, None, None)
+    chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
     return run_consumequeue_dump(need_log(store, broker_conf), chosen, limit, output.value, expired=expired)
 
 
@@ -97,15 +106,21 @@ def index_dump(
     store: StoreDir,
     headers: Annotated[bool, typer.Option("--headers", help="One row for each file: its header and geometry.")] = False,
     offset: OffsetOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: LimitOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List index files or their entries, oldest first."""
+    """List index files or their entries, oldest first.
+
+    With --headers --offset, --since and --until take the files that may have such entries. Exit code 1: nothing is as
+    it was asked for.
+    """
     from rmqtool.cli.look.run_files import run_index_dump, run_index_headers, selection
 
     layout = need_log(store, broker_conf).layout
+    chosen = selection(None, None, None, None, offset, None, since, until)
     if headers:
-        return run_index_headers(layout, output.value)
-    chosen = selection(None, None, None, None, offset, None, None, None)
+        return run_index_headers(layout, chosen, limit, output.value)
     return run_index_dump(layout, chosen, limit, output.value)

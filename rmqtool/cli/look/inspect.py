@@ -7,7 +7,17 @@ import typer
 
 from rmqtool.cli.look.run_query import open_store
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BakOption, BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.shell.options import (
+    BakOption,
+    BrokerConfOption,
+    GroupOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    QueueOption,
+    StoreDir,
+    TopicOption,
+)
 
 
 @command("info", "rmqtool info store --output json")
@@ -63,27 +73,27 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf
 @command("offsets", "rmqtool offsets store --group billing")
 def offsets(
     store: StoreDir,
-    group: Annotated[list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these groups.")] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", metavar="GLOB", help="Only these topics.")] = None,
+    group: GroupOption = None,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    limit: LimitOption = None,
     bak: BakOption = False,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Show consumer offsets beside the queues they point into."""
-    from fnmatch import fnmatchcase
+    """Show consumer offsets beside the queues they point into.
 
+    Exit code 1: no offset is as it was asked for.
+    """
+    from rmqtool.cli.shell.choice import Choice
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.services.lookup.offsets import OFFSET_FIELDS, consumer_offsets
 
     columns = [Column(name, right=name not in ("topic", "group")) for name in OFFSET_FIELDS]
-    rows = (
-        row.to_dict()
-        for row in consumer_offsets(open_store(store, broker_conf), bak=bak)
-        if (not group or any(fnmatchcase(row.group, glob) for glob in group))
-        and (not topic or any(fnmatchcase(row.topic, glob) for glob in topic))
-    )
-    write_all(writer(output.value, OFFSET_FIELDS, columns), rows)
-    return 0
+    choice = Choice({"group": group, "topic": topic, "queue": queue})
+    rows = choice(consumer_offsets(open_store(store, broker_conf), bak=bak), limit)
+    write_all(writer(output.value, OFFSET_FIELDS, columns), (row.to_dict() for row in rows))
+    return choice.ends()
 
 
 @command("config", "rmqtool config store topics.json --output json")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from rmqtool.cli.shell.output import Column, dump_json, note, write_all, write_object, writer
+from rmqtool.cli.shell.output import Column, dump_json, note, plain, write_all, write_object, writer
 from rmqtool.errors import BadValue
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.advice.steps import Step, sentences
@@ -48,6 +48,8 @@ def run_check(
 ) -> int:
     """``check``: 0 when there is no error and no warning, else 1."""
     worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    if output == "table" and sys.stdout.isatty():
+        return _read(layout, store, worst, limit_per_code, broker_conf)
     totals: Counter[str] = Counter()
     rows_of: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
@@ -82,6 +84,25 @@ def run_check(
     return 1 if problems else 0
 
 
+def _read(layout: StoreLayout, store: str, worst: tuple[str, ...], places: int | None, broker_conf: str | None) -> int:
+    """The findings as one situation, for a person at a terminal."""
+    from shutil import get_terminal_size
+
+    from rmqtool.cli.look.show_check import show_reading
+    from rmqtool.store.check.advice.advice import Situation
+    from rmqtool.store.check.reading.reading import PLACES, Reader
+
+    reader, situation, problems = Reader(PLACES if places is None else places), Situation(), False
+    for finding in check_store(layout, situation=situation):
+        if finding.severity in worst:
+            reader.take(finding)
+            problems |= is_problem(finding)
+    reading = reader.reading(situation)
+    reading = replace(reading, steps=tuple(_of_store(step, store, broker_conf) for step in reading.steps))
+    show_reading(reading, get_terminal_size().columns)
+    return 1 if problems else 0
+
+
 def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
     """A step for the store that was checked, as it was checked: another configuration may name another log."""
     words = [store if word == "STORE" else word for word in step.command]
@@ -111,9 +132,11 @@ def _table(rows: Iterator[dict[str, Any]]) -> None:
             yield row
 
     write_all(writer("table", FINDING_FIELDS, _COLUMNS), seen())
-    for fix, codes in fixes.items():
-        note(f"{', '.join(codes)}: {fix}")
-    note("what a code means: rmqtool explain CODE")
+    # where the report goes, the advice goes: into a file or a mail too
+    advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
+    for line in (*advice, "what a code means: rmqtool explain CODE"):
+        sys.stdout.write(plain(line) + "\n")
+    sys.stdout.flush()
 
 
 def run_explain(code: str | None, output: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from formats.index import entries_array
 from formats.primitives import java_hash
+from rmqtool.cli.shell.choice import NO_MATCH
 from rmqtool.cli.shell.message_rows import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.shell.times import iso_utc, parse_range, parse_time
@@ -14,10 +15,9 @@ from rmqtool.contract import QUEUE_ENTRY_FIELDS, message_row
 from rmqtool.services.lookup.selection import ALL, Selection
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
-from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
-from rmqtool.store.queues.batch import AnyQueue, BatchQueue
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import queues_where
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 HEADER_FIELDS = (
@@ -73,7 +73,7 @@ def _first(rows: Iterator[T], limit: int | None) -> Iterator[T]:
 def run_commitlog_dump(
     log: CommitLog, chosen: Selection, limit: int | None, body: str, output: str, *, records: bool = False
 ) -> int:
-    """``commitlog dump``: 0, or 1 when damage was met.
+    """``commitlog dump``: 0, or 1 when damage was met or nothing has what was asked for.
 
     Args:
         records: a row for each record, also where one holds the messages of a batch.
@@ -93,11 +93,16 @@ def run_commitlog_dump(
             elif stop is None or item.physical_offset < stop:
                 yield from filter(has, (item,) if records else item.messages())
 
-    to = message_writer(output)
-    for message in _first(found(), limit):
-        to.row(message_row(message.record, message.physical_offset, body))
-    to.close()
-    return 1 if damaged else 0
+    rows = (message_row(message.record, message.physical_offset, body) for message in _first(found(), limit))
+    return _ended(write_all(message_writer(output), rows), chosen, 1 if damaged else 0)
+
+
+def _ended(count: int, chosen: Selection, code: int = 0) -> int:
+    """The exit code: 1, and a line on stderr, where something was asked for and nothing has it."""
+    if count or chosen == Selection():
+        return code
+    note("nothing matches the selection")
+    return code or NO_MATCH
 
 
 def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
@@ -127,31 +132,35 @@ def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
 
 
 def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, output: str, *, expired: bool) -> int:
-    """``consumequeue dump``: always 0."""
+    """``consumequeue dump``: 0, or 1 when nothing has what was asked for."""
     layout, low = log.layout, log.min_offset
     hashes = {java_hash(tag) for tag in chosen.tags}
     first, after = chosen.physical
+    by_message = chosen.keys or (chosen.since, chosen.until) != (-MAX_TIME, MAX_TIME)
 
-    def asked(where: tuple[str, int, str]) -> bool:
-        return chosen.has_topic(where[0]) and chosen.has_queue(where[1])
+    def asked(topic: str, queue_id: int) -> bool:
+        return chosen.has_topic(topic) and chosen.has_queue(queue_id)
+
+    def of_message(physical_offset: int) -> bool:
+        found = log.read(physical_offset, crc=False)
+        return found is not None and any(map(wanted.has, (message.record for message in found.messages())))
+
+    # which queue an entry is of, and where in it, is the queue's to say: those of light queues have another's messages
+    wanted = Selection(keys=chosen.keys, since=chosen.since, until=chosen.until)
 
     def rows() -> Iterator[dict[str, Any]]:
-        queues: Iterator[AnyQueue] = chain(
-            (ConsumeQueue(layout, *where) for where in layout.queue_dirs() if asked(where)),
-            (BatchQueue(layout, *where) for where in layout.queue_dirs(BATCH_QUEUES) if asked(where)),
-        )
-        for queue in queues:
+        for queue in queues_where(layout, asked):
             start = max(chosen.queue_offsets[0], 0 if expired else queue.min_offset(low))
             for entry in queue.entries(start, chosen.queue_offsets[1]):
                 if (
                     entry.physical_offset >= first
                     and (after is None or entry.physical_offset < after)
                     and (not hashes or entry.tags_code in hashes)
+                    and (not by_message or of_message(entry.physical_offset))
                 ):
                     yield dict(zip(QUEUE_ENTRY_FIELDS, (queue.topic, queue.queue_id, *entry), strict=True))
 
-    write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), _first(rows(), limit))
-    return 0
+    return _ended(write_all(writer(output, QUEUE_ENTRY_FIELDS, QUEUE_ENTRY_COLUMNS), _first(rows(), limit)), chosen)
 
 
 def _files(layout: StoreLayout) -> Iterator[IndexView]:
@@ -163,7 +172,7 @@ def _files(layout: StoreLayout) -> Iterator[IndexView]:
 
 
 def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
-    """``index dump``: 0, or 1 when a file could not be made sense of."""
+    """``index dump``: 0, or 1 when a file could not be made sense of, or nothing has what was asked for."""
     first, after = chosen.physical
     bad = any(isinstance(file, BadIndex) for file in open_index(layout))
 
@@ -174,8 +183,12 @@ def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, ou
             for base in range(1, len(table), 4096):
                 part = table[base : base + 4096].tolist()
                 for number, (key_hash, physical, seconds, previous) in enumerate(part, base):
-                    if physical >= first and (after is None or physical < after):
-                        time = file.header.begin_timestamp + 1000 * seconds
+                    time = file.header.begin_timestamp + 1000 * seconds
+                    if (
+                        physical >= first
+                        and (after is None or physical < after)
+                        and chosen.since <= time < chosen.until
+                    ):
                         slot = key_hash % file.slots
                         yield dict(
                             zip(
@@ -186,23 +199,27 @@ def run_index_dump(layout: StoreLayout, chosen: Selection, limit: int | None, ou
                         )
 
     columns = [Column(field, right=field != "indexFile") for field in INDEX_FIELDS]
-    write_all(writer(output, INDEX_FIELDS, columns), _first(rows(), limit))
-    return 1 if bad else 0
+    count = write_all(writer(output, INDEX_FIELDS, columns), _first(rows(), limit))
+    return _ended(count, chosen, 1 if bad else 0)
 
 
-def run_index_headers(layout: StoreLayout, output: str) -> int:
-    """``index dump --headers``."""
+def run_index_headers(layout: StoreLayout, chosen: Selection, limit: int | None, output: str) -> int:
+    """``index dump --headers``: the files whose entries may have what was asked for."""
+    first, after = chosen.physical
     bad = any(isinstance(file, BadIndex) for file in open_index(layout))
     rows = (
         dict(zip(HEADER_FIELDS, (file.path.rsplit("/", 1)[-1], *file.header, file.slots, file.entries), strict=True))
         for file in _files(layout)
+        if file.header.end_physical_offset >= first
+        and (after is None or file.header.begin_physical_offset < after)
+        and file.header.end_timestamp >= chosen.since
+        and file.header.begin_timestamp < chosen.until
     )
     columns = [
         Column(field, _time_cell(field) if field.endswith("Timestamp") else None, right=field != "indexFile")
         for field in HEADER_FIELDS
     ]
-    write_all(writer(output, HEADER_FIELDS, columns), rows)
-    return 1 if bad else 0
+    return _ended(write_all(writer(output, HEADER_FIELDS, columns), _first(rows, limit)), chosen, 1 if bad else 0)
 
 
 def _time_cell(field: str) -> Any:

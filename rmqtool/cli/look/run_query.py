@@ -160,9 +160,10 @@ def run_query_time(
     broker_conf: str | None = None,
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
-    from rmqtool.services.lookup.query_time import offset_by_time_batches, offset_by_time_v4, offset_by_time_v5
+    from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
     from rmqtool.store.layout.version import release_of
-    from rmqtool.store.queues.batch import BatchQueue, open_any_queue
+    from rmqtool.store.queues.batch import open_any_queue
+    from rmqtool.store.queues.reader import ConsumeQueue
 
     timestamp = parse_time(time)
     rules = engine_of(engine) or release_of(need_log(store, broker_conf).layout)
@@ -175,12 +176,10 @@ def run_query_time(
         to.close()
         note(f"the store has no queue {queue_id} of topic {topic}")
         return NOTHING
-    if isinstance(queue, BatchQueue):
-        offset = offset_by_time_batches(queue, timestamp)
-    elif rules == "4.9":
+    if isinstance(queue, ConsumeQueue) and rules == "4.9":
         offset = offset_by_time_v4(log, queue, timestamp)
     else:
-        offset = offset_by_time_v5(log, queue, timestamp, upper=upper)
+        offset = offset_by_time(log, queue, timestamp, upper=upper)
     entry = queue.entry(offset) if offset < queue.max_offset else None
     found = log.read(entry.physical_offset, crc=False) if entry else None
     first = next(found.messages()) if found else None

@@ -6,7 +6,7 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir, TopicOption
+from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir, TopicOption
 
 topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, unused).")
 
@@ -16,19 +16,24 @@ def topic_list(
     store: StoreDir,
     topic: TopicOption = None,
     system: Annotated[bool, typer.Option("--system", help="Also the broker's own topics.")] = False,
+    limit: LimitOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List topics: settings, queues on disk, messages, how many groups consume them, when the last message came."""
+    """List topics: settings, queues on disk, messages, how many groups consume them, when the last message came.
+
+    Exit code 1: no topic is as it was asked for.
+    """
+    from rmqtool.cli.shell.choice import Choice
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
-    from rmqtool.services.lookup.selection import Selection
     from rmqtool.services.lookup.topics import StoreTopics, TopicSummary
 
     warn = Warnings()
-    chosen = Selection(topics=tuple(topic or ()))
-    found = (row for row in StoreTopics(need_log(store, broker_conf), warn).summaries() if chosen.has_topic(row.topic))
-    write_rows(output.value, TopicSummary, (row for row in found if system or topic or row.kind != "system"))
-    return warn.tell()
+    choice = Choice({"topic": topic})
+    found = StoreTopics(need_log(store, broker_conf), warn).summaries()
+    rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
+    write_rows(output.value, TopicSummary, rows)
+    return choice.ends(warn.tell())
 
 
 @command("show", "rmqtool topic show store Orders --output json", topic_command)

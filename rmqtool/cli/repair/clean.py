@@ -75,7 +75,9 @@ def clean(
             show(plan, output.value)
             return 1 if plan.files else 0
         show(plan, "table", to_stderr=True)
-        if not confirm("Do this?"):
+        how = "Delete" if delete else "Remove"
+        back = "for good; undo cannot bring them back" if delete else "undo brings them back"
+        if not confirm(f"{how} {len(plan.files)} commit-log files and the messages in them ({back})?"):
             raise Refused("not confirmed: nothing was changed")
     report = run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=plan)
     show(report, output.value)

@@ -91,9 +91,9 @@ def recover(
             layout, engine=engine.value, exactly=exactly, fix_delay_times=fix_delay_times, backup=backup
         )
         if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value)
+            write_report(plan, output.value, conf=broker_conf)
             return 0 if plan.clean else 1
-        write_report(plan, "table", to_stderr=True)
+        write_report(plan, "table", to_stderr=True, conf=broker_conf)
         if not confirm(question(plan)):
             raise Refused("not confirmed: nothing was changed")
         consented = plan.destroys
@@ -106,5 +106,5 @@ def recover(
     report = recovery.recover(
         layout, engine=engine.value, exactly=exactly, fix_delay_times=fix_delay_times, backup=backup, guard=guard
     )
-    write_report(report, output.value)
+    write_report(report, output.value, conf=broker_conf)
     return 0 if report.loadOk else 1

@@ -1,5 +1,7 @@
 """A recovery report for people and for scripts; a plan and a deed read alike."""
 
+import shlex
+
 from rich.console import Console
 
 from rmqtool.cli.look.show_info import console, facts_table, size_text, table, text
@@ -12,13 +14,19 @@ QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "ent
 def question(plan: RecoveryReport) -> str:
     """What to ask before a plan is carried out: with the number of messages that are lost by it."""
     messages = sum(loss.messages for loss in plan.lost)
+    if messages and not plan.destroys:  # a truncate, whose place the user has named
+        return f"Do this, and cut off {messages} messages? undo brings them back."
     if plan.destroys and messages:
         return f"Do this, and cut off {messages} intact messages, of which salvage keeps {plan.salvageKeeps}?"
     return "Do this, though the log is missing, and remove its queues?" if plan.destroys else "Do this?"
 
 
-def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False) -> None:
-    """Print a report; as CSV it is one row a queue."""
+def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, conf: str | None = None) -> None:
+    """Print a report; as CSV it is one row a queue.
+
+    Args:
+        conf: the broker's properties file that was named, for the commands that come next.
+    """
     if form in ("json", "ndjson"):
         write_object(form, report.to_dict())
     elif form == "csv":
@@ -37,15 +45,18 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False) 
         )
         write_all(writer("csv", QUEUE_FIELDS, [Column(f) for f in QUEUE_FIELDS]), rows)
     else:
-        _show(report, console(stderr=to_stderr))
+        _show(report, console(stderr=to_stderr), f" --broker-conf {shlex.quote(conf)}" if conf else "")
 
 
-def _show(report: RecoveryReport, out: Console) -> None:
+def _show(report: RecoveryReport, out: Console, options: str) -> None:
     would = "" if report.applied else "would be "
     if not report.loadOk:
         out.print(text(f"A {report.engine} broker refuses to load this store; nothing is changed:", "bold"))
         for reason in report.refusals:
             out.print(text(f"  {reason}"))
+        out.print(text("What to do:", "bold"))
+        for number, way in enumerate(report.nextSteps, 1):
+            out.print(text(f"  {number}. {way}"))
         return
     rows = [
         ("rules of", f"{report.engine}: {report.engineReason}"),
@@ -77,8 +88,6 @@ def _show(report: RecoveryReport, out: Console) -> None:
             losses.add_row(text(loss.topic), str(loss.queueId), str(loss.messages))
         out.print()
         out.print(losses)
-    for gone in report.destroys:
-        out.print(text(f"LOSS: {gone}", "bold red"))
     for path in report.pending:
         out.print(text(f"warning: {path}", "yellow"))
     for warning in report.warnings:
@@ -94,3 +103,10 @@ def _show(report: RecoveryReport, out: Console) -> None:
         out.print(text(f"  {action}"))
     if report.backup:
         out.print(text(f"What was replaced is kept in {report.backup}"))
+    store = shlex.quote(report.store)
+    if report.applied:
+        out.print(text("Next:", "bold"))
+        out.print(text(f"  rmqtool check {store}{options}: looks whether all is in order; then start the broker"))
+        out.print(text(f"  rmqtool undo {store}{options}: puts back what was replaced, as long as nothing was written"))
+    for gone in report.destroys:
+        out.print(text(f"LOSS: {gone.replace(' STORE ', f' {store} ')}", "bold red"))

@@ -36,7 +36,7 @@ def truncate(
     it back. The store must have been stopped cleanly. Consumer offsets stay as they are; those that then point beyond
     their queue are named by check, and clamped by rebuild config.
     """
-    from rmqtool.cli.repair.show_recovery import write_report
+    from rmqtool.cli.repair.show_recovery import question, write_report
     from rmqtool.cli.shell.output import confirm
     from rmqtool.errors import Refused
     from rmqtool.store.recovery.command import truncate as run
@@ -48,13 +48,13 @@ def truncate(
     if dry_run or asking:
         plan = run(layout, physical_offset, dry_run=True, backup=backup)
         if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value)
+            write_report(plan, output.value, conf=broker_conf)
             return 0 if plan.clean else 1
-        write_report(plan, "table", to_stderr=True)
-        if not confirm("Do this?"):
+        write_report(plan, "table", to_stderr=True, conf=broker_conf)
+        if not confirm(question(plan)):
             raise Refused("not confirmed: nothing was changed")
     report = run(layout, physical_offset, backup=backup)
-    write_report(report, output.value)
+    write_report(report, output.value, conf=broker_conf)
     return 0 if report.loadOk else 1
 
 
@@ -76,5 +76,5 @@ def dispatch(
     from rmqtool.store.recovery.command import dispatch as run
 
     report = run(need_log(store, broker_conf).layout, dry_run=dry_run, backup=backup)
-    write_report(report, output.value)
+    write_report(report, output.value, conf=broker_conf)
     return 1 if dry_run and not report.clean else 0

@@ -7,6 +7,7 @@ which file lies there is in the list of this process's mappings. Linux, 64 bits;
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 _EXIT_CODE = 3  # as rmqtool.errors.UnreadableStore
@@ -16,8 +17,12 @@ _MASK_BYTES = 128  # of sigset_t
 _keep: list[Any] = []
 
 
-def arm() -> None:
-    """From now on this process says what it dies of."""
+def arm(line: Callable[[str], str]) -> None:
+    """From now on this process says what it dies of.
+
+    Args:
+        line: makes the line on stderr of the words for it.
+    """
     if not sys.platform.startswith("linux") or sys.maxsize < 2**32 or _keep:
         return
     import ctypes
@@ -35,7 +40,7 @@ def arm() -> None:
     def die(_signal: int, details: int, _context: int) -> None:
         try:
             address = ctypes.c_uint64.from_address(details + _AT_ADDRESS).value
-            os.write(2, f"error: {_words(address)}\n".encode("utf-8", "backslashreplace"))
+            os.write(2, f"{line(_words(address))}\n".encode("utf-8", "backslashreplace"))
         finally:
             os._exit(_EXIT_CODE)
 

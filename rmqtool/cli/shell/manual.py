@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.app import app, command, load
+from rmqtool.cli.shell.help import TEXT, VERSION_TEXT
 from rmqtool.cli.shell.options import Output, OutputOption
 from rmqtool.cli.shell.output import Column, Row, use_color, write_all, write_object, writer
+from rmqtool.errors import BadValue
 
 FIELDS = ("topic", "title", "summary", "text")
 _COLUMNS = (Column("topic"), Column("summary", wide=True))
@@ -20,13 +22,17 @@ class Topic(StrEnum):
 
     emergencies = "emergencies"
     commands = "commands"
+    installing = "installing"
     machine_output = "machine-output"
+    recipes = "recipes"
     writing = "writing"
     services = "services"
     serving = "serving"
     sql = "sql"
     spark = "spark"
     remote = "remote"
+    mqadmin = "mqadmin"
+    promises = "promises"
     formats = "formats"
     developing = "developing"
 
@@ -36,22 +42,33 @@ def manual(
     topic: Annotated[
         Topic | None, typer.Argument(metavar="[TOPIC]", help="A page; without it, the list of pages.")
     ] = None,
+    man: Annotated[bool, typer.Option("--man", help="Print a man page of all commands, in roff.")] = False,
     output: OutputOption = Output.table,
 ) -> int:
     """Read the manual: what to do in an emergency, every command, and the format of every file.
 
     Without a topic the pages are listed. On a terminal a page is laid out; into a pipe or a file it goes as Markdown.
+
+    --man prints the page rmqtool(1) with every command, option and exit code: rmqtool manual --man | man -l -
     """
+    if man:
+        if topic is not None:
+            raise BadValue("--man prints one page of all commands, and takes no topic")
+        return _show({"topic": "man", "title": "rmqtool(1)", "summary": "The man page.", "text": _man_page()}, output)
     if topic is None:
         write_all(writer(output.value, FIELDS[:3], _COLUMNS), map(_listed, Topic))
         return 0
-    row = {**_listed(topic), "text": _text(topic)}
+    if output is Output.table and sys.stdout.isatty():
+        _lay_out(_text(topic))
+        return 0
+    return _show({**_listed(topic), "text": _text(topic)}, output)
+
+
+def _show(row: Row, output: Output) -> int:
     if output in (Output.json, Output.ndjson):
         write_object(output.value, row)
     elif output is Output.csv:
         write_all(writer("csv", FIELDS, ()), [row])
-    elif sys.stdout.isatty():
-        _lay_out(row["text"])
     else:
         sys.stdout.write(row["text"])
     return 0
@@ -67,6 +84,14 @@ def _listed(topic: Topic) -> Row:
     """A page begins with its title, and a paragraph of one sentence."""
     title, summary = _text(topic).split("\n\n", 2)[:2]
     return {"topic": topic.value, "title": title.removeprefix("# "), "summary": " ".join(summary.split())}
+
+
+def _man_page() -> str:
+    from rmqtool.cli.man.page import man_page
+
+    load()
+    topics = {topic.value: str(_listed(topic)["summary"]) for topic in Topic}
+    return man_page(typer.main.get_command(app), VERSION_TEXT, TEXT, _text(Topic.machine_output), topics)
 
 
 def _lay_out(text: str) -> None:

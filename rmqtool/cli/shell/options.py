@@ -43,6 +43,9 @@ UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help
 TopicOption = Annotated[
     list[str] | None, typer.Option("--topic", "-t", metavar="GLOB", help="Only these topics; may be repeated.")
 ]
+GroupOption = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these groups; may be repeated.")
+]
 QueueOption = Annotated[list[int] | None, typer.Option("--queue", "-q", help="Only these queue ids; may be repeated.")]
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="Only messages with one of these tags.")]
 KeyOption = Annotated[list[str] | None, typer.Option("--key", help="Only messages with one of these keys.")]

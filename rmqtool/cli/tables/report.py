@@ -8,6 +8,7 @@ import typer
 from rmqtool.cli.shell.app import command, group
 from rmqtool.cli.shell.options import (
     BrokerConfOption,
+    GroupOption,
     LimitOption,
     Output,
     OutputOption,
@@ -20,9 +21,6 @@ from rmqtool.cli.tables.sql import StoresDir
 _in_group = group(
     "report", "Run a ready report through Spark (traffic, sizes, duplicates, producers, lag, unconsumed, retries)."
 )
-GroupOption = Annotated[
-    list[str] | None, typer.Option("--group", "-g", metavar="GLOB", help="Only these groups; may be repeated.")
-]
 
 
 class By(StrEnum):

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
 from rmqtool.analytics.sql.query import answer
 from rmqtool.analytics.sql.reports import REPORTS
+from rmqtool.cli.shell.choice import matches, no_match
 from rmqtool.cli.shell.output import Column, write_all, writer
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.cli.tables.run_sql import columns_of, request, rows_of, say, spark_process
@@ -28,7 +28,7 @@ def run_report(
     limit: int | None = None,
     broker_conf: str | None = None,
 ) -> int:
-    """A report's rows: 0, or 1 when damage was met or duplicates were found."""
+    """A report's rows: 0, or 1 when damage was met, duplicates were found, or nothing that was asked for."""
     report = REPORTS[name]
     asked = request(
         store,
@@ -39,7 +39,7 @@ def run_report(
     )
     with spark_process(), answer(asked, report.sql) as found, closing(rows_of(found)) as every:
         rows: Iterable[dict[str, Any]] = (
-            row for row in every if _has(row.get("topic"), topics) and _has(row.get("group"), groups)
+            row for row in every if matches(row.get("topic"), topics) and matches(row.get("group"), groups)
         )
         rows = islice(rows, limit)
         columns = columns_of(found, _WIDE)
@@ -48,11 +48,9 @@ def run_report(
             columns.append(Column("bar"))
         count = write_all(writer(output, found.columns, columns), rows)
         code = say(found)
-    return 1 if count and name.startswith("duplicates") else code
-
-
-def _has(value: str | None, globs: list[str] | None) -> bool:
-    return not globs or (value is not None and any(value == glob or fnmatchcase(value, glob) for glob in globs))
+    if name.startswith("duplicates"):
+        return 1 if count else code
+    return no_match(count, code, topic=topics, group=groups, since=since, until=until)
 
 
 def _drawn(rows: list[dict[str, Any]], name: str) -> Iterator[dict[str, Any]]:

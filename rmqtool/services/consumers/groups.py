@@ -9,7 +9,13 @@ from typing import Any
 
 from formats.config.files import QueueOffset
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.services.lookup.queue_messages import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_TOPICS,
+    TopicQueues,
+    warn_of_unbuilt,
+)
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 
@@ -108,6 +114,7 @@ class Groups:
         self.topics = topics_of(log.layout, warn)
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
+        warn_of_unbuilt(log, warn)
 
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services.lookup.configs import Warn, topics_of
-from rmqtool.services.lookup.query_time import offset_by_time_batches, offset_by_time_v5
+from rmqtool.services.lookup.query_time import offset_by_time
 from rmqtool.services.lookup.queue_messages import RETRY_PREFIX, TopicQueues
 from rmqtool.services.offsets.files import Key, OffsetFile
 from rmqtool.services.sending.rules import Rejected, check_group
@@ -23,7 +23,7 @@ from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.batch import AnyQueue, BatchQueue
+from rmqtool.store.queues.batch import AnyQueue
 
 
 class Target(NamedTuple):
@@ -184,9 +184,7 @@ def _new_offset(log: CommitLog, target: Target, before: int | None) -> Callable[
             return target.value
         if target.kind == "shift":
             return (before or 0) + target.value
-        if isinstance(queue, BatchQueue):
-            return offset_by_time_batches(queue, target.value)
-        return offset_by_time_v5(log, queue, target.value) if queue is not None else 0
+        return offset_by_time(log, queue, target.value) if queue is not None else 0
 
     return new
 

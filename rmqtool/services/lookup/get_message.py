@@ -10,8 +10,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog, Found
-from rmqtool.store.queues.batch import AnyQueue, BatchQueue
-from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
+from rmqtool.store.queues.reader import QueueEntry
+from rmqtool.store.queues.rocks import RocksQueue
 
 M = TypeVar("M")
 
@@ -61,7 +62,7 @@ def get_message(
 
 def select(
     log: CommitLog,
-    queue: ConsumeQueue | None,
+    queue: PlainQueue | None,
     offset: int,
     max_msg_nums: int,
     read: Callable[[QueueEntry], M | None],
@@ -84,23 +85,21 @@ def select(
     low, high = queue.min_offset(log.min_offset, engine), queue.max_offset
     if (nothing := _nothing_at(offset, low, high)) is not None:
         return nothing
-    file = queue.segments.find(offset * UNIT)
-    if file is None:
-        following = (offset * UNIT // queue.file_size + 1) * queue.file_size // UNIT
+    stop, following = _looked_at(queue, offset, max_msg_nums)
+    if stop is None:
         return GetResult("OFFSET_FOUND_NULL", following, low, high, [])
-    stop = min(high, file.end // UNIT, offset + -(-max(_SCAN_BYTES, max_msg_nums * UNIT) // UNIT))
     messages: list[M] = []
-    total, skip_to, seen = 0, -1, 0
-    status = "NO_MATCHED_MESSAGE"
-    for entry in queue.entries(offset, stop):
-        seen += 1
+    total, skip_to = 0, -1
+    status, following = "NO_MATCHED_MESSAGE", offset
+    for entry in queue.entries(offset, min(high, stop)):
+        before, following = following, entry.queue_offset + 1
         if entry.physical_offset < skip_to:
             continue
         most_bytes, most_messages = _limits(log_end, entry.physical_offset)
         if messages and (
             len(messages) >= max_msg_nums or total + entry.size > most_bytes or len(messages) >= most_messages
         ):
-            seen -= 1
+            following = before
             break
         if accept is not None and not accept(entry):
             continue
@@ -113,7 +112,18 @@ def select(
         messages.append(found)
         total += entry.size
         status, skip_to = "FOUND", -1
-    return GetResult(status, offset + seen, low, high, messages)
+    return GetResult(status, following, low, high, messages)
+
+
+def _looked_at(queue: PlainQueue, offset: int, max_msg_nums: int) -> tuple[int | None, int]:
+    """(queue offset up to which one pull looks, None where there is no entry; the next offset in that case)."""
+    if isinstance(queue, RocksQueue):
+        # a broker asks for as many units as messages, and has no next file to go on with
+        return (offset + max(max_msg_nums, 1), 0) if queue.unit(offset) is not None else (None, 0)
+    file = queue.segments.find(offset * UNIT)
+    if file is None:
+        return None, (offset * UNIT // queue.file_size + 1) * queue.file_size // UNIT
+    return min(file.end // UNIT, offset + -(-max(_SCAN_BYTES, max_msg_nums * UNIT) // UNIT)), offset
 
 
 def _nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:

@@ -8,17 +8,19 @@ from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics
 from formats.errors import FormatError
 from formats.marks import parse_abort
 from formats.variants.rocksdb import Form
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, MissingRuntime
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import files_below, list_dir, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import HOW, has_library
 from rmqtool.store.layout.version import rocksdb_forms, version_of
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.batch import AnyQueue, batch_queues_of
+from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue
 from rmqtool.store.queues.reader import queues_of
+from rmqtool.store.queues.rocks import RocksQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     """Look at everything, change nothing; what cannot be read becomes a problem in the answer."""
     problems: list[str] = []
     log = CommitLog(layout)
-    queues: list[AnyQueue] = [*queues_of(layout), *batch_queues_of(layout)]
+    queues = _queues(layout, log.min_offset, problems)
     furthest = max(queues, key=lambda queue: queue.recovered.max_physical_offset, default=None)
     end, last = log.end(furthest.recovered.max_physical_offset if furthest else -1)
     newest = furthest.entry(furthest.max_offset - 1) if furthest and last is None else None
@@ -118,6 +120,20 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     )
 
 
+def _queues(layout: StoreLayout, min_physical_offset: int, problems: list[str]) -> list[AnyQueue]:
+    try:
+        queues = every_queue(layout)
+        for queue in queues:  # damage of a database shows where it is read
+            if isinstance(queue, RocksQueue):
+                _ = queue.recovered, queue.min_offset(min_physical_offset)
+        return queues
+    except CorruptFile as err:
+        problems.append(f"queues were not read: {err}")
+    except MissingRuntime:
+        pass  # the note on these files says so: nothing is wrong with the store
+    return [*queues_of(layout), *batch_queues_of(layout)]
+
+
 def _abort_pid(content: bytes | None, problems: list[str]) -> int | None:
     try:
         return parse_abort(content) if content is not None else None
@@ -145,7 +161,7 @@ def _names(layout: StoreLayout) -> tuple[set[str], set[str]]:
     for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
         try:
             table = read_config(layout, name)
-        except CorruptFile:
+        except (CorruptFile, MissingRuntime):
             continue
         if isinstance(table, Topics):
             topics.update(table.topics)
@@ -191,4 +207,4 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
 
 
 def _form_note(form: Form) -> str:
-    return f"RocksDB, since {form.since}: {form.holds}"
+    return f"RocksDB, since {form.since}: {form.holds}" + ("" if has_library() else "; not read: " + HOW)

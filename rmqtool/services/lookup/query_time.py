@@ -6,8 +6,9 @@ answers a true lower (or upper) bound.
 
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.batch import BatchQueue
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.rocks import RocksQueue
 
 
 def _store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int:
@@ -68,6 +69,59 @@ def offset_by_time_batches(queue: BatchQueue, timestamp: int) -> int:
         row = -1 if timestamp >= times[-1] else int((times >= timestamp).argmax())
         offset = int(units[row]["base_queue_offset"])
     return offset
+
+
+def offset_by_time_rocks(queue: RocksQueue, min_physical_offset: int, timestamp: int, *, upper: bool = False) -> int:
+    """As :func:`offset_by_time_v5`, by the times that the units say (RocksDBConsumeQueueTable.binarySearchInCQByTime).
+
+    Units that are missing are passed over as too early.
+
+    Args:
+        min_physical_offset: where the log begins.
+    """
+    if queue.last is None:
+        return 0
+    floor, ceiling = queue.min_offset(min_physical_offset), queue.last.queue_offset
+    newest, oldest = queue.unit(ceiling), queue.unit(floor)
+    if newest is not None and newest.store_timestamp < timestamp:
+        return ceiling if upper else ceiling + 1
+    if oldest is not None and oldest.store_timestamp > timestamp:
+        return 0 if upper else floor
+    low, high, left, right = floor, ceiling, -1, -1
+    while high >= low:
+        middle = low + (high - low) // 2
+        unit = queue.unit(middle)
+        if unit is None or unit.physical_offset < min_physical_offset:
+            low, left = middle + 1, middle if unit is not None else left
+        elif unit.store_timestamp < 0:
+            return 0
+        elif unit.store_timestamp == timestamp:
+            return _end_of_equals(queue, middle, ceiling, timestamp, upper=upper, floor=floor)
+        elif unit.store_timestamp > timestamp:
+            high, right = middle - 1, middle
+        else:
+            low, left = middle + 1, middle
+    return left if upper else right
+
+
+def _end_of_equals(queue: RocksQueue, at: int, ceiling: int, timestamp: int, *, upper: bool, floor: int) -> int:
+    """The first, or with ``upper`` the last, of the units around ``at`` that have the same time."""
+    step = 1 if upper else -1
+    while floor <= at + step <= ceiling:
+        unit = queue.unit(at + step)
+        if unit is None or unit.store_timestamp != timestamp:
+            break
+        at += step
+    return at
+
+
+def offset_by_time(log: CommitLog, queue: AnyQueue, timestamp: int, *, upper: bool = False) -> int:
+    """The offset by the rules of 5.3, which has queues of every form."""
+    if isinstance(queue, BatchQueue):
+        return offset_by_time_batches(queue, timestamp)
+    if isinstance(queue, RocksQueue):
+        return offset_by_time_rocks(queue, log.min_offset, timestamp, upper=upper)
+    return offset_by_time_v5(log, queue, timestamp, upper=upper)
 
 
 def offset_by_time_v5(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper: bool = False) -> int:

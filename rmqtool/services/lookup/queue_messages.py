@@ -11,8 +11,9 @@ from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.batch import AnyQueue, BatchQueue
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
 from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
+from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queues_of
 
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
@@ -69,6 +70,13 @@ class TopicQueues:
         self._opened: dict[str, ConsumeQueue] = {}  # by path
 
     @cached_property
+    def _rocks(self) -> dict[str, dict[int, RocksQueue]]:
+        found: dict[str, dict[int, RocksQueue]] = {}
+        for queue in rocks_queues_of(self._layout):
+            found.setdefault(queue.topic, {})[queue.queue_id] = queue
+        return found
+
+    @cached_property
     def _topics(self) -> list[str]:
         found: dict[str, dict[int, str]] = {}
         for topic, queue_id, path in self._layout.queue_dirs():
@@ -83,16 +91,20 @@ class TopicQueues:
 
     def topics(self, prefix: str = "") -> list[str]:
         """Topics whose names begin so, sorted."""
-        return [topic for topic in self._topics if topic.startswith(prefix)]
+        return sorted(topic for topic in {*self._topics, *self._rocks} if topic.startswith(prefix))
 
-    def of(self, topic: str) -> list[ConsumeQueue]:
+    def of(self, topic: str) -> list[PlainQueue]:
         """A topic's queues, sorted by id; none for a topic that is not there."""
-        return [self._open(topic, queue_id) for queue_id in self._ids(topic)]
+        rocks = self._rocks.get(topic, {})
+        files = {queue_id: self._open(topic, queue_id) for queue_id in self._ids(topic)}
+        return [queue for _queue_id, queue in sorted((rocks | files).items())]
 
-    def one(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """One queue that has files, or None."""
+    def one(self, topic: str, queue_id: int) -> PlainQueue | None:
+        """One queue that has files, or that the store's database has; or None."""
         queue = self._open(topic, queue_id) if queue_id in self._ids(topic) else None
-        return queue if queue is not None and queue.segments.files else None
+        if queue is not None and queue.segments.files:
+            return queue
+        return self._rocks.get(topic, {}).get(queue_id)
 
     def every(self, topic: str) -> list[AnyQueue]:
         """As :meth:`of`; batch queues where a topic has those."""
@@ -105,8 +117,9 @@ class TopicQueues:
         return [*self._batches[topic]]
 
     def either(self, topic: str, queue_id: int) -> AnyQueue | None:
-        """As :meth:`one`, of either form."""
-        return next((q for q in self.every(topic) if q.queue_id == queue_id and q.segments.files), None)
+        """As :meth:`one`, of any form."""
+        queues = (queue for queue in self.every(topic) if queue.queue_id == queue_id)
+        return next((queue for queue in queues if isinstance(queue, RocksQueue) or queue.segments.files), None)
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
         path = self._ids(topic)[queue_id]
@@ -115,8 +128,25 @@ class TopicQueues:
         return self._opened[path]
 
 
+def warn_of_unbuilt(log: CommitLog, warn: Warn) -> None:
+    """Say so where queues in RocksDB lack messages that the log has: what was in a broker's memory when it was killed.
+
+    Raises:
+        MissingRuntime: no library to read the database.
+    """
+    database = queue_database(log.layout)
+    if database is None:
+        return
+    built = max(built_up_to(database), log.min_offset)
+    if log.read(built, crc=False) is not None:
+        warn(
+            f"consumequeue: the database has the log up to physical offset {built} only: a broker builds the rest at "
+            "its next start, and until then queues seem shorter than they are"
+        )
+
+
 def messages_of(
-    log: CommitLog, queue: ConsumeQueue, warn: Warn, start: int | None = None, stop: int | None = None
+    log: CommitLog, queue: PlainQueue, warn: Warn, start: int | None = None, stop: int | None = None
 ) -> Iterator[QueueMessage]:
     """Messages of queue offsets [start, stop), by default all whose place in the log still exists.
 

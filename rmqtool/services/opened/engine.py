@@ -15,8 +15,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
-from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, open_any_queue
-from rmqtool.store.queues.reader import queues_of
+from rmqtool.store.queues.batch import every_queue, open_any_queue
 from rmqtool.store.recovery.report import QueueRange
 
 
@@ -168,7 +167,6 @@ class Store:
     def queues(self) -> list[QueueRange]:
         """Every queue with its offsets."""
         low = self._fresh().log.min_offset
-        queues: list[AnyQueue] = [*queues_of(self.layout), *batch_queues_of(self.layout)]
         return [
             QueueRange(
                 topic=queue.topic,
@@ -176,7 +174,7 @@ class Store:
                 minOffset=queue.min_offset(low, self._engine),
                 maxOffset=queue.max_offset,
             )
-            for queue in queues
+            for queue in every_queue(self.layout)
         ]
 
     def messages(self, start: int | None = None, stop: int | None = None) -> Iterator[Found | Damage]:

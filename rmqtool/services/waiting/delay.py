@@ -14,7 +14,7 @@ from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from rmqtool.services.lookup.configs import Warn, look_at_config
 from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues, messages_of
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import PlainQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class Delays:
             return None
         return entry.tags_code if entry.tags_code <= self.now + delay else self.now
 
-    def _due(self, queue: ConsumeQueue, level: int, start: int) -> int:
+    def _due(self, queue: PlainQueue, level: int, start: int) -> int:
         """How many pending messages come before the first that must still wait; none is looked at behind that one."""
         delay, count = self.delay(level), 0
         if delay is None:

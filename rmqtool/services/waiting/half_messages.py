@@ -20,7 +20,7 @@ from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, QueueMess
 from rmqtool.services.waiting.delay import number_of
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import PlainQueue
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 CHECK_TIMES, PREPARED_OFFSET = "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"
@@ -117,7 +117,7 @@ class Transactions:
             self.warn(f"{OP} queue {half_queue}: {bad} messages that name no half message: passed over")
         return ended
 
-    def _of_queue(self, queue: ConsumeQueue) -> Iterator[TransactionInfo]:
+    def _of_queue(self, queue: PlainQueue) -> Iterator[TransactionInfo]:
         ended, copies = self.ops(queue.queue_id), Pairs()
         for message in messages_of(self.log, queue, self.warn):
             if _is_copy(message.properties):
@@ -253,7 +253,7 @@ class Transactions:
         )
 
 
-def first_behind(queue: ConsumeQueue, physical_offset: int) -> int:
+def first_behind(queue: PlainQueue, physical_offset: int) -> int:
     """Ordinal of the first entry at or behind a physical offset; entries are in the order of the log."""
 
     def at(number: int) -> int:

@@ -13,7 +13,7 @@ from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.waiting.delay import DelayedMessage, DelayLevel
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_in_the_wheel, number_of
 from rmqtool.store.queues.timer.waiting import Waiting, waiting
@@ -32,7 +32,7 @@ class Timers:
     def __init__(self, log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None) -> None:
         self.log, self.now, self.warn = log, now, warn
         self.files = TimerFiles(log.layout)
-        self.queue: ConsumeQueue | None = (topics or TopicQueues(log.layout)).one(timer.TOPIC, timer.QUEUE_ID)
+        self.queue: PlainQueue | None = (topics or TopicQueues(log.layout)).one(timer.TOPIC, timer.QUEUE_ID)
 
     @property
     def present(self) -> bool:

@@ -27,7 +27,8 @@ from rmqtool.services.waiting.transaction_rules import (
 )
 from rmqtool.store.append.outgoing import Message, PutResult
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
+from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.queues.reader import QueueEntry
 
 _OPS_AT_ONCE = 32
 _ROUND = 60_000  # ms that one round spends on one queue
@@ -67,7 +68,7 @@ class _Offsets(NamedTuple):
 class _Half:
     """Half messages of one queue, as it is when the round begins."""
 
-    def __init__(self, log: CommitLog, queue: ConsumeQueue, engine: str) -> None:
+    def __init__(self, log: CommitLog, queue: PlainQueue, engine: str) -> None:
         self._log, self._queue, self._engine = log, queue, engine
 
     def message(self, at: int) -> QueueMessage | None:
@@ -99,7 +100,7 @@ class _Ops:
     """
 
     def __init__(
-        self, log: CommitLog, queue: ConsumeQueue | None, engine: str, offsets: _Offsets, first: int, first_half: int
+        self, log: CommitLog, queue: PlainQueue | None, engine: str, offsets: _Offsets, first: int, first_half: int
     ) -> None:
         self._log, self._queue, self._engine, self._offsets = log, queue, engine, offsets
         self._first, self._next, self._first_half = first, first, first_half

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.codes.all import ERROR, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
@@ -15,18 +16,21 @@ from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.layout.paths import StoreLayout
 
 
-def check_store(layout: StoreLayout, *, details: int = DETAILS) -> Iterator[Finding]:
+def check_store(
+    layout: StoreLayout, *, details: int = DETAILS, situation: Situation | None = None
+) -> Iterator[Finding]:
     """Check a whole store; nothing is written, and a store that no broker would load is checked all the same.
 
     The log is read once, front to back. Memory holds a summary of each file, a batch of records, and what is wrong.
 
     Args:
         details: findings of one code, file and queue that are told one by one; the rest is counted.
+        situation: is filled in, for who reads the findings as a whole.
 
     Raises:
         CorruptFile: the broker's properties file says what cannot be.
     """
-    found = Collector(details)
+    found = Collector(details, situation)
     ctx = Context(layout, found)
     check_marks(ctx)
     with_queues = queues_are_files(ctx)

@@ -1,14 +1,21 @@
-"""The JSON files below ``config/``: read, told apart, and checked (common.ConfigManager; store-formats 1.3)."""
+"""The JSON files below ``config/``: read, told apart, and checked (common.ConfigManager; store-formats 1.3).
+
+Three of them are databases where the broker's queues are (``storeType=defaultRocksDB``): they read as the files would.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from formats.config.files import ConfigFile, kind_of
-from formats.config.json import loads
+from formats.config.json import Key, Value, dumps, loads
+from formats.config.rocksdb import TABLES, as_file
 from formats.errors import FormatError
-from rmqtool.errors import CorruptFile, RmqError, UnreadableStore
-from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
+from rmqtool.store.disk.remote import exists, place_of
+from rmqtool.store.disk.segments import files_below, list_dir, read_small
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import Database
+from rmqtool.store.layout.version import rocksdb_forms
 
 
 class ConfigEntry(NamedTuple):
@@ -29,12 +36,19 @@ def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigF
     Raises:
         CorruptFile: not JSON as brokers write it, or not of this file's shape.
         UnreadableStore: cannot be read, or no such kind of file.
+        MissingRuntime: it is in RocksDB, and there is no library to read it.
     """
     name = name + ".bak" if bak else name
     model = kind_of(name)
     if model is None:
         raise UnreadableStore(f"config/{name}: not one of the broker's config files")
     path = layout.path("config", name)
+    database = config_database(layout, name)
+    if database is not None:
+        try:
+            return model.parse(dumps(_value(database, name)))
+        except FormatError as err:
+            raise CorruptFile(database.path, None, err.reason) from err
     data = read_small(path)
     if data is None:
         return None
@@ -42,6 +56,29 @@ def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigF
         return model.parse(data)
     except FormatError as err:
         raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
+
+
+def config_database(layout: StoreLayout, name: str) -> Database | None:
+    """The database that a broker keeps in place of a file; None where it keeps the file.
+
+    A broker with ``storeType=defaultRocksDB`` has all of these databases. One that has gone back to files leaves them,
+    and they say what was true then.
+
+    Raises:
+        MissingRuntime: no library to read it.
+        CorruptFile: it cannot be opened.
+    """
+    table = TABLES.get(name)
+    if table is None or place_of(layout.root) is not None:
+        return None
+    forms = rocksdb_forms(layout)
+    if table.place not in forms or ("consumequeue" not in forms and exists(layout.path("config", name))):
+        return None
+    return Database(layout.path(*table.place.split("/")))
+
+
+def _value(database: Database, name: str) -> dict[Key, Value]:
+    return as_file(name, {family: database.items(family) for family in database.families})
 
 
 def _advice(layout: StoreLayout, name: str) -> str:
@@ -69,6 +106,12 @@ def raw_config(layout: StoreLayout, name: str) -> Any:
     if "/" in name or name in ("", ".", ".."):
         raise UnreadableStore(f"{name!r} is no file name")
     path = layout.path("config", name)
+    database = config_database(layout, name)
+    if database is not None:
+        try:
+            return _value(database, name)
+        except FormatError as err:
+            raise CorruptFile(database.path, None, err.reason) from err
     data = read_small(path)
     if data is None:
         raise UnreadableStore(f"{path}: no such file")
@@ -91,3 +134,17 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigEntry]:
             except (FormatError, CorruptFile) as err:
                 error = str(err)
         yield ConfigEntry(entry.name, entry.size, model.__name__ if model else None, error)
+    for name, table in TABLES.items():
+        folder = table.place.rpartition("/")[2]
+        try:
+            if config_database(layout, name) is None:
+                continue
+            read_config(layout, name)
+            error = None
+        except MissingRuntime:
+            continue  # whether a broker could read it is not known
+        except CorruptFile as err:
+            error = str(err)
+        model = kind_of(name)
+        size = files_below(layout.path(*table.place.split("/")))[1]
+        yield ConfigEntry(folder, size, model.__name__ if model else None, error)

@@ -2,10 +2,14 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.mapping import MAPPED
+from rmqtool.store.disk.segments import list_dir, read_small
+
+_SMALL = 1 << 16
 
 
 @contextmanager
@@ -25,6 +29,30 @@ def temporary_folder() -> Iterator[str]:
         if spare >= 0:
             os.close(spare)
         _remove(path)
+
+
+@contextmanager
+def folder_of_links(path: str, linked: Callable[[str], bool], *, copied: str) -> Iterator[str]:
+    """A temporary folder that shows some files of another one, for a library that would write beside what it reads.
+
+    Args:
+        path: the other folder.
+        linked: which names are shown by links.
+        copied: name of a small file that is copied.
+
+    Raises:
+        UnreadableStore: the folder, or that file, is not there or cannot be read.
+    """
+    with temporary_folder() as folder:
+        for entry in list_dir(path):
+            if linked(entry.name) and entry.is_file():
+                os.symlink(os.path.abspath(entry.path), os.path.join(folder, entry.name))
+        content = read_small(os.path.join(path, copied), _SMALL)
+        if content is None:
+            raise UnreadableStore(f"{path}: no {copied} in it")
+        with open(os.path.join(folder, copied), "xb") as copy:
+            copy.write(content)
+        yield folder
 
 
 def _remove(path: str) -> None:

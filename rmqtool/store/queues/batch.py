@@ -4,7 +4,7 @@ Source: store.queue.BatchConsumeQueue; store-formats 4.3, store-engine 3.5. Wher
 offset: it is looked for by the first queue offset that it holds, which grows along the queue.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,15 @@ from formats.queues.batch import BatchEntry, as_array, is_valid, valid_prefix
 from rmqtool.store.disk.remote import need
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, StoreLayout, is_path_name
-from rmqtool.store.queues.reader import NO_OFFSET, SCANNED_FILES, ConsumeQueue, QueueEnd, QueueEntry, open_queue
+from rmqtool.store.queues.reader import (
+    NO_OFFSET,
+    SCANNED_FILES,
+    ConsumeQueue,
+    QueueEnd,
+    QueueEntry,
+    open_queue,
+)
+from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue, rocks_queues_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -149,7 +157,8 @@ def _units(file: Segment, count: int) -> "Units":
     return as_array(view)[:count]
 
 
-AnyQueue = ConsumeQueue | BatchQueue
+PlainQueue = ConsumeQueue | RocksQueue  # an entry for each message
+AnyQueue = PlainQueue | BatchQueue
 
 
 def batch_queues_of(layout: StoreLayout) -> list[BatchQueue]:
@@ -157,9 +166,38 @@ def batch_queues_of(layout: StoreLayout) -> list[BatchQueue]:
     return [BatchQueue(layout, topic, queue_id, path) for topic, queue_id, path in layout.queue_dirs(BATCH_QUEUES)]
 
 
+def queues_where(layout: StoreLayout, wanted: Callable[[str, int], bool]) -> Iterator[AnyQueue]:
+    """Queues of any form, by topic and queue id; those of one form after those of another, each sorted.
+
+    Raises:
+        MissingRuntime: queues are in RocksDB, and there is no library to read them.
+        CorruptFile: the database cannot be read.
+    """
+    files = set()
+    for topic, queue_id, path in layout.queue_dirs():
+        files.add((topic, queue_id))
+        if wanted(topic, queue_id):
+            yield ConsumeQueue(layout, topic, queue_id, path)
+    for queue in rocks_queues_of(layout):
+        if (queue.topic, queue.queue_id) not in files and wanted(queue.topic, queue.queue_id):
+            yield queue
+    for topic, queue_id, path in layout.queue_dirs(BATCH_QUEUES):
+        if wanted(topic, queue_id):
+            yield BatchQueue(layout, topic, queue_id, path)
+
+
+def every_queue(layout: StoreLayout) -> list[AnyQueue]:
+    """All of them; errors are those of :func:`queues_where`."""
+    return list(queues_where(layout, lambda _topic, _queue_id: True))
+
+
 def open_any_queue(layout: StoreLayout, topic: str, queue_id: int) -> AnyQueue | None:
-    """One queue of either form, or None when the store has none of that name. Of both forms the plain one counts."""
-    plain = open_queue(layout, topic, queue_id)
+    """One queue of any form, or None when the store has none of that name. Of several forms files of entries count.
+
+    Raises:
+        MissingRuntime: queues are in RocksDB, and there is no library to read them.
+    """
+    plain: AnyQueue | None = open_queue(layout, topic, queue_id) or open_rocks_queue(layout, topic, queue_id)
     if plain is not None or not is_path_name(topic):
         return plain
     queue = BatchQueue(layout, topic, queue_id)

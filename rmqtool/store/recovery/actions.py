@@ -16,6 +16,7 @@ from rmqtool.store.recovery.losses import destroys, kept_by_salvage, not_looked_
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import LogStop, Loss, QueueChange, RecoveryReport
 from rmqtool.store.recovery.verdict import LogVerdict
+from rmqtool.store.recovery.ways_on import ways_on
 
 Say = Callable[[str, str], None]
 
@@ -159,4 +160,5 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
         salvageKeeps=kept,
         destroys=destroys(recovery, losses, kept) if actions else [],
         notes=not_looked_at(recovery),
+        nextSteps=ways_on(recovery),
     )

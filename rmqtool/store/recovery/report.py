@@ -81,6 +81,7 @@ class RecoveryReport:
     salvageKeeps: int = 0  # of the messages that are lost here, those that a salvage keeps
     destroys: list[str] = field(default_factory=list)  # what is lost of messages: needs a consent of its own
     notes: list[str] = field(default_factory=list)  # what was not looked at
+    nextSteps: list[str] = field(default_factory=list)  # what to do about refusals, in this order
     pending: list[str] = field(default_factory=list)  # journals that keep a command that writes from its work
 
     @property

@@ -4,9 +4,10 @@ import os
 from itertools import pairwise
 from typing import Any
 
-from rmqtool.store.check.advice.steps import REBUILD_QUEUES
+from rmqtool.store.check.advice.steps import KEEPS, REBUILD_QUEUES, Step
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segments
+from rmqtool.store.layout.mending import WayOn, way_on
 
 
 def check_files(
@@ -30,10 +31,11 @@ def check_files(
         ctx.found.add(code, ctx.name(path), **more, **about)
 
     for path in segments.foreign:
-        tell("file-foreign", path)
+        tell("file-foreign", path, steps=_steps(way_on(path, None, size, last=False)))
     for file in files:
         if file.size != size:
-            tell("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes")
+            way = way_on(file.path, file.size, size, last=file is files[-1])
+            tell("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes", steps=_steps(way))
         if file.base % size:
             actual = f"{file.base % size} bytes behind a multiple of {size}"
             tell("file-misnamed", file.path, actual=actual)
@@ -49,3 +51,7 @@ def check_files(
                 expected=f"file {before.base + size:020d}",
                 actual=f"the next file is {os.path.basename(after.path)}",
             )
+
+
+def _steps(way: WayOn) -> tuple[Step]:
+    return (Step(command=way.command, does=way.does, costs=KEEPS if way.command else ""),)

@@ -65,8 +65,8 @@ class Collector:
             drained before that is settled.
     """
 
-    def __init__(self, details: int = DETAILS) -> None:
-        self.situation = Situation()
+    def __init__(self, details: int = DETAILS, situation: Situation | None = None) -> None:
+        self.situation = situation or Situation()
         self._details = details
         self._told: Counter[_Group] = Counter()
         self._more: Counter[_Group] = Counter()

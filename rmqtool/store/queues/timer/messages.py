@@ -12,7 +12,7 @@ from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.variants import timer
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.waiting import Waiting
 
@@ -99,7 +99,7 @@ def in_the_wheel(log: CommitLog, found: Waiting, chosen: "Array | None" = None) 
 
 
 def not_in_the_wheel(
-    log: CommitLog, queue: ConsumeQueue | None, files: TimerFiles, found: Waiting
+    log: CommitLog, queue: PlainQueue | None, files: TimerFiles, found: Waiting
 ) -> Iterator[TimerMessage]:
     """Messages behind the queue offset of the checkpoint that no unit of the wheel leads to."""
     if queue is None:
@@ -116,7 +116,7 @@ def not_in_the_wheel(
                 yield TimerMessage(offsets[number], record, properties, fires, 0)
 
 
-def start_of(log: CommitLog, queue: ConsumeQueue, files: TimerFiles) -> int:
+def start_of(log: CommitLog, queue: PlainQueue, files: TimerFiles) -> int:
     """The queue offset behind which the wheel does not know the queue, by the checkpoint."""
     point = files.checkpoint
     offset = min(point.last_timer_queue_offset, point.master_timer_queue_offset) if point is not None else 0

@@ -1,0 +1,1 @@
+"""The man page, made from the commands themselves."""

@@ -1,0 +1,1 @@
+"""All findings of a check read as one situation."""

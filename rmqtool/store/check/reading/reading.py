@@ -1,0 +1,221 @@
+"""One reading of all findings of a store: what a broker's next start would do, what to do first, and what causes what.
+
+Findings come by the thousand from one damage. Here they are counted by code, codes that follow from another are put
+under it, and their steps are merged into one way that can be gone from top to bottom.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rmqtool.store.check.advice.advice import LOG_BACK, MEND_FILES, STOP_BROKER, Situation
+from rmqtool.store.check.advice.steps import NOTHING, Step
+from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
+from rmqtool.store.check.common.findings import Finding
+from rmqtool.store.check.reading.causes import causes_of
+
+PLACES = 3  # of each code that a reading tells one by one
+_FIRST = {step for steps in (LOG_BACK, STOP_BROKER, MEND_FILES) for step in steps}
+_STARTS_MEND = {"abort-present"}
+_BY_COMMAND = ("undo", "salvage", "recover", "rebuild")
+_PARTS = ("consumequeue", "index", "checkpoint", "timer", "config")
+
+
+@dataclass(slots=True)
+class Told:
+    """All findings of one code.
+
+    Attributes:
+        severity: the worst of them.
+        count: places, messages or entries they stand for.
+        places: the first of them, as many as were asked for.
+    """
+
+    code: str
+    severity: str
+    count: int = 0
+    places: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One cause, and what follows from it.
+
+    Attributes:
+        told: the code that was there first.
+        follows: codes that would not be there without it.
+    """
+
+    told: Told
+    follows: tuple[Told, ...] = ()
+
+    @property
+    def all(self) -> tuple[Told, ...]:
+        """The code and those that follow from it."""
+        return self.told, *self.follows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a report of ``check`` comes to.
+
+    Attributes:
+        severity: the worst of all findings; None where nothing was found.
+        start: whether a broker may be started as the store is.
+        broker: what a broker would do now, a sentence or more.
+        lost: what would be lost by that, a sentence.
+        steps: what to do, in this order.
+        then: what comes after that, a sentence.
+        causes: the worst first.
+    """
+
+    severity: str | None
+    start: bool
+    broker: str
+    lost: str
+    steps: tuple[Step, ...]
+    then: str
+    causes: tuple[Cause, ...]
+
+
+class Reader:
+    """Takes the findings of one check as they come; memory grows with codes, not with findings.
+
+    Args:
+        places: of each code that are told one by one.
+    """
+
+    def __init__(self, places: int = PLACES) -> None:
+        self._places = places
+        self._told: dict[str, Told] = {}
+        self._steps: dict[Step, str] = {}
+
+    def take(self, finding: Finding) -> None:
+        """One more finding."""
+        told = self._told.setdefault(finding.code, Told(finding.code, finding.severity))
+        told.severity = min(told.severity, finding.severity, key=SEVERITIES.index)
+        told.count += finding.count
+        if len(told.places) < self._places:
+            told.places.append(finding)
+        for step in finding.steps:
+            self._steps.setdefault(step, finding.code)
+
+    def reading(self, situation: Situation) -> Reading:
+        """What they come to.
+
+        Args:
+            situation: as the check has left it.
+        """
+        worst = min((told.severity for told in self._told.values()), key=SEVERITIES.index, default=None)
+        causes = tuple(
+            Cause(self._told[root], tuple(self._told[code] for code in codes))
+            for root, codes in causes_of({code: told.severity for code, told in self._told.items()}).items()
+        )
+        # what follows from a stop that was not clean is what the next start is for
+        stays = [told.severity for cause in causes if cause.told.code not in _STARTS_MEND for told in cause.all]
+        broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING))
+        steps = merged(self._steps.items())
+        return Reading(
+            severity=worst,
+            start=start,
+            broker=broker,
+            lost=lost,
+            steps=steps,
+            then=_then(situation, steps),
+            causes=causes,
+        )
+
+
+def merged(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
+    """Steps of many findings as one way: the safest first, each once.
+
+    Args:
+        steps: each with the code that asks for it.
+    """
+    ranked = sorted(
+        ((_rank(step, code), number, step) for number, (step, code) in enumerate(steps)), key=lambda one: one[:2]
+    )
+    way: list[Step] = []
+    for _rank_of, _number, step in ranked:
+        if step not in NOTHING and not (step.command and _again(step, way)):
+            way.append(step)
+    return tuple(way)
+
+
+def _again(step: Step, way: Sequence[Step]) -> bool:
+    """Whether a command is there already; of two ways to call recover, the one that tells of a loss comes first."""
+    return any(step.command[:4] == other.command[:4] or _recovers(step, other) for other in way)
+
+
+def _recovers(step: Step, other: Step) -> bool:
+    return step.command[1:2] == other.command[1:2] == ("recover",)
+
+
+def _rank(step: Step, code: str) -> tuple[int, int, int]:
+    if step in _FIRST:
+        return 0, 0, 0
+    if not step.command:
+        return (1, 0, 0) if code.startswith("file-") else (4, 0, 0)
+    if step.command[0] != "rmqtool":
+        return 1, 0, 0
+    verb = step.command[1]
+    if verb not in _BY_COMMAND:
+        return 3, 0, 0
+    if verb == "rebuild":
+        return 2, _BY_COMMAND.index(verb), _PARTS.index(step.command[3]) if step.command[3] in _PARTS else 0
+    return 2, _BY_COMMAND.index(verb), 0 if step.destroys else 1
+
+
+def _verdict(situation: Situation, worst: str | None) -> tuple[str, str, bool]:
+    """What a broker does now, what is lost by it, and whether it may be started."""
+    if situation.in_use:
+        return (
+            "A process holds the store's lock. What it writes meanwhile may be read half, and told as damage here.",
+            "",
+            False,
+        )
+    if situation.log_absent:
+        return (
+            "There are no messages in the commit log. A broker that is started now removes all queues.",
+            "Every queue; and if the log is gone for good, every message.",
+            False,
+        )
+    if situation.refused:
+        return "A broker refuses to load this store.", "Nothing, as long as it does not start.", False
+    if situation.cuts:
+        cut = f"{situation.cuts} intact messages"
+        broker = f"A broker's next start ends the log at the first damage, and cuts off {cut} behind it."
+        return broker, f"{cut}, unless they are copied before.", False
+    checks = "checks the end of the log, brings queues and index up to it, and " if situation.aborted else ""
+    starts = f"A broker starts on this store: it {checks}cuts off no intact message."
+    if worst == ERROR:
+        return f"{starts} It does not mend the errors below.", _damaged(situation), True
+    if worst == WARNING:
+        return starts, "Nothing that is intact.", True
+    return starts, "", True
+
+
+def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
+    """What comes when all steps were gone."""
+    verbs = [step.command[1] for step in steps if step.command[:1] == ("rmqtool",)]
+    if situation.in_use or situation.log_absent or situation.refused or not verbs:
+        return ""
+    if situation.cuts:
+        return "Start the broker on NEWSTORE, which has everything; this store is needed no more."
+    if verbs == ["salvage"]:
+        return "Check NEWSTORE, and start the broker on it."
+    return "Check again, and start the broker."
+
+
+def _damaged(situation: Situation) -> str:
+    if situation.log_codes & {"log-crc", "log-damage", "log-position", "log-blank-missing"}:
+        return "The damaged messages. A start after a crash may cut off what lies behind the damage."
+    return "Nothing is cut off, but consumers or lookups do not get every message."
+
+
+def counted(causes: Iterable[Cause]) -> dict[str, int]:
+    """Findings of each severity that occurs, the worst first."""
+    counts = dict.fromkeys(SEVERITIES, 0)
+    for cause in causes:
+        for told in cause.all:
+            counts[told.severity] += told.count
+    return {severity: count for severity, count in counts.items() if count}

@@ -1,0 +1,133 @@
+"""RocksDB databases, read-only. Nothing is written into their directory: RocksDB works in a folder of links instead.
+
+The library is the optional dependency ``rocksdict`` (``rmqtool[rocksdb]``).
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from formats.variants.rocksdb import is_table_or_log
+from rmqtool.errors import CorruptFile, MissingRuntime
+from rmqtool.store.disk.scratch import folder_of_links
+
+_TRIES = 3  # a broker that runs may remove a file between the listing and the opening
+
+
+HOW = "needs the library rocksdict: pip install 'rmqtool[rocksdb]'"
+
+
+def library() -> Any:
+    """The module ``rocksdict``.
+
+    Raises:
+        MissingRuntime: it is not installed, or cannot be loaded on this machine.
+    """
+    try:
+        return import_module("rocksdict")
+    except ImportError as err:
+        raise MissingRuntime(f"reading a RocksDB database {HOW} ({err})") from err
+
+
+def has_library() -> bool:
+    """Whether there is one."""
+    try:
+        library()
+    except MissingRuntime:
+        return False
+    return True
+
+
+class Database:
+    """One database as it was when it was opened.
+
+    All its files are opened at once and their links removed, so that nothing stays behind whatever ends the process.
+    RocksDB never sees the directory itself: opened read-only it still leaves files beside those that it reads.
+
+    Args:
+        path: its directory.
+
+    Raises:
+        MissingRuntime: no library.
+        UnreadableStore: the directory or a file in it is missing or cannot be read.
+        CorruptFile: RocksDB does not take it for a database.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._module = library()
+        for left in reversed(range(_TRIES)):
+            try:
+                with folder_of_links(path, is_table_or_log, copied="CURRENT") as folder:
+                    self._families = self._open(folder)
+                return
+            except CorruptFile:
+                if not left:
+                    raise
+
+    def _open(self, folder: str) -> dict[str, Any]:
+        module = self._module
+        try:
+            names = module.Rdict.list_cf(folder, self._options())
+            database = module.Rdict(
+                folder,
+                options=self._options(),
+                column_families={name: self._options() for name in names},
+                access_type=module.AccessType.read_only(False),
+            )
+            return {name: database.get_column_family(name) for name in names}
+        except Exception as err:  # the library has one class for all of its errors
+            raise self._corrupt(err, folder) from err
+
+    def _options(self) -> Any:
+        options = self._module.Options(raw_mode=True)
+        options.create_if_missing(False)
+        options.set_max_open_files(-1)  # all are opened with the database: their links go at once
+        return options
+
+    def _corrupt(self, err: Exception, folder: str = "") -> CorruptFile:
+        text = " ".join(str(err).split())
+        return CorruptFile(self.path, None, f"RocksDB: {text.replace(folder, self.path) if folder else text}")
+
+    def __repr__(self) -> str:
+        return f"Database({self.path!r})"
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Names of the column families, sorted."""
+        return tuple(sorted(self._families))
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """The value of a key; None without one, or where there is no such column family.
+
+        Raises:
+            CorruptFile: the part of the database that has it cannot be read.
+        """
+        if (column := self._families.get(family)) is None:
+            return None
+        try:
+            value: bytes | None = column.get(key)
+        except Exception as err:
+            raise self._corrupt(err) from err
+        return value
+
+    def items(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) of keys in [start, stop), ascending.
+
+        Raises:
+            CorruptFile: a part of the database cannot be read; what comes before it has been handed out.
+        """
+        if (column := self._families.get(family)) is None:
+            return
+        try:
+            found = column.iter()
+            found.seek(start)
+            while found.valid():
+                key: bytes = found.key()
+                if stop is not None and key >= stop:
+                    return
+                yield key, found.value()
+                found.next()
+            found.status()
+        except Exception as err:
+            raise self._corrupt(err) from err

@@ -1,0 +1,250 @@
+"""Consume queues in RocksDB (storeType=defaultRocksDB), read-only: one unit per message, by topic, queue and offset.
+
+Source: store.queue.RocksDBConsumeQueueStore, RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable of 5.3.3;
+store-formats 4.6.
+"""
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from formats.errors import FormatError
+from formats.queues.consume import as_array, build
+from formats.queues.rocks import (
+    CHECKPOINT_KEY,
+    CHECKPOINT_TOPIC,
+    MAX,
+    MIN,
+    OFFSETS,
+    UNITS,
+    RocksOffset,
+    RocksUnit,
+    end_of_units,
+    offset_key,
+    parse_built,
+    parse_offset,
+    parse_offset_key,
+    parse_unit,
+    parse_unit_key,
+    unit_key,
+)
+from rmqtool.store.disk.remote import place_of
+from rmqtool.store.disk.segments import Segments
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import Database
+from rmqtool.store.layout.version import rocksdb_forms
+from rmqtool.store.queues.reader import NO_OFFSET, QueueEnd, QueueEntry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Units = np.ndarray[Any, np.dtype[Any]]
+
+PLACE = "consumequeue"
+_STEP = 1 << 13  # units that are handed out together
+_MOST = 2**63 - 1
+_OPENED: "WeakKeyDictionary[StoreLayout, Database | None]" = WeakKeyDictionary()
+
+
+def queue_database(layout: StoreLayout) -> Database | None:
+    """The database that a store has its queues in, as it was when it was first asked for; None where they are files.
+
+    Raises:
+        MissingRuntime: no library to read it.
+        CorruptFile: it cannot be opened.
+    """
+    if layout not in _OPENED:
+        there = place_of(layout.root) is None and PLACE in rocksdb_forms(layout)
+        _OPENED[layout] = Database(layout.path(PLACE)) if there else None
+    return _OPENED[layout]
+
+
+def built_up_to(database: Database) -> int:
+    """Physical offset up to which the log is in the queues; 0 where the database does not say."""
+    value = database.get(OFFSETS, CHECKPOINT_KEY)
+    try:
+        return parse_built(value) if value is not None else 0
+    except FormatError:
+        return 0
+
+
+class RocksQueue:
+    """One queue of the database. A unit that is too short to be one is passed over, as a broker does."""
+
+    def __init__(self, layout: StoreLayout, database: Database, topic: str, queue_id: int) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.path = os.path.join(database.path, topic, str(queue_id))  # a name for words: no such directory exists
+        self.segments = Segments.of([])
+        self._layout, self._database = layout, database
+
+    def __repr__(self) -> str:
+        return f"RocksQueue({self.topic!r}, {self.queue_id})"
+
+    def _bound(self, which: bytes) -> RocksOffset | None:
+        value = self._database.get(OFFSETS, offset_key(self.topic, self.queue_id, which))
+        with suppress(FormatError):
+            return parse_offset(value) if value is not None else None
+        return None
+
+    @cached_property
+    def last(self) -> RocksOffset | None:
+        """Of the last message; None where there never was one."""
+        return self._bound(MAX)
+
+    @cached_property
+    def first(self) -> RocksOffset | None:
+        """Of the first message in the log, as a broker noted it when it was last asked; None where it never was."""
+        return self._bound(MIN)
+
+    @property
+    def there(self) -> bool:
+        """Whether the database has anything of the queue."""
+        return self.last is not None or self.first is not None or self.unit(0) is not None
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last message."""
+        return self.last.queue_offset + 1 if self.last is not None else 0
+
+    @cached_property
+    def recovered(self) -> QueueEnd:
+        """The end as the database says it; nothing is looked through (recover of this store does nothing).
+
+        ``end`` counts messages: nothing here lies at a byte.
+        """
+        if self.last is None:
+            return QueueEnd(0, NO_OFFSET)
+        unit = self.unit(self.last.queue_offset)
+        size = unit.size if unit is not None and unit.physical_offset == self.last.physical_offset else 0
+        return QueueEnd(self.max_offset, self.last.physical_offset + size)
+
+    def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
+        """The lowest queue offset whose message is still in the log (getMinCqOffset, correctMinCqOffset).
+
+        Args:
+            min_physical_offset: where the log begins.
+            engine: there is one rule only; as in :class:`rmqtool.store.queues.reader.ConsumeQueue`.
+        """
+        noted = self.first.queue_offset if self.first is not None else 0
+        if self.first is not None and self.first.physical_offset >= min_physical_offset:
+            return noted
+        if self.last is None:
+            return 0
+        if self.last.physical_offset < min_physical_offset:
+            return self.max_offset
+        low, high, answer = noted, self.last.queue_offset, -1
+        while high >= low:
+            middle = low + (high - low) // 2
+            unit = self.unit(middle)
+            if unit is None or unit.physical_offset < min_physical_offset:
+                low = middle + 1
+                continue
+            answer = middle
+            if unit.physical_offset == min_physical_offset:
+                break
+            high = middle - 1
+        return answer if answer >= 0 else noted
+
+    def unit(self, queue_offset: int) -> RocksUnit | None:
+        """The unit of a queue offset; None without one."""
+        if not 0 <= queue_offset <= _MOST or not -(2**31) <= self.queue_id < 2**31:
+            return None
+        value = self._database.get(UNITS, unit_key(self.topic, self.queue_id, queue_offset))
+        with suppress(FormatError):
+            return parse_unit(value) if value is not None else None
+        return None
+
+    def entry(self, queue_offset: int) -> QueueEntry | None:
+        """As :meth:`unit`, with its ordinal."""
+        unit = self.unit(queue_offset)
+        return QueueEntry(queue_offset, *unit[:3]) if unit is not None else None
+
+    def units(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, RocksUnit]]:
+        """(queue offset, unit) of those that are there of [start, stop), up to the queue's end."""
+        end = self.max_offset if stop is None else min(stop, self.max_offset)
+        low = max(start, 0)
+        if low >= end:
+            return
+        keys = (unit_key(self.topic, self.queue_id, offset) for offset in (low, min(end, _MOST)))
+        for key, value in self._database.items(UNITS, *keys):
+            with suppress(FormatError):
+                yield parse_unit_key(key).queue_offset, parse_unit(value)
+
+    def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, "Units"], None, None]:
+        """(queue offset of the first, units as entries of a queue file) for parts of [start, stop) without a gap."""
+        first, rows = 0, list[tuple[int, int, int]]()
+        for queue_offset, unit in self.units(start, stop):
+            if rows and (queue_offset != first + len(rows) or len(rows) == _STEP):
+                yield first, as_array(build(rows))
+                rows = []
+            if not rows:
+                first = queue_offset
+            rows.append(unit[:3])
+        if rows:
+            yield first, as_array(build(rows))
+
+    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
+        """As :meth:`units`, as entries."""
+        for queue_offset, unit in self.units(start, stop):
+            yield QueueEntry(queue_offset, *unit[:3])
+
+
+def rocks_queue_names(layout: StoreLayout, *, units: bool = False) -> list[tuple[str, int]]:
+    """(topic, queue id) of every queue that the database says an end of, sorted.
+
+    Args:
+        units: also of those that have units only, which a broker does not see.
+    """
+    database = queue_database(layout)
+    if database is None:
+        return []
+    found = set()
+    for key, _value in database.items(OFFSETS):
+        with suppress(FormatError):
+            name = parse_offset_key(key)
+            found.add((name.topic, name.queue_id))
+    found.discard((CHECKPOINT_TOPIC, 0))
+    if units:
+        found.update(_with_units(database))
+    return sorted(found)
+
+
+def _with_units(database: Database) -> Iterator[tuple[str, int]]:
+    start = b""
+    while (found := next(database.items(UNITS, start), None)) is not None:
+        try:
+            name = parse_unit_key(found[0])
+        except FormatError:
+            start = found[0] + b"\0"
+            continue
+        yield name.topic, name.queue_id
+        start = max(end_of_units(name.topic, name.queue_id), found[0] + b"\0")
+
+
+def _is_name(topic: str) -> bool:
+    """Whether a topic can be told in UTF-8: JSON may have halves of characters."""
+    try:
+        topic.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def rocks_queues_of(layout: StoreLayout) -> list[RocksQueue]:
+    """Every queue of the database, sorted by topic and queue id; none where queues are files."""
+    database = queue_database(layout)
+    if database is None:
+        return []
+    return [RocksQueue(layout, database, topic, queue_id) for topic, queue_id in rocks_queue_names(layout)]
+
+
+def open_rocks_queue(layout: StoreLayout, topic: str, queue_id: int) -> RocksQueue | None:
+    """One queue of the database, or None where it has none of that name, or where queues are files."""
+    database = queue_database(layout)
+    if database is None or not -(2**31) <= queue_id < 2**31 or not _is_name(topic):
+        return None
+    queue = RocksQueue(layout, database, topic, queue_id)
+    return queue if queue.there else None

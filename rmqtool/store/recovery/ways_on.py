@@ -1,0 +1,27 @@
+"""What to do about a store that a broker refuses to load, in the words of commands."""
+
+import os
+import shlex
+
+from rmqtool.store.layout.mending import way_on
+from rmqtool.store.recovery.plan import Recovery
+
+
+def ways_on(recovery: Recovery) -> list[str]:
+    """What to do before recovery can go on, in this order; empty where nothing was refused."""
+    if not recovery.refusals:
+        return []
+    log, root = recovery.inputs.log, shlex.quote(recovery.inputs.layout.root)
+    refused = {path for path in _paths(recovery) if any(why.startswith(f"{path}: ") for why in recovery.refusals)}
+    sizes = {file.path: file.size for file in log.segments.files}
+    last = max(sizes, key=os.path.basename, default=None)
+    found = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
+    ways = [f"{shlex.join(way.command)}: {way.does}" if way.command else way.does for way in found]
+    if not ways:  # queues only, which the log can make anew
+        ways.append(f"rmqtool rebuild {root} consumequeue: builds the queues anew from the log")
+    return [*ways, f"rmqtool recover {root} --dry-run: looks again"]
+
+
+def _paths(recovery: Recovery) -> list[str]:
+    segments = recovery.inputs.log.segments
+    return [*(file.path for file in segments.files), *segments.foreign]

@@ -1,0 +1,61 @@
+"""check at a terminal: golden screens at three sizes."""
+
+import re
+
+import pytest
+
+from rmqtool.cli.look.show_check import lines_of
+from rmqtool.store.check import check_store
+from rmqtool.store.check.advice.advice import Situation
+from rmqtool.store.check.reading.reading import Reader
+from rmqtool.store.layout.paths import StoreLayout
+from tests import goldens
+from tests.cli.terminal import SITUATIONS, SIZES, at_terminal, plain, screen
+from tests.cli.terminal import golden as recorded
+from tests.conftest import Unpacked
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+@pytest.mark.parametrize("case", SITUATIONS)
+def test_as_recorded(case: str, columns: int, rows: int) -> None:
+    """``python -m tests.cli.terminal`` records them anew."""
+    command = SITUATIONS[case]
+    assert screen(case, command, columns, rows) == recorded(case, command, columns).read_text()
+
+
+@pytest.mark.parametrize("case", [*goldens.cases(), *goldens.cases_of_5()])
+def test_lines_fit(case: str, golden: Unpacked) -> None:
+    """But for commands, which are copied and stay whole, and what has no blank."""
+    reader, situation = Reader(), Situation()
+    for finding in check_store(StoreLayout(str(golden(case))), situation=situation):
+        reader.take(finding)
+    for line in lines_of(reader.reading(situation), 80, colour=False):
+        assert len(line) <= 80 or re.match(r"\d+\. ", line) or " " not in line.strip()
+
+
+def test_colours_are_left_out_on_demand(golden_copy: Unpacked) -> None:
+    store = golden_copy("size-field-negative")
+    code, coloured = at_terminal("check", store)
+    assert (code, coloured.splitlines()[0]) == (1, "\x1b[1;31mDo not start a broker on this store.\x1b[0m")
+    assert "\x1b[31mlog-damage\x1b[0m: " in coloured
+    without = at_terminal("check", store, NO_COLOR="1")[1]
+    assert "\x1b" not in without
+    assert without == plain(coloured)
+
+
+def test_fewer_places_and_worse_findings_on_demand(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean-exit-consumequeue-deleted")
+    assert at_terminal("check", store, "--limit-per-code", "1")[1].count("queue offset") == 1
+    told = at_terminal("check", golden_copy("size-field-negative"), "--severity", "error")[1]
+    assert "What was found: 2 errors" in told
+
+
+@pytest.mark.parametrize("answer", ["", "n\n", "no\n"])
+def test_recover_asks_with_the_loss_in_sight(answer: str, golden_copy: Unpacked) -> None:
+    store = golden_copy("size-field-negative")
+    code, told = at_terminal("recover", store, typed=answer or "\x04")
+    *_, loss, question = [line for line in plain(told).splitlines() if line.startswith(("LOSS", "Do this"))]
+    assert "39 intact messages behind the end of the log are cut off" in loss
+    assert f"rmqtool salvage {store} NEWSTORE keeps 39 of them" in " ".join(told.split())
+    assert question.startswith("Do this, and cut off 39 intact messages, of which salvage keeps 39? [y/N]: ")
+    assert code == 4

@@ -1,0 +1,123 @@
+"""Errors: one line of one style for people; one JSON object for programs that asked for JSON."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqtool import errors
+from rmqtool.cli.entry.failing import for_programs
+from tests.cli.running import process, rmqtool
+from tests.cli.test_bad_input import COMMANDS, run
+from tests.cli.test_bus_error import CUT
+from tests.cli.test_help import commands
+from tests.conftest import Unpacked
+
+FORMS = [["-o", "json"], ["--output=ndjson"], ["-ojson"], ["--output", "ndjson"]]
+# of a command line that Click, or the command itself, can make nothing of
+USAGE = {
+    "no-such-command": "no such command 'no-such-command'; see rmqtool --help",
+    "query-keys": "no such command 'query-keys' (did you mean 'query-key', 'query-time', 'query-id'?); "
+    "see rmqtool --help",
+    "info": "missing argument 'STORE'; see rmqtool info --help",
+    "info STORE more": "got unexpected extra argument(s) (more); see rmqtool info --help",
+    "info --outptu json": "no such option: --outptu (did you mean --output?); see rmqtool info --help",
+    "group lag STORE --by x": "invalid value for '--by': 'x' is not one of 'queue', 'topic', 'group'; "
+    "see rmqtool group lag --help",
+    "query-time STORE Orders 0 soon": "'soon' is no time: give ms since the epoch, 2026-01-31, 2026-01-31T12:00:00Z, "
+    "-48h or now",
+}
+
+
+def test_every_kind_of_error_has_its_name() -> None:
+    kinds = {
+        kind.kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RmqError)
+    }
+    assert kinds == {
+        "unreadable", "output-lost", "refused", "damaged", "no-runtime", "interrupted", "usage",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("words", USAGE)
+def test_usage(words: str, golden: Unpacked) -> None:
+    line = [str(golden("clean")) if word == "STORE" else word for word in words.split()]
+    result = rmqtool(*line)
+    assert (result.code, result.out, result.err) == (2, "", f"error: {USAGE[words]}\n")
+    if words.startswith(("no-such", "query-keys")):
+        return
+    for form in FORMS:
+        result = rmqtool(*line, *form)
+        assert (result.code, result.out) == (2, "")
+        assert json.loads(result.err) == {"error": USAGE[words], "kind": "usage", "exitCode": 2}
+        assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "commitlog hexdump"])
+def test_no_store(name: str, tmp_path: Path) -> None:
+    result = run(name, tmp_path / "nothing", "-o", "ndjson")
+    assert (result.code, result.out) == (3, "")
+    told = json.loads(result.err)
+    assert (told["kind"], told["exitCode"]) == ("unreadable", 3)
+    assert str(tmp_path / "nothing") in told["error"]
+
+
+@pytest.mark.parametrize("name", [name for name, command in commands().items() if name != "commitlog hexdump"])
+def test_an_unknown_option(name: str) -> None:
+    result = rmqtool(*name.split(), "-o", "json", "--no-such-option")
+    assert (result.code, result.out) == (2, "")
+    assert json.loads(result.err)["kind"] == "usage"
+
+
+def test_refused_and_damaged(golden_copy: Unpacked) -> None:
+    store = golden_copy("broker")
+    refused = rmqtool("undo", store, "-o", "json")
+    assert (refused.code, json.loads(refused.err)["kind"]) == (4, "refused")
+    path = store / "config" / "topics.json"
+    path.write_bytes(b'{"a":1}}')
+    damaged = rmqtool("config", store, "topics.json", "-o", "ndjson")
+    told = json.loads(damaged.err)
+    assert (damaged.code, told["exitCode"], told["kind"]) == (5, 5, "damaged")
+    assert (told["file"], told["offset"]) == (str(path), 7)
+    assert told["error"] == f"{path}: byte 7: {told['reason']}"
+
+
+def test_the_form_is_the_last_that_is_asked_for() -> None:
+    asked = [["x", *form] for form in FORMS] + [["x", "-o", "csv", "-o", "json"]]
+    assert all(map(for_programs, asked))
+    not_asked = [[], ["x"], ["x", "-o"], ["x", "-o", "json", "-o", "csv"], ["x", "--", "-o", "json"], ["x", "json"]]
+    assert not any(map(for_programs, not_asked))
+
+
+def test_stdout_that_takes_no_more(golden: Unpacked) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = process("info", golden("clean"), "-o", "json", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    told = json.loads(done.err)
+    assert (done.code, told["kind"]) == (3, "output-lost")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the process ends wordless")
+def test_a_file_that_cannot_be_read_where_it_is_mapped(golden_copy: Unpacked) -> None:
+    for times in range(1, 12):  # others look at its first bytes only
+        store = golden_copy("consumequeue-deleted")
+        words = [sys.executable, "-c", CUT, str(times), "plain", "commitlog", "dump", str(store), "-o", "ndjson"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+        if done.returncode == 3:
+            break
+    told = json.loads(done.stderr.splitlines()[-1])
+    assert (told["kind"], told["exitCode"]) == ("unreadable", 3)
+    assert "cannot be read: a bad sector" in told["error"]
+
+
+def test_an_interrupted_reader_says_nothing(golden: Unpacked) -> None:
+    script = (
+        "import os, signal\nfrom rmqtool.cli.look import run_files\n"
+        "def stop(*_args, **_more): os.kill(os.getpid(), signal.SIGINT)\n"
+        "run_files.run_commitlog_dump = stop\nfrom rmqtool.main import main\nmain()"
+    )
+    words = [sys.executable, "-c", script, "commitlog", "dump", str(golden("clean")), "-o", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=dict(os.environ))
+    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "")

@@ -1,0 +1,41 @@
+"""Databases of RocksDB for tests: what golden stores hold, written anew with changes."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import rocksdict
+
+from rmqtool.store.layout.rocksdb import Database
+
+Families = dict[str, dict[bytes, bytes]]
+
+
+def content(folder: Path) -> Families:
+    """Column family to its keys and values."""
+    database = Database(str(folder))
+    return {name: dict(database.items(name)) for name in database.families}
+
+
+def write(folder: Path, families: Families) -> None:
+    """Make a database anew with this content, in tables as a broker that stopped leaves it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    database = rocksdict.Rdict(str(folder), options=options)
+    for name, pairs in families.items():
+        family = database
+        if name != "default":
+            family = database.create_column_family(name, rocksdict.Options(raw_mode=True))
+        for key, value in pairs.items():
+            family.put(key, value)
+        family.flush()
+    database.close()
+    (folder / "rocksdict-config.json").unlink()
+
+
+def change(folder: Path, what: Callable[[Families], None]) -> None:
+    """Write a database anew with something changed."""
+    families = content(folder)
+    what(families)
+    write(folder, families)
