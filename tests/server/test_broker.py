@@ -242,10 +242,10 @@ def test_lists_of_topics_and_groups_are_made_whole_or_not_at_all(tmp_path: Path)
         assert (await client.call(one)).code == 0
 
     serving(tmp_path / "store", test, create=True, engine="5.3")
-    layout = StoreLayout(str(tmp_path / "store"))
-    written = Topics.parse(Path(layout.config_path("topics.json")).read_bytes()).topics
+    config = tmp_path / "store" / "config"
+    written = Topics.parse((config / "topics.json").read_bytes()).topics
     assert (written["One"].write_queue_nums, written["Two"].write_queue_nums) == (3, 16)
-    found = SubscriptionGroups.parse(Path(layout.config_path("subscriptionGroup.json")).read_bytes()).groups
+    found = SubscriptionGroups.parse((config / "subscriptionGroup.json").read_bytes()).groups
     assert found["first"].retry_max_times == 7
     assert "second" in found
 
