@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from formats.config.beans import Bean, Nested, member
+from formats.config.files import SubscriptionGroup
+from formats.config.files import TopicConfig as StoredTopic
+from formats.config.kinds import Items
 from formats.remoting.shapes import (
     DataVersion,
     MessageQueue,
@@ -133,3 +137,17 @@ class GroupStatus:
 
     message_queue_table: dict[MessageQueue, Long] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, Long]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsToSet(Bean):
+    """Topics to make or change (body.CreateTopicListRequestBody, of 5.3)."""
+
+    topics: tuple[StoredTopic, ...] = member("topicConfigList", Items(Nested(StoredTopic)), ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsToSet(Bean):
+    """Groups to make or change (subscription.SubscriptionGroupList, of 5.3)."""
+
+    groups: tuple[SubscriptionGroup, ...] = member("groupConfigList", Items(Nested(SubscriptionGroup)), ())

@@ -226,6 +226,40 @@ def test_topics_and_groups_are_written_before_they_are_used(tmp_path: Path) -> N
     serving(tmp_path / "store", test, create=True, engine="4.9")
 
 
+def test_lists_of_topics_and_groups_are_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        async def ask(code: int, body: str) -> int:
+            return (await client.call(Command(code, body=body.encode()))).code
+
+        topics = '{"topicConfigList": [{"topicName": "One", "writeQueueNums": 3}, {"topicName": "%s"}]}'
+        groups = '{"groupConfigList": [{"groupName": "first", "retryMaxTimes": 7}, {"groupName": "%s"}]}'
+        assert await ask(C.UPDATE_AND_CREATE_TOPIC_LIST, topics % "a b") == ResponseCode.INVALID_PARAMETER
+        assert await ask(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, groups % "a b") == ResponseCode.SYSTEM_ERROR
+        one = Command(C.GET_TOPIC_CONFIG, fields=to_fields(h.Topic(topic="One")))
+        assert (await client.call(one)).code == ResponseCode.TOPIC_NOT_EXIST
+        assert await ask(C.UPDATE_AND_CREATE_TOPIC_LIST, topics % "Two") == 0
+        assert await ask(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, groups % "second") == 0
+        assert (await client.call(one)).code == 0
+
+    serving(tmp_path / "store", test, create=True, engine="5.3")
+    config = tmp_path / "store" / "config"
+    written = Topics.parse((config / "topics.json").read_bytes()).topics
+    assert (written["One"].write_queue_nums, written["Two"].write_queue_nums) == (3, 16)
+    found = SubscriptionGroups.parse((config / "subscriptionGroup.json").read_bytes()).groups
+    assert found["first"].retry_max_times == 7
+    assert "second" in found
+
+
+@pytest.mark.parametrize(("engine", "code"), [("4.9", 0), ("5.3", ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)])
+def test_offsets_of_a_group_that_is_not_known(tmp_path: Path, engine: str, code: int) -> None:
+    async def test(client: Connection) -> None:
+        await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+        commit = h.Commit(topic="Orders", consumer_group="nobody", queue_id=0, commit_offset=1)
+        assert (await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(commit)))).code == code
+
+    serving(tmp_path / "store", test, create=True, engine=engine)
+
+
 @pytest.mark.parametrize("name", ["broker", "broker-5.3.3", "broker-crash"])
 def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, tmp_path: Path, name: str) -> None:
     store = golden_copy(name)

@@ -95,6 +95,13 @@ class Core:
             topic("SCHEDULE_TOPIC_XXXX", 18),
             topic(f"{settings.cluster}_REPLY_TOPIC", 1),
         ]
+        if not self.old:
+            found += [
+                topic(f"rmq_sys_REVIVE_LOG_{settings.cluster}", 8),
+                topic(f"rmq_sys_SYNC_BROKER_MEMBER_{settings.name}", 1, INHERIT),
+                topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+                topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+            ]
         if settings.auto_create_topics:
             queues = settings.default_topic_queues
             found.append(topic("TBW102", queues, READ | WRITE | INHERIT))

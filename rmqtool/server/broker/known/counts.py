@@ -46,6 +46,8 @@ class Counts:
         for number, (every, _kept) in enumerate(_SPANS):
             if self._samples % every == 0:
                 for item in self._items.values():
+                    if not item.past[number]:
+                        item.past[number].append((now - every * SAMPLE, 0, 0))
                     item.past[number].append((now, item.sum, item.times))
         self._samples += 1
 

@@ -68,7 +68,7 @@ class Control:
     def _reset_here(self, request: Command, header: h.ResetOffset, queues: int) -> Command:
         """As 5.x does it: the broker sets the offsets, and the next pulls are told."""
         core, topic, group = self._core, header.topic, header.group
-        if core.state.ensure_group(group) is None:
+        if group not in core.state.groups:
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the group {group} does not exist")
         table: dict[MessageQueue, int] = {}
         one = header.queue_id if header.queue_id is not None and header.queue_id >= 0 else None

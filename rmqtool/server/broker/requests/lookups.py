@@ -67,6 +67,10 @@ class Lookups:
         group = self._core.clients.consumers.get(header.consumer_group or "")
         subscription = group.subscriptions.get(header.topic) if group is not None else None
         body = b.QueueEntries(
-            queue_data=rows, min_queue_index=low, max_queue_index=high, subscription_data=subscription
+            queue_data=rows,
+            min_queue_index=low,
+            max_queue_index=high,
+            subscription_data=subscription,
+            filter_data=None if subscription is None else "null",  # that of a filter other than tags
         )
         return answer(request, body=body)

@@ -44,6 +44,13 @@ class Positions:
     def commit(self, _connection: Connection, request: Command) -> Command:
         """Request 15."""
         header = header_of(h.Commit, request)
+        core = self._core
+        if not (core.old or core.settings.read_only):
+            if header.consumer_group not in core.state.groups:
+                words = f"Group {header.consumer_group} not exist!"
+                raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+            if core.state.topic(header.topic) is None:
+                raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
         if (header.topic, header.consumer_group, header.queue_id) in self._core.resets:
             return answer(request, remark="Offset has been previously reset")
         self._core.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)

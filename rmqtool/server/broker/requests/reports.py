@@ -25,6 +25,22 @@ from rmqtool.services.lookup.queue_messages import SCHEDULE
 
 Handle = Callable[[Connection, Command], Command | None]
 _DAY = 86_400_000
+# settings that tools ask every broker for (tools.command.export.ExportConfigsCommand), as it has them by itself
+_DEFAULTS = {
+    "brokerRole": "ASYNC_MASTER",
+    "fileReservedTime": "72",
+    "filterServerNums": "0",
+    "flushDiskType": "ASYNC_FLUSH",
+    "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "slaveReadEnable": "false",
+    "traceTopicEnable": "false",
+    "useTLS": "false",
+    "autoCreateSubscriptionGroup": "true",
+}
+_NO_BUFFERS = (1 << 31) - 1  # what a broker without transient buffers says
+_TIMER = ("timerCongestNum", "timerOffsetBehind", "timerReadBehind")
+_TIMER_RATES = ("timerDequeueTps", "timerEnqueueTps")
 
 
 class Reports:
@@ -163,7 +179,7 @@ class Reports:
             table[name] = [
                 a.ProducerInfo(
                     client.client_id,
-                    (client.language or Language.OTHER).name,
+                    _language(client),
                     core.clock() - int((core.now() - client.seen) * 1000),
                     client.connection.peer,
                     client.version,
@@ -187,6 +203,9 @@ class Reports:
         """Request 26: what the broker's file says, and what this broker is."""
         settings = self._core.settings
         values = {
+            **_DEFAULTS,
+            "maxMessageSize": str(settings.max_message_size),
+            "traceOn": str(settings.trace).lower(),
             **self._core.store.layout.conf.values,
             "brokerName": settings.name,
             "brokerClusterName": settings.cluster,
@@ -206,10 +225,12 @@ class Reports:
         now, reading = core.clock(), core.reading
         low = max(reading.log.min_offset, 0)
         first = reading.message(low)
-        ratio = _disk_ratio(core.store.layout.commit_log_paths[0])
+        path = core.store.layout.commit_log_paths[0]
+        ratio, capacity = _disk(path)
         put = f"{core.counts.rate(counts.BROKER_PUT, settings.cluster):.2f}"
         got = f"{core.counts.rate(counts.BROKER_GET, settings.cluster):.2f}"
         total_put = str(core.counts.sum(counts.BROKER_PUT, settings.cluster))
+        put_size = core.counts.sum(counts.BROKER_PUT_SIZE, settings.cluster)
         total_got = str(core.counts.sum(counts.BROKER_GET, settings.cluster))
         version = version_of(settings.engine)
         runtime = now - self._started
@@ -218,14 +239,15 @@ class Reports:
             "brokerVersionDesc": "V4_9_8" if version == VERSION_4_9_8 else "V5_3_3",
             "brokerVersion": str(version),
             "bootTimestamp": str(self._started),
-            "startAcceptSendRequestTimeStamp": str(self._started),
+            "startAcceptSendRequestTimeStamp": "0",
             "runtime": f"[ {spent}, {runtime // 1000 % 60} seconds ]",
             "earliestMessageTimeStamp": str(first.record.store_timestamp if first is not None else -1),
             "commitLogMinOffset": str(low),
             "commitLogMaxOffset": str(reading.end),
             "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": "",
+            "commitLogDirCapacity": capacity,
             "dispatchBehindBytes": "0",
             "dispatchMaxBuffer": "0",
             "remainHowManyDataToFlush": "0 B",
@@ -233,15 +255,18 @@ class Reports:
             "putTps": f"{put} {put} {put}",
             "getTotalTps": f"{got} {got} {got}",
             "getFoundTps": f"{got} {got} {got}",
-            "getTransferedTps": f"{got} {got} {got}",
+            "getTransferedTps" if core.old else "getTransferredTps": f"{got} {got} {got}",
             "getMissTps": "0.00 0.00 0.00",
             "putMessageTimesTotal": total_put,
-            "putMessageSizeTotal": str(core.counts.sum(counts.BROKER_PUT_SIZE, settings.cluster)),
+            "putMessageSizeTotal": str(put_size),
             "putMessageFailedTimes": "0",
-            "putMessageAverageSize": "0",
+            "putMessageAverageSize": str(put_size / max(int(total_put), 1)),
+            "putLatency99": "0.00",
+            "putLatency999": "0.00",
+            "remainTransientStoreBufferNumbs": str(_NO_BUFFERS),
             "putMessageEntireTimeMax": "0",
             "getMessageEntireTimeMax": "0",
-            "putMessageDistributeTime": "",
+            "putMessageDistributeTime": "null",
             "msgPutTotalTodayNow": total_put,
             "msgGetTotalTodayNow": total_got,
             "EndTransactionQueueSize": "0",
@@ -249,23 +274,34 @@ class Reports:
         }
         for name in ("Put", "Get"):
             table[f"msg{name}TotalYesterdayMorning"] = table[f"msg{name}TotalTodayMorning"] = "0"
-        for name in ("send", "pull", "query"):
+        pools = {"send": 10_000, "pull": 100_000, "query": 20_000}
+        if not core.old:
+            table |= {"brokerActive": "true", **dict.fromkeys(_TIMER, "0"), **dict.fromkeys(_TIMER_RATES, "0.0")}
+            pools |= {"ack": 100_000, "litePull": 100_000}
+        for name, most in pools.items():
             table[f"{name}ThreadPoolQueueSize"] = table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-            table[f"{name}ThreadPoolQueueCapacity"] = "10000"
+            table[f"{name}ThreadPoolQueueCapacity"] = str(most)
         for level, offset in sorted(core.state.delay_offsets.items()):
             table[f"scheduleMessageOffset_{level}"] = f"{offset},{reading.max_offset(SCHEDULE, level - 1)}"
         return answer(request, body=b.KVTable(table))
 
 
 def _wire_client(client: Client) -> WireConnection:
-    language = (client.language or Language.OTHER).name
-    return WireConnection(client.client_id, client.connection.peer, language, client.version)
+    return WireConnection(client.client_id, client.connection.peer, _language(client), client.version)
 
 
-def _disk_ratio(path: str) -> str:
-    """Share of the file system that is used, as a broker says it."""
+def _language(client: Client) -> str:
+    return (Language.OTHER if client.language is None else client.language).name  # that of Java is 0
+
+
+def _disk(path: str) -> tuple[str, str]:
+    """Share of the file system that is used, and its size, as a broker says them (common.UtilAll, store.CommitLog)."""
     try:
         found = os.statvfs(path)
     except OSError:
-        return "-1"
-    return str(1 - found.f_bavail / found.f_blocks) if found.f_blocks else "-1"
+        return "-1", ""
+    used = found.f_blocks - found.f_bfree
+    entire = used + found.f_bavail
+    ratio = -(-used * 100 // entire) / 100 if entire else -1
+    total, free = (count * found.f_frsize / (1 << 30) for count in (found.f_blocks, found.f_bfree))
+    return str(ratio), f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."

@@ -3,7 +3,7 @@
 Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 10.2.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from formats.config.files import SubscriptionGroup, TopicConfig
@@ -31,7 +31,12 @@ class Tables:
 
     def handlers(self) -> dict[int, Handle]:
         """By request code."""
+        of_5: dict[int, Handle] = {
+            C.UPDATE_AND_CREATE_TOPIC_LIST: self.update_topics,
+            C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_groups,
+        }
         return {
+            **({} if self._core.old else of_5),
             C.UPDATE_AND_CREATE_TOPIC: self.update_topic,
             C.GET_ALL_TOPIC_CONFIG: self.topics,
             C.GET_TOPIC_CONFIG: self.topic,
@@ -53,15 +58,7 @@ class Tables:
         self._may_change()
         header = header_of(h.CreateTopic, request)
         name = header.topic
-        try:
-            check_topic(name, sending=False)
-        except Rejected as err:
-            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
-        if self._core.is_system(name):
-            raise Failed(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
-        for number in (header.read_queue_nums, header.write_queue_nums):
-            if not 0 <= number <= _MOST_QUEUES:
-                raise Failed(ResponseCode.SYSTEM_ERROR, f"{number} queues: 0 to {_MOST_QUEUES} are taken")
+        self._check(name, header.read_queue_nums, header.write_queue_nums)
         known = self._core.state.topic(name) or TopicConfig(topic_name=name)
         attributes = known.attributes
         if self._core.settings.engine != "4.9":
@@ -77,6 +74,37 @@ class Tables:
                 attributes=attributes,
             )
         )
+        return answer(request)
+
+    def _check(self, name: str, *queues: int) -> None:
+        """Whether there may be such a topic.
+
+        Raises:
+            Failed: there may not.
+        """
+        try:
+            check_topic(name, sending=False)
+        except Rejected as err:
+            raise Failed(self._core.invalid(), str(err)) from None
+        if self._core.is_system(name):
+            raise Failed(self._core.invalid(), f"The topic[{name}] is conflict with system topic.")
+        for number in queues:
+            if not 0 <= number <= _MOST_QUEUES:
+                raise Failed(ResponseCode.SYSTEM_ERROR, f"{number} queues: 0 to {_MOST_QUEUES} are taken")
+
+    def update_topics(self, _connection: Connection, request: Command) -> Command:
+        """Request 18: all of them, or none."""
+        self._may_change()
+        wanted = a.TopicsToSet.parse(request.body).topics
+        for config in wanted:
+            self._check(config.topic_name or "", config.read_queue_nums, config.write_queue_nums)
+        for config in wanted:
+            known = self._core.state.topic(config.topic_name or "")
+            changes = ",".join(
+                f"{name}={value}" if value else name for name, value in (config.attributes or {}).items()
+            )
+            attributes = _with_attributes(dict((known and known.attributes) or {}), changes)
+            self._core.set_topic(replace(config, attributes=attributes))
         return answer(request)
 
     def topics(self, _connection: Connection, request: Command) -> Command:
@@ -113,13 +141,21 @@ class Tables:
 
     def update_group(self, _connection: Connection, request: Command) -> Command:
         """Request 200: the members that it has, whatever they are, as the file has them."""
+        return self._set_groups(request, [SubscriptionGroup.parse(request.body)])
+
+    def update_groups(self, _connection: Connection, request: Command) -> Command:
+        """Request 225: all of them, or none."""
+        return self._set_groups(request, a.GroupsToSet.parse(request.body).groups)
+
+    def _set_groups(self, request: Command, wanted: Sequence[SubscriptionGroup]) -> Command:
         self._may_change()
-        config = SubscriptionGroup.parse(request.body)
-        try:
-            check_group(config.group_name or "")
-        except Rejected as err:
-            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
-        self._core.state.set_group(config)
+        for config in wanted:
+            try:
+                check_group(config.group_name or "")
+            except Rejected as err:
+                raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+        for config in wanted:
+            self._core.state.set_group(config)
         return answer(request)
 
     def groups(self, _connection: Connection, request: Command) -> Command:

@@ -90,6 +90,9 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * {"command": "seen"}   what the consumers have got since the boot
  * {"command": "reset", "group": g, "topic": t, "timestamp": ms, -1 for the end}   by the admin tool
  * {"command": "setOffset", "group": g, "topic": t, "queueId": q, "offset": n}   by the admin tool
+ * {"command": "admin", "arguments": [command of mqadmin, option, ...], "seconds": that it has}   see Admin
+ * {"command": "admins"}   names of the commands of mqadmin
+ * {"command": "addresses"}   of the broker and its name server
  * {"command": "stop"}   a clean shutdown
  * </pre>
  */
@@ -209,6 +212,12 @@ public final class Broker {
                     new MessageQueue(text(request, "topic"), NAME, request.get("queueId").getAsInt()),
                     request.get("offset").getAsLong());
                 return Map.of();
+            case "admin":
+                return Admin.run(address, request);
+            case "addresses":
+                return Map.of("broker", brokerAddress, "namesrv", address);
+            case "admins":
+                return Admin.names();
             case "stop":
                 return stop();
             default:

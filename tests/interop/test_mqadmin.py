@@ -1,0 +1,30 @@
+"""Commands of ``mqadmin`` say the same of a real broker and of ours.
+
+All of them: ``python -m tests.interop.mqadmin``.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop.broker import Broker
+from tests.interop.mqadmin import COMMANDS, on_ours, on_real, told
+
+pytestmark = pytest.mark.interop
+# some of each kind that take no time
+NAMES = {
+    "brokerConsumeStats", "brokerStatus", "cloneGroupOffset", "clusterList", "consumerConnection", "deleteSubGroup",
+    "deleteTopic", "exportConfigs", "exportMetrics", "getConsumerConfig", "producerConnection", "queryCq",
+    "queryMsgById", "queryMsgByKey", "resetOffsetByTime", "topicList", "topicStatus", "updateSubGroup",
+    "updateSubGroupList", "updateTopic", "updateTopicList", "updateTopicPerm",
+}  # fmt: skip
+
+
+def test_mqadmin_says_the_same_of_both(broker: Broker, tmp_path: Path) -> None:
+    known = set(broker.ask("admins"))
+    assert known <= {command.name for command in COMMANDS}
+    chosen = [one for one in COMMANDS if one.name in known & NAMES and "NoSuch" not in one.line]
+    real = on_real(broker, tmp_path / "real", chosen)
+    ours = on_ours(broker, tmp_path / "ours", chosen)
+    for command, wanted, got in zip(chosen, real, ours, strict=True):
+        assert told(command, got) == told(command, wanted), command.line
