@@ -195,7 +195,7 @@ def test_positions_are_checked_before_they_are_used(position: Any, tmp_path: Pat
     manifest = json.loads((out / MANIFEST).read_text())
     (out / MANIFEST).write_text(json.dumps({**manifest, "position": position}))
     before = everything(out)
-    with pytest.raises(Refused, match="no position to go on from"):
+    with pytest.raises(Refused, match="no position to continue from"):
         dump(layout, out, since_last=True)
     assert everything(out) == before
 

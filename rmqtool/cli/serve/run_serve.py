@@ -27,9 +27,9 @@ def run(
 ) -> int:
     """Serve until a signal or the time comes."""
     if read_only and create:
-        raise BadValue("--read-only: there is nothing to read in a store that is made now")
+        raise BadValue("--read-only cannot be given with --create: a new store has nothing to read")
     if offsets is not None and not read_only:
-        raise BadValue("--offsets goes with --read-only; else offsets are kept in the store")
+        raise BadValue("--offsets needs --read-only: otherwise offsets are kept in the store")
     if engine not in (None, "4.9", "5.3"):
         raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
     servers = [part.strip() for part in (namesrv or "").split(";") if part.strip()]
