@@ -49,6 +49,17 @@ PUT_FIELDS = (
     "offsetMsgId",
     "reason",
 )
+SEND_FIELDS = (
+    "line",
+    "status",
+    "topic",
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "msgId",
+    "offsetMsgId",
+    "reason",
+)
 
 
 _LEVELS_AROUND = 64  # of objects around a body, and of calls around what writes them

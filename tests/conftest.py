@@ -1,5 +1,6 @@
 """Fixtures that every part of the tests uses."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,11 @@ Unpacked = Callable[[str], Path]
 # a busy machine is no failure; what Hypothesis sets for itself where it sees CI stays
 settings.register_profile("rmqtool", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("rmqtool")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: those that drive real brokers wait most of their time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.fixture(scope="session")

@@ -24,10 +24,11 @@ LAYERS = {
     "rmqtool.analytics": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services"},
     "rmqtool.remoting": {"formats"},
     "rmqtool.server": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.remoting"},
+    "rmqtool.client": {"formats", "rmqtool.services", "rmqtool.remoting"},
     "rmqtool.testing": {"formats", "rmqtool.server"},
     "rmqtool.cli": {
         "formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.analytics", "rmqtool.remoting",
-        "rmqtool.server",
+        "rmqtool.server", "rmqtool.client",
     },
 }  # fmt: skip
 PACKAGES = {
@@ -259,6 +260,7 @@ STORE_FILES = {
 # Above the store: who opens files that are no store's.
 OTHER_FILES = {
     "rmqtool.main": "the standard streams",
+    "rmqtool.cli.entry.failing": "the standard streams",
     "rmqtool.cli.repair.run_salvage": "messages that are written for other programs",
     "rmqtool.cli.shell.bus_error": "/proc/self/maps, and the last words of a process",
     "rmqtool.cli.write.run_append": "the input",

@@ -1,6 +1,7 @@
 """The client's side of a connection (netty.NettyRemotingClient)."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,8 +10,7 @@ from rmqtool.remoting.connection import Connection, Handler, Limits
 from rmqtool.remoting.errors import NotReached
 
 
-@asynccontextmanager
-async def connected(
+async def connect(
     host: str,
     port: int,
     *,
@@ -18,8 +18,8 @@ async def connected(
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
     timeout: float = 3.0,
-) -> AsyncIterator[Connection]:
-    """A connection to a server, closed at the end.
+) -> Connection:
+    """A connection to a server; the caller closes it.
 
     Args:
         handler: answers requests of the server; without one they are refused.
@@ -34,8 +34,29 @@ async def connected(
             _, connection = await loop.create_connection(lambda: Connection(handler, limits), host, port, ssl=tls)
     except TimeoutError:
         raise NotReached(f"{host}:{port}: no connection within {timeout:g} s") from None
-    except OSError as err:
-        raise NotReached(f"{host}:{port}: {err.strerror or err}") from None
+    except (OSError, UnicodeError) as err:  # a name that no host can have is no Unicode that IDNA takes
+        raise NotReached(f"{host}:{port}: {_words(err)}") from None
+    return connection
+
+
+def _words(err: OSError | UnicodeError) -> str:
+    if isinstance(err, OSError) and (err.errno or 0) > 0:
+        return os.strerror(err.errno or 0)  # asyncio's own words say the address a second time
+    return getattr(err, "strerror", None) or str(err)
+
+
+@asynccontextmanager
+async def connected(
+    host: str,
+    port: int,
+    *,
+    handler: "Handler | None" = None,
+    tls: ssl.SSLContext | None = None,
+    limits: Limits | None = None,
+    timeout: float = 3.0,
+) -> AsyncIterator[Connection]:
+    """As :func:`connect`, closed at the end."""
+    connection = await connect(host, port, handler=handler, tls=tls, limits=limits, timeout=timeout)
     try:
         yield connection
     finally:

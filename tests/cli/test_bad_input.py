@@ -93,6 +93,7 @@ def test_no_command_is_left_out() -> None:
         "init",
         "manual",
         "namesrv",
+        "send",
         "serve",
         "sql",
     }  # with tests of their own

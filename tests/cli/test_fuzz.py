@@ -137,8 +137,9 @@ def checked(words: list[str]) -> Result:
     assert "Traceback" not in result.err
     if result.code >= 3:
         lines = result.err.splitlines()
-        assert lines[-1].startswith("error: "), words
-        assert sum(line.startswith("error: ") for line in lines) == 1
+        errors = ("error: ", '{"error":')
+        assert lines[-1].startswith(errors), words
+        assert sum(line.startswith(errors) for line in lines) == 1
     return result
 
 

@@ -39,6 +39,7 @@ class Broker:
 
     Attributes:
         engine: whose rules it goes by, as :class:`rmqtool.Store` names them.
+        namesrv: address of the name server of a broker that was booted.
         offsets: folder of the files in which broadcasting consumers keep their offsets.
     """
 
@@ -46,7 +47,7 @@ class Broker:
         self.engine = version.rpartition(".")[0]
         self._home = tempfile.TemporaryDirectory(prefix="broker-judge-")
         self.log, self.offsets = Path(self._home.name, "said"), Path(self._home.name, "offsets")
-        self._running = False
+        self._running, self.namesrv = False, ""
         with open(self.log, "wb") as said:
             self._jvm = subprocess.Popen(
                 [engine._java_tool("java"), *engine._JVM_OPTIONS, f"-Duser.home={self._home.name}",
@@ -75,7 +76,8 @@ class Broker:
         """Start a broker on a store; one that a failed test has left running is stopped first."""
         if self._running:
             self.stop()
-        self.ask("boot", store=str(store), config={name: str(value) for name, value in config.items()})
+        booted = self.ask("boot", store=str(store), config={name: str(value) for name, value in config.items()})
+        self.namesrv = booted["namesrv"]
         self._running = True
 
     def connect(self, namesrv: str, broker: str) -> None:

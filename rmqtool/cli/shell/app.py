@@ -50,6 +50,7 @@ MODULES = {
     "retry": "consumers.retry",
     "run": "write.run",
     "salvage": "repair.salvage",
+    "send": "live.send",
     "serve": "serve.serve",
     "sql": "tables.sql",
     "topic": "look.topic",

@@ -33,6 +33,7 @@ Commands:
   run                Serve a store without a broker: deliver delayed messages and retries, check transactions.
   serve              Serve a store to RocketMQ clients, as a broker does, with a name server of its own.
   namesrv            Run a name server, which brokers register with and clients ask for routes.
+  send               Send messages to a live cluster, given as NDJSON in the shape that this tool prints, or as lines.
   init               Make an empty store, to append to or to start a broker on.
   append             Append messages to a store, given as NDJSON in the shape that this tool prints.
   import             Make a store that a broker boots from messages in Parquet or NDJSON.

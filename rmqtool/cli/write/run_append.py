@@ -6,7 +6,7 @@ import stat
 import sys
 from codecs import getincrementaldecoder
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rmqtool.cli.shell.ending import Ending
@@ -97,21 +97,28 @@ class Lines:
                 self._check_text(rest)
             yield [rest]
 
-    def rows(self, ending: Ending) -> Iterator[tuple[list[int], list[Row | ValueError]]]:
+    def rows(
+        self, ending: Ending, read: Callable[[bytes], Row | ValueError] | None = None
+    ) -> Iterator[tuple[list[int], list[Row | ValueError]]]:
         """(line numbers, rows), some at a time; empty lines are passed over. A signal ends it.
+
+        Args:
+            read: makes a row of a line; by default of a JSON object.
 
         Raises:
             UnreadableStore: it cannot be read any more.
             BadValue: a line has no end.
         """
+        read = read or parse_row
         number = 0
         for lines in self._chunks(ending):
             kept = [(at, line) for at, line in enumerate(lines, number + 1) if line.strip()]
             number += len(lines)
-            yield [at for at, _line in kept], [_row(line) for _at, line in kept]
+            yield [at for at, _line in kept], [read(line) for _at, line in kept]
 
 
-def _row(line: bytes) -> Row | ValueError:
+def parse_row(line: bytes) -> Row | ValueError:
+    """The row of a line of NDJSON, or why it is none."""
     try:
         row = json.loads(line)
     except RecursionError:

@@ -291,7 +291,7 @@ public final class Broker {
         brokerAddress = broker.getBrokerAddr();
         producer = new DefaultMQProducer("lab-producer");
         start(producer);
-        return Map.of("port", server.getListenPort());
+        return Map.of("port", server.getListenPort(), "namesrv", namesAddress);
     }
 
     private void start(DefaultMQProducer made) throws MQClientException {

@@ -1,0 +1,1 @@
+"""Commands that talk to a live cluster as a client."""

@@ -1,0 +1,328 @@
+"""send behind its options: rows in, acknowledgements out."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool.cli.live.common import client_options
+from rmqtool.cli.shell.ending import Ending
+from rmqtool.cli.shell.output import Column, note, writer
+from rmqtool.cli.shell.times import parse_time
+from rmqtool.cli.write.run_append import Lines, parse_row
+from rmqtool.client.producing.message import Message, NotSent, SendResult
+from rmqtool.client.sync import Producer
+from rmqtool.contract import SEND_FIELDS, message_fields
+from rmqtool.errors import BadValue, OutputLost, RmqError
+from rmqtool.services.sending.rules import check_group, check_message, check_topic
+
+_MOST_NAMED = 100  # lines that are named on stderr
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# what brokers have written into a message, and what would have it handled again as it was when it was new
+_OF_BROKERS = {
+    "CLUSTER", "MSG_REGION", "TRACE_ON", "REAL_TOPIC", "REAL_QID", "DELAY", "TRAN_MSG", "__CRC32#", "INNER_NUM",
+    "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
+}  # fmt: skip
+_TIMER = "TIMER_"
+_COLUMNS = (
+    Column("line", right=True),
+    Column("status"),
+    Column("msgId"),
+    Column("brokerName"),
+    Column("queueId", right=True),
+    Column("queueOffset", right=True),
+    Column("reason", wide=True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendPlan:
+    """What is to be done with the rows; see the options of the command."""
+
+    topic: str
+    lines: bool = False
+    keys: Sequence[str] = ()
+    tag: str | None = None
+    properties: Sequence[str] = ()
+    delay: str | None = None
+    queue: str | None = None
+    batch: int = 1
+    rate: float | None = None
+    oneway: bool = False
+
+
+class Unsent(RmqError):
+    """No broker answers any more: the words say how far it went."""
+
+
+class _Messages:
+    """Makes messages of rows.
+
+    Raises:
+        BadValue: options that cannot be understood.
+    """
+
+    def __init__(self, plan: SendPlan) -> None:
+        self._plan = plan
+        self._level, self._time = _delay(plan.delay)
+        self._properties = dict(_pair(text) for text in plan.properties)
+
+    def make(self, row: Mapping[str, Any]) -> Message:
+        """The message of a row.
+
+        Raises:
+            ValueError: it is none, or none that a broker takes.
+        """
+        fields = message_fields({**row, "topic": self._plan.topic})
+        properties = fields["properties"]
+        if fields["was_stored"]:
+            properties = {
+                name: value
+                for name, value in properties.items()
+                if name not in _OF_BROKERS and not name.startswith(_TIMER)
+            }
+        elif properties.get("TRAN_MSG", "").lower() == "true":
+            raise ValueError("TRAN_MSG: half of a transaction, which nobody would end")
+        deliver_at = self._time if self._time is None or self._time >= 0 else time.time_ns() // 1_000_000 - self._time
+        message = Message(
+            self._plan.topic,
+            fields["body"],
+            self._plan.tag,
+            self._plan.keys,
+            {**properties, **self._properties},
+            fields.get("flag", 0),
+            self._level,
+            deliver_at,
+        )
+        check_message(message.outgoing())
+        return message
+
+
+def _delay(text: str | None) -> tuple[int, int | None]:
+    """Level, and time: ms since the epoch, or negative where it is counted from each message's sending."""
+    if text is None:
+        return 0, None
+    if re.fullmatch("[0-9]{1,2}", text):
+        return int(text), None
+    if match := re.fullmatch("([0-9]{1,9})(ms|s|m|h|d)", text):
+        return 0, -int(match[1]) * _UNITS[match[2]] or -1
+    return 0, parse_time(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise BadValue(f"--property {text}: give NAME=VALUE")
+    return name, value
+
+
+def _queue(text: str | None, queues: Sequence[MessageQueue]) -> MessageQueue | None:
+    """The queue that is meant.
+
+    Raises:
+        BadValue: it is none that messages of the topic can go to.
+    """
+    if text is None:
+        return None
+    broker, _, number = text.rpartition(":")
+    found = [q for q in queues if str(q.queue_id) == number and (not broker or q.broker_name == broker)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in found)
+        raise BadValue(f"--queue {text}: several brokers have it: {names}")
+    raise BadValue(f"--queue {text}: the topic has no such queue to write to")
+
+
+class _Tally:
+    """Answers, and how many there were."""
+
+    def __init__(self, output: str, topic: str) -> None:
+        self.sent = self.refused = self.last = 0
+        self._topic = topic
+        try:
+            self._writer = writer(output, SEND_FIELDS, _COLUMNS)
+        except OSError as err:
+            raise OutputLost(f"stdout: {os.strerror(err.errno or 0)}: nothing was read") from err
+
+    def stored(self, line: int, result: SendResult) -> None:
+        """A message was acknowledged."""
+        queue = result.queue
+        self.sent += 1
+        self._row(
+            line, result.status, brokerName=queue.broker_name, queueId=queue.queue_id, queueOffset=result.queue_offset,
+            msgId=result.message_id, offsetMsgId=result.offset_message_id,
+        )  # fmt: skip
+
+    def gone(self, line: int, message_id: str) -> None:
+        """A message was sent that nobody acknowledges."""
+        self.sent += 1
+        self._row(line, "SENT", msgId=message_id)
+
+    def not_sent(self, line: int, status: str, reason: str) -> None:
+        """A message was not acknowledged."""
+        self.refused += 1
+        if self.refused <= _MOST_NAMED:
+            note(f"line {line}: {reason}")
+        elif self.refused == _MOST_NAMED + 1:
+            note("more are not named here (see --output ndjson)")
+        self._row(line, status, reason=reason)
+
+    def _row(self, line: int, status: str, **more: Any) -> None:
+        self.last = line
+        try:
+            row = {"line": line, "status": status, "topic": self._topic}
+            self._writer.row({**dict.fromkeys(SEND_FIELDS), **row, **more})
+        except OSError as err:
+            raise self._lost(err) from err
+
+    def flush(self) -> None:
+        """Rows so far are on their way."""
+        try:
+            sys.stdout.flush()
+        except OSError as err:
+            raise self._lost(err) from err
+
+    def close(self) -> None:
+        """There are no more."""
+        try:
+            self._writer.close()
+            sys.stdout.flush()
+        except OSError as err:
+            raise self._lost(err) from err
+
+    @property
+    def words(self) -> str:
+        """How many messages there were."""
+        more = f", {self.refused} not sent" if self.refused else ""
+        upto = f"; up to line {self.last}" if self.last else ""
+        return f"{self.sent} messages sent{more}{upto}"
+
+    def _lost(self, err: OSError) -> OutputLost:
+        return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}; what follows was not read")
+
+
+class _Sender:
+    """Sends messages in groups."""
+
+    def __init__(
+        self, producer: Producer, plan: SendPlan, queue: MessageQueue | None, tally: _Tally, ending: Ending
+    ) -> None:
+        self._producer, self._plan, self._queue, self._tally, self._ending = producer, plan, queue, tally, ending
+        self._next = time.monotonic()
+
+    def take(self, numbers: Sequence[int], rows: Sequence[Message | str]) -> None:
+        """Send the messages among the rows, and answer all of them, until a signal comes.
+
+        Raises:
+            Unsent: no broker answers any more.
+        """
+        for group in self._groups(list(zip(numbers, rows, strict=True))):
+            self._pace(len(group))
+            if self._ending.asked:
+                return
+            line, first = group[0]
+            if isinstance(first, str):
+                self._tally.not_sent(line, "NOT_A_MESSAGE", first)
+            else:
+                self._send([line for line, _ in group], [one for _, one in group if isinstance(one, Message)])
+            self._tally.flush()
+
+    def _groups(self, rows: Sequence[tuple[int, Message | str]]) -> Iterator[list[tuple[int, Message | str]]]:
+        """Runs of messages that may go in one request, in order; of one where they may not."""
+        group: list[tuple[int, Message | str]] = []
+        for line, one in rows:
+            alone = isinstance(one, str) or one.delay_level > 0 or "DELAY" in one.properties
+            if group and (alone or len(group) == self._plan.batch):
+                yield group
+                group = []
+            group.append((line, one))
+            if alone:
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def _pace(self, count: int) -> None:
+        if self._plan.rate is None:
+            return
+        now = time.monotonic()
+        if self._next > now:
+            self._ending.wait(round((self._next - now) * 1000))
+        self._next = max(now, self._next) + count / self._plan.rate
+
+    def _send(self, lines: Sequence[int], messages: Sequence[Message]) -> None:
+        try:
+            if self._plan.oneway:
+                for line, message in zip(lines, messages, strict=True):
+                    self._tally.gone(line, self._producer.send_oneway(message, queue=self._queue))
+                return
+            if len(messages) == 1:
+                results = [self._producer.send(messages[0], queue=self._queue)]
+            else:
+                results = self._producer.send_batch(messages, queue=self._queue)
+        except NotSent as err:
+            self._failed(lines, err)
+        except ValueError as err:
+            for line in lines:
+                self._tally.not_sent(line, "NOT_A_MESSAGE", str(err))
+        else:
+            for line, result in zip(lines, results, strict=True):
+                self._tally.stored(line, result)
+
+    def _failed(self, lines: Sequence[int], err: NotSent) -> None:
+        for line, result in zip(lines, err.sent, strict=False):
+            self._tally.stored(line, result)
+        rest = lines[len(err.sent) :] if not self._plan.oneway else [line for line in lines if line > self._tally.last]
+        for at, line in enumerate(rest):
+            status = "UNKNOWN" if err.maybe_stored and at < err.tried else "NOT_SENT"
+            self._tally.not_sent(line, status, str(err))
+        if err.maybe_stored or err.code is None:
+            raise Unsent(f"{err}; {self._tally.words}; what follows was not read")
+
+
+def run(namesrv: str, file: str, plan: SendPlan, *, group: str, engine: str, output: str) -> int:
+    """Send all lines of a file or of stdin; 1 when one was refused."""
+    try:
+        check_group(group)
+        check_topic(plan.topic)
+    except ValueError as err:
+        raise BadValue(str(err)) from None
+    messages = _Messages(plan)
+    if plan.batch > 1 and (plan.delay is not None or plan.oneway):
+        raise BadValue("--batch: delayed and one-way messages go alone")
+    options = client_options(namesrv, engine)
+    ending = Ending()
+    with Lines(file) as lines, ending.watched(), Producer(options, group) as producer:
+        queue = _queue(plan.queue, producer.queues(plan.topic))
+        tally = _Tally(output, plan.topic)
+        sender = _Sender(producer, plan, queue, tally, ending)
+        try:
+            for numbers, rows in lines.rows(ending, _line if plan.lines else parse_row):
+                sender.take(numbers, [_made(messages, row) for row in rows])
+        except RmqError:
+            tally.close()
+            raise
+        tally.close()
+        if ending.signal is not None:
+            note(f"{ending.signal.name}: {tally.words}; what follows was not read")
+            return ending.exit_code
+        note(tally.words)
+        return 1 if tally.refused else 0
+
+
+def _line(line: bytes) -> Mapping[str, Any]:
+    return {"body": line}
+
+
+def _made(messages: _Messages, row: Mapping[str, Any] | ValueError) -> Message | str:
+    try:
+        if isinstance(row, ValueError):
+            raise row
+        return messages.make(row)
+    except ValueError as err:
+        return str(err)

@@ -1,0 +1,46 @@
+"""Reading what peers answer: nothing of it is believed before it has been looked at."""
+
+from typing import TypeVar
+
+from formats.errors import FormatError
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.typed import Declared, from_fields, read_body
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError
+
+T = TypeVar("T", bound=Declared)
+
+
+def succeeded(response: Command, address: str) -> Command:
+    """The response, where it is a success.
+
+    Raises:
+        BrokerError: it has another code.
+    """
+    if response.code != ResponseCode.SUCCESS:
+        raise BrokerError(response, address)
+    return response
+
+
+def header_from(declared: type[T], response: Command, address: str) -> T:
+    """The declared header of a response.
+
+    Raises:
+        BadAnswer: its fields are not those of the declaration.
+    """
+    try:
+        return from_fields(declared, response.fields)
+    except FormatError as err:
+        raise BadAnswer(f"{address}: not an answer to the request: {err}") from None
+
+
+def body_from(declared: type[T], response: Command, address: str) -> T:
+    """The declared JSON body of a response.
+
+    Raises:
+        BadAnswer: it does not hold what is declared.
+    """
+    try:
+        return read_body(declared, response.body)
+    except FormatError as err:
+        raise BadAnswer(f"{address}: not an answer to the request: {err}") from None

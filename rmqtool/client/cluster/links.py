@@ -1,0 +1,99 @@
+"""Connections to peers by address, each made when it is first needed."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from formats.remoting.frame import Command
+from rmqtool.remoting.client import connect
+from rmqtool.remoting.connection import Connection, Handler, Limits
+from rmqtool.remoting.errors import ConnectionLost, NotReached
+
+
+class Links:
+    """One connection per address (netty.NettyRemotingClient). One that has ended is made anew at the next request.
+
+    Args:
+        handler: answers requests of the peers.
+        opened: told of each new connection.
+        timeout: seconds until a connection must stand.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        opened: Callable[[str], None] | None = None,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        timeout: float = 3.0,
+    ) -> None:
+        self._handler, self._opened, self._tls, self._limits, self._timeout = handler, opened, tls, limits, timeout
+        self._open: dict[str, Connection] = {}
+        self._dialing: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    async def get(self, address: str) -> Connection:
+        """The connection to an address.
+
+        Raises:
+            NotReached: none can be made.
+            ConnectionLost: everything was closed.
+        """
+        found = self._open.get(address)
+        if found is not None and not found.closed:
+            return found
+        if self._closed:
+            raise ConnectionLost(f"{address}: the client is closed")
+        dialing = self._dialing.get(address)
+        if dialing is None:
+            dialing = self._dialing[address] = asyncio.create_task(self._dial(address))
+            dialing.add_done_callback(lambda task: self._dialed(address, task))
+        # whoever else waits for the connection still gets it when this request is cancelled
+        try:
+            return await asyncio.shield(dialing)
+        except asyncio.CancelledError:
+            if dialing.cancelled():  # by `close`
+                raise ConnectionLost(f"{address}: the client is closed") from None
+            raise
+
+    async def call(self, address: str, request: Command, timeout: float) -> Command:
+        """Send a request and wait for its response.
+
+        Raises:
+            RemotingError: not reached, no response within ``timeout`` seconds, or the connection ended.
+        """
+        return await (await self.get(address)).call(request, timeout)
+
+    async def oneway(self, address: str, request: Command) -> None:
+        """Send a request that nobody answers.
+
+        Raises:
+            RemotingError: not reached.
+        """
+        await (await self.get(address)).oneway(request)
+
+    async def close(self) -> None:
+        """Close all of them; what was sent before still goes out."""
+        self._closed = True
+        for dialing in list(self._dialing.values()):
+            dialing.cancel()
+        await asyncio.gather(*self._dialing.values(), return_exceptions=True)
+        await asyncio.gather(*[connection.close() for connection in self._open.values()])
+        self._open.clear()
+
+    async def _dial(self, address: str) -> Connection:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
+            raise NotReached(f"{address[:100]!r}: no address HOST:PORT")
+        return await connect(
+            host.strip("[]"), int(port), handler=self._handler, tls=self._tls, limits=self._limits,
+            timeout=self._timeout,
+        )  # fmt: skip
+
+    def _dialed(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._dialing.pop(address, None)
+        if not task.cancelled() and task.exception() is None:
+            self._open[address] = task.result()
+            if self._opened is not None and not self._closed:
+                self._opened(address)

@@ -1,0 +1,48 @@
+"""Several name servers that know the same: one is asked as long as it answers, then the next."""
+
+import random
+from collections.abc import Sequence
+
+from formats.remoting.frame import Command
+from rmqtool.client.cluster.links import Links
+from rmqtool.remoting.errors import NotReached, RemotingError
+
+
+def addresses_of(text: str) -> list[str]:
+    """The addresses of ``HOST:PORT;HOST:PORT``."""
+    return [part.strip() for part in text.split(";") if part.strip()]
+
+
+class NameServers:
+    """As ``NettyRemotingClient`` uses them: in an order of chance, so that clients spread over them.
+
+    Args:
+        timeout: seconds that each may take to answer.
+
+    Raises:
+        NotReached: there is no address.
+    """
+
+    def __init__(self, addresses: Sequence[str], links: Links, timeout: float = 3.0) -> None:
+        if not addresses:
+            raise NotReached("no address of a name server is given")
+        self._links, self._timeout = links, timeout
+        self._addresses = random.sample(list(addresses), len(addresses))
+
+    async def call(self, request: Command) -> tuple[Command, str]:
+        """The first answer that comes, and whose it is.
+
+        Raises:
+            NotReached: none of them answers.
+        """
+        failures = []
+        for address in list(self._addresses):
+            try:
+                response = await self._links.call(address, request, self._timeout)
+            except RemotingError as err:
+                failures.append(str(err))
+                if self._addresses[0] == address:
+                    self._addresses.append(self._addresses.pop(0))
+            else:
+                return response, address
+        raise NotReached(f"no name server answers: {'; '.join(failures)}")

@@ -1,0 +1,93 @@
+"""Where the queues of a topic are (impl.factory.MQClientInstance, impl.producer.TopicPublishInfo). Pure rules."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from formats.errors import BadText
+from formats.remoting.bodies import TopicRouteData
+from formats.remoting.codes import MASTER_ID
+from formats.remoting.shapes import MessageQueue, QueueData
+from rmqtool.services.sending.rules import READ, WRITE
+
+_MOST_QUEUES = 1 << 16  # of one topic; a route that says more is damage, and would fill the memory
+
+
+@dataclass(frozen=True)
+class Route:
+    """The queues of a topic, in the order of the Java client.
+
+    Attributes:
+        writable: queues that producers send to: of brokers that have a master and may be written to.
+        readable: queues that consumers read.
+        brokers: broker name to the addresses of master (0) and slaves by broker id.
+        write_queues: broker name to the number of its queues that may be written to.
+        ordered: the queues are fixed for a topic whose order matters over all of its queues.
+        assumed: no name server knows the topic yet: these are the queues that the first message will make.
+    """
+
+    topic: str
+    writable: tuple[MessageQueue, ...]
+    readable: tuple[MessageQueue, ...]
+    brokers: Mapping[str, Mapping[int, str]]
+    write_queues: Mapping[str, int]
+    ordered: bool = False
+    assumed: bool = False
+
+    @classmethod
+    def of(cls, topic: str, data: TopicRouteData, *, queue_nums: int | None = None) -> "Route":
+        """The route that a name server tells.
+
+        Args:
+            queue_nums: where the route is that of the template for new topics: how many queues the client asks for.
+
+        Raises:
+            BadText: more queues than any topic has, or an order that cannot be read.
+        """
+        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+        queues = sorted(data.queue_datas, key=lambda item: item.broker_name)
+        if queue_nums is not None:
+            counts = [min(queue_nums, item.read_queue_nums) for item in queues]
+            queues = [
+                QueueData(item.broker_name, count, count, item.perm, item.topic_sys_flag)
+                for item, count in zip(queues, counts, strict=True)
+            ]
+        most = max(
+            sum(max(item.read_queue_nums, 0) for item in queues), sum(max(item.write_queue_nums, 0) for item in queues)
+        )
+        if most > _MOST_QUEUES:
+            raise BadText(0, f"a route of {most} queues; {_MOST_QUEUES} are allowed")
+        writes = {
+            item.broker_name: item.write_queue_nums
+            for item in queues
+            if item.perm & WRITE and MASTER_ID in brokers.get(item.broker_name, {})
+        }
+        written = writes if not data.order_topic_conf else dict(_ordered(data.order_topic_conf))
+        reads = {item.broker_name: item.read_queue_nums for item in queues if item.perm & READ}
+        return cls(
+            topic,
+            tuple(_queues(topic, written)),
+            tuple(_queues(topic, reads)),
+            brokers,
+            writes,
+            ordered=bool(data.order_topic_conf),
+            assumed=queue_nums is not None,
+        )
+
+
+def _queues(topic: str, counts: Mapping[str, int]) -> Iterator[MessageQueue]:
+    for broker_name, count in counts.items():
+        for queue_id in range(count):
+            yield MessageQueue(topic, broker_name, queue_id)
+
+
+def _ordered(text: str) -> Iterator[tuple[str, int]]:
+    """Broker name and number of queues from ``brokerA:4;brokerB:2``."""
+    total = 0
+    for part in text.split(";"):
+        name, _, count = part.partition(":")
+        if not name or not count.isdecimal() or len(count) > 9:
+            raise BadText(0, f"an order of queues that cannot be read: {text[:100]!r}")
+        total += int(count)
+        if total > _MOST_QUEUES:
+            raise BadText(0, f"a route of {total} queues; {_MOST_QUEUES} are allowed")
+        yield name, int(count)

@@ -1,0 +1,1 @@
+"""Sending: messages, the choice of a queue, attempts, batches."""

@@ -1,0 +1,98 @@
+"""Messages to send, and what became of them (common.message.Message, client.producer.SendResult)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from formats.message.properties import DELAY, KEYS, TAGS
+from formats.remoting.codes import ResponseCode
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.services.sending.rules import OutMessage
+
+WAIT = "WAIT"
+DELIVER_MS = "TIMER_DELIVER_MS"  # of 5.x
+STATUSES = {
+    ResponseCode.SUCCESS: "SEND_OK",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+}
+"""Response codes of messages that are stored."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message.
+
+    Attributes:
+        tags: its tag.
+        keys: texts that it can be found by; none holds a blank.
+        properties: the application's own, or all of them by RocketMQ's names.
+        delay_level: 1 to 18 by default; 0 is no delay.
+        deliver_at: ms since the epoch at which consumers are to get it; brokers of 5.x only.
+        wait_store_ok: answered when the broker has flushed and copied it as it is set to.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    delay_level: int = 0
+    deliver_at: int | None = None
+    wait_store_ok: bool = True
+
+    def outgoing(self) -> OutMessage:
+        """With all that it says in properties, as it is sent."""
+        named = dict(self.properties)
+        named.setdefault(WAIT, "true" if self.wait_store_ok else "false")
+        if self.tags is not None:
+            named[TAGS] = self.tags
+        if self.keys:
+            named[KEYS] = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        if self.delay_level:
+            named[DELAY] = str(self.delay_level)
+        if self.deliver_at is not None:
+            named[DELIVER_MS] = str(self.deliver_at)
+        return OutMessage(topic=self.topic, body=self.body, flag=self.flag, properties=named)
+
+
+@dataclass(frozen=True)
+class SendResult:
+    """What the broker said of a message that it has stored.
+
+    Attributes:
+        status: SEND_OK, or the reason why it is not as safe as the broker is set to make it.
+        message_id: its unique id.
+        offset_message_id: the broker's id, by which the message can be looked up there.
+        recall_handle: by which a message that waits for its time can be called back (5.x).
+    """
+
+    status: str
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+    region: str = "DefaultRegion"
+    trace_on: bool = True
+
+
+class NotSent(ClientError):
+    """A message that was not acknowledged.
+
+    Attributes:
+        code: of the broker's last answer, where there was one.
+        maybe_stored: an attempt was not answered: the message may be there all the same.
+        sent: of several messages those that were acknowledged before, in their order.
+        tried: how many came next, in the request that failed.
+    """
+
+    def __init__(
+        self, words: str, *, code: int | None = None, maybe_stored: bool = False, sent: Sequence[SendResult] = ()
+    ) -> None:
+        super().__init__(words)
+        self.code, self.maybe_stored, self.sent = code, maybe_stored, list(sent)
+        self.tried = 1

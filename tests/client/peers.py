@@ -1,0 +1,113 @@
+"""Name servers and brokers that answer as a test says, on free ports."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from formats.remoting.bodies import TopicRouteData
+from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import BrokerData, QueueData
+from formats.remoting.typed import body_of
+from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.remoting.listener import Listener
+
+Reply = Callable[[Command], Answer]
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run a test, which may not hang."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await test()
+
+    asyncio.run(limited())
+
+
+class Peer:
+    """A server.
+
+    Attributes:
+        got: the requests that came, in their order.
+        replies: request code to what answers it; a request that nobody answers is refused.
+        connections: those that stand.
+    """
+
+    def __init__(self) -> None:
+        self.got: list[Command] = []
+        self.replies: dict[int, Reply] = {RequestCode.HEART_BEAT: ok, RequestCode.UNREGISTER_CLIENT: ok}
+        self.connections: list[Connection] = []
+        self.address = ""
+
+    def handle(self, connection: Connection, request: Command) -> Answer:
+        if connection not in self.connections:
+            self.connections.append(connection)
+        self.got.append(request)
+        reply = self.replies.get(request.code)
+        return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED) if reply is None else reply(request)
+
+    def codes(self) -> list[int]:
+        return [request.code for request in self.got]
+
+    def of(self, code: RequestCode) -> list[Command]:
+        return [request for request in self.got if request.code == code]
+
+
+def ok(request: Command) -> Command:
+    return request.response()
+
+
+@asynccontextmanager
+async def peer(**options: Any) -> AsyncIterator[Peer]:
+    """A peer that listens."""
+    made = Peer()
+    listener = Listener(made.handle, **options)
+    await listener.start("127.0.0.1", 0)
+    made.address = listener.address
+    try:
+        yield made
+    finally:
+        await listener.stop()
+
+
+def route(*brokers: tuple[str, str], queues: int = 4, perm: int = 6) -> TopicRouteData:
+    """A route over masters, (name, address) each."""
+    return TopicRouteData(
+        [BrokerData("C", name, {0: address}) for name, address in brokers],
+        [QueueData(name, queues, queues, perm) for name, _address in brokers],
+    )
+
+
+def tells(routes: dict[str, TopicRouteData]) -> Reply:
+    """What a name server answers that knows these topics."""
+
+    def answer(request: Command) -> Command:
+        data = routes.get((request.fields or {})["topic"])
+        if data is None:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, "no route")
+        return request.response(body=body_of(data))
+
+    return answer
+
+
+@asynccontextmanager
+async def raw_peer(answer: bytes) -> AsyncIterator[str]:
+    """The address of a server that answers whatever comes with the same bytes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.read(1 << 16):
+                writer.write(answer)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()

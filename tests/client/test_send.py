@@ -1,0 +1,225 @@
+"""The command send, against our own broker and against one that fails."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import pytest
+
+from formats.message.ids import parse_offset_id
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from rmqtool.contract import SEND_FIELDS, message_row
+from rmqtool.services.opened.engine import Store
+from rmqtool.testing import TestBroker, broker
+from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
+from tests.client.peers import Peer, peer, route, tells
+from tests.client.test_producer import stored
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[TestBroker]:
+    with broker() as one:
+        yield one
+
+
+def send(namesrv: str, *words: object, given: str = "") -> Result:
+    with NamedTemporaryFile("w", suffix=".ndjson") as file:
+        file.write(given)
+        file.flush()
+        return rmqtool("send", "--namesrv", namesrv, words[0], file.name, *words[1:])
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+def in_store(served: TestBroker, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    with Store(served.store) as store:
+        found = [store.message_at(parse_offset_id(row["offsetMsgId"]).physical_offset) for row in answers]
+    return [message_row(one.record, one.physical_offset) for one in found if one is not None]
+
+
+def test_each_line_is_answered_and_what_is_acknowledged_is_stored(served: TestBroker) -> None:
+    lines = [
+        {"body": "one", "keys": ["k1", "k2"], "tags": "red", "properties": {"p": "v"}, "flag": 3},
+        {"body": "/w==", "bodyEncoding": "base64", "topic": "ignored", "queueId": 77},
+        {"body": {"a": 1}},
+        {"body": ""},
+        {"body": "half", "properties": {"TRAN_MSG": "true"}},
+    ]
+    done = send(served.namesrv, "Sent", "-o", "ndjson", given="".join(json.dumps(row) + "\n" for row in lines) + "no\n")
+    assert done.code == 1
+    answers = rows(done)
+    assert [row["line"] for row in answers] == [1, 2, 3, 4, 5, 6]
+    assert [row["status"] for row in answers] == ["SEND_OK"] * 3 + ["NOT_A_MESSAGE"] * 3
+    assert all(list(row) == list(SEND_FIELDS) for row in answers)
+    found = in_store(served, answers[:3])
+    assert [row["body"] for row in found] == ["one", "/w==", '{"a":1}']
+    assert (found[0]["keys"], found[0]["tags"], found[0]["flag"]) == (["k1", "k2"], "red", 3)
+    assert found[0]["properties"]["p"] == "v"
+    for row, answer in zip(found, answers[:3], strict=True):
+        assert [row[name] for name in ("topic", "queueId", "queueOffset", "msgId")] == [
+            answer[name] for name in ("topic", "queueId", "queueOffset", "msgId")
+        ]
+    assert done.err.splitlines()[-1] == "3 messages sent, 3 not sent; up to line 6"
+    assert "Traceback" not in done.err
+
+
+def test_lines_with_keys_tag_properties_and_queue(served: TestBroker) -> None:
+    options = ["--lines", "--key", "a", "--key", "b", "--tag", "t", "--property", "x=1=2", "--queue", "broker-a:2"]
+    done = send(served.namesrv, "Lines", *options, "--batch", "5", "-o", "ndjson", given="first\n\nsecond {\n")
+    assert done.code == 0, done.err
+    answers = rows(done)
+    assert [(row["line"], row["queueId"], row["queueOffset"]) for row in answers] == [(1, 2, 0), (3, 2, 1)]
+    for row, body in zip(in_store(served, answers), ["first", "second {"], strict=True):
+        assert (row["body"], row["keys"], row["tags"], row["properties"]["x"]) == (body, ["a", "b"], "t", "1=2")
+
+
+def test_what_was_dumped_is_not_delayed_nor_half_again(served: TestBroker) -> None:
+    row = {
+        "topic": "Old", "physicalOffset": 4096, "body": "again", "storeTimestamp": 1,
+        "properties": {"DELAY": "3", "REAL_TOPIC": "Old", "TRAN_MSG": "true", "TIMER_DELIVER_MS": "9", "own": "1",
+                       "UNIQ_KEY": "FD0000000000000000000000000000020FB630946E09664347930066"},
+    }  # fmt: skip
+    done = send(served.namesrv, "Again", "-o", "ndjson", given=json.dumps(row))
+    assert done.code == 0, done.err
+    (found,) = in_store(served, rows(done))
+    assert found["topic"] == "Again"
+    assert not {"DELAY", "REAL_TOPIC", "TRAN_MSG", "TIMER_DELIVER_MS"} & found["properties"].keys()
+    assert (found["properties"]["own"], found["msgId"]) == ("1", row["properties"]["UNIQ_KEY"])  # type: ignore[index]
+
+
+def test_delays_by_level_and_by_time(served: TestBroker) -> None:
+    found = []
+    for delay in ("2", "2h", "2199-01-01"):
+        done = send(served.namesrv, "Later", "--lines", "--delay", delay, "-o", "ndjson", given="x")
+        assert done.code == 0, done.err
+        found += in_store(served, rows(done))
+    assert found[0]["properties"]["DELAY"] == "2"
+    later = int(found[1]["properties"]["TIMER_DELIVER_MS"]) - found[1]["bornTimestamp"]
+    assert 7_190_000 < later <= 7_200_000
+    assert found[2]["properties"]["TIMER_DELIVER_MS"] == "7226582400000"
+
+
+def test_oneway_has_ids_and_no_places(served: TestBroker) -> None:
+    done = send(served.namesrv, "Gone", "--lines", "--oneway", "--rate", "1000", "-o", "csv", given="a\nb\n")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0] == ",".join(SEND_FIELDS)
+    assert [line.split(",")[:3] for line in lines[1:]] == [["1", "SENT", "Gone"], ["2", "SENT", "Gone"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["--namesrv", "nonsense", "T"], 2, "HOST:PORT"),
+        (["--namesrv", "", "T"], 2, "HOST:PORT"),
+        (["--namesrv", "127.0.0.1:1", "T"], 3, "127.0.0.1:1: Connection refused"),
+        (["--namesrv", "127.0.0.1:1", "bad topic"], 2, "illegal characters"),
+        (["--namesrv", "127.0.0.1:1", "T", "no/such/file"], 3, "No such file"),
+        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--property", "x"], 2, "NAME=VALUE"),
+        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--delay", "soon"], 2, "no time"),
+        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--engine", "6"], 2, "4.9 or 5.3"),
+        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--batch", "2", "--oneway"], 2, "go alone"),
+        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--group", " "], 2, "blank"),
+    ],
+)
+def test_bad_options_are_one_line(words: list[str], code: int, part: str) -> None:
+    if len(words) == 3:
+        words = [*words, "/dev/null"]
+    done = rmqtool("send", *words)
+    assert (done.code, done.out) == (code, "")
+    assert done.err.count("\n") == 1
+    assert part in done.err
+
+
+def test_a_queue_that_is_not_there(served: TestBroker) -> None:
+    done = send(served.namesrv, "Lines", "--queue", "99", given="{}")
+    assert (done.code, done.out) == (2, "")
+    assert "no such queue" in done.err
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[Peer, str]]:
+    """A broker that answers as a test says, in a thread; and the address of its name server."""
+    ready, loop, end = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+    made: list[tuple[Peer, str]] = []
+
+    async def serve() -> None:
+        async with peer() as namesrv, peer() as one:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
+            made.append((one, namesrv.address))
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield made[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "statuses"),
+    [
+        ("refuse", 1, ["SEND_OK", "NOT_SENT", "SEND_OK"]),
+        ("close", 3, ["SEND_OK", "UNKNOWN"]),
+        ("nonsense", 3, ["SEND_OK", "UNKNOWN"]),
+    ],
+)
+def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str]) -> None:
+    with cluster() as (one, namesrv):
+
+        def reply(request: Command) -> Command | None:
+            if b"2" not in request.body:
+                return stored(request)
+            if answer == "refuse":
+                return request.response(ResponseCode.MESSAGE_ILLEGAL, "not this one")
+            if answer == "nonsense":
+                return request.response(fields={"queueId": "?"})
+            one.connections[-1].abort()
+            return None
+
+        one.replies[C.SEND_MESSAGE_V2] = reply
+        done = send(namesrv, "T", "--lines", "-o", "ndjson", given="1\n2\n3\n")
+    assert done.code == code, done.err
+    assert [row["status"] for row in rows(done)] == statuses
+    assert "Traceback" not in done.err
+    if code == 3:
+        assert done.err.splitlines()[-1].startswith("error: ") or '"error"' in done.err
+        assert "what follows was not read" in done.err
+
+
+def test_a_signal_ends_it_and_all_that_was_stored_is_answered(served: TestBroker) -> None:
+    command = [*RMQTOOL, "send", "--namesrv", served.namesrv, "Signal", "--lines", "-o", "ndjson"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as running:
+        assert running.stdin
+        assert running.stdout
+        running.stdin.write("".join(f"{n}\n" for n in range(20_000)))
+        running.stdin.flush()
+        first = [running.stdout.readline() for _ in range(50)]
+        running.send_signal(signal.SIGINT)
+        rest, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    answers = [json.loads(line) for line in [*first, *rest.splitlines()]]
+    assert 50 <= len(answers) < 20_000
+    assert [row["status"] for row in answers] == ["SEND_OK"] * len(answers)
+    assert [row["body"] for row in in_store(served, answers)] == [str(n) for n in range(len(answers))]
+    with Store(served.store) as store:  # and nothing else of it is there
+        mine = [one for one in store.messages() if getattr(getattr(one, "record", None), "topic", b"") == b"Signal"]
+    assert len(mine) == len(answers)
+    assert f"{len(answers)} messages sent; up to line {len(answers)}" in said
