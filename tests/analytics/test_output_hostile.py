@@ -153,7 +153,7 @@ def test_what_has_the_name_of_an_old_output_is_not_deleted(tmp_path: Path) -> No
     layout, out = a_store(tmp_path), tmp_path / "out"
     (tmp_path / ".out.rmqtool-old").mkdir()
     (tmp_path / ".out.rmqtool-old" / "thesis.tex").write_text("mine")
-    with pytest.raises(Refused, match="holds other things"):
+    with pytest.raises(Refused, match="has files that are not from a dump"):
         dump(layout, out)
     assert (tmp_path / ".out.rmqtool-old" / "thesis.tex").read_text() == "mine"
 
