@@ -47,7 +47,7 @@ class Listener:
         most: int = 20_000,
     ) -> None:
         if tls is None and mode is TlsMode.ENFORCING:
-            raise Refused("TLS is to be enforced, but there is no certificate")
+            raise Refused("TLS is required, but there is no certificate")
         self._handler, self._closed, self._tls, self._mode = handler, closed, tls, mode
         self._limits, self._most = limits or Limits(), most
         self._socket: socket.socket | None = None

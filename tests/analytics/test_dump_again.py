@@ -344,7 +344,7 @@ def test_an_output_elsewhere(elsewhere: Path, tmp_path: Path) -> None:
     run(topics=("A",), overwrite=True)
     assert {row["topic"] for row in rows_of(out)} == {"A"}
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(Refused, match="other things"):
+    with pytest.raises(Refused, match="files that are not"):
         run(overwrite=True)
     assert sorted(os.listdir(elsewhere)) == ["a"]
 

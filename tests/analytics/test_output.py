@@ -250,7 +250,7 @@ def test_only_an_output_is_replaced(foreign: str, tmp_path: Path) -> None:
     place = fill(tmp_path / "out")
     (place / foreign).parent.mkdir(exist_ok=True)
     (place / foreign).touch()
-    with pytest.raises(Refused, match="other things"):
+    with pytest.raises(Refused, match="files that are not"):
         open_output(str(place), [], overwrite=True)
 
 
@@ -268,7 +268,7 @@ def test_what_counts_as_an_output(tmp_path: Path) -> None:
 
 def test_home_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(fill(tmp_path / "home")))
-    with pytest.raises(Refused, match="other things"):
+    with pytest.raises(Refused, match="files that are not"):
         open_output(str(tmp_path / "home"), [], overwrite=True)
 
 

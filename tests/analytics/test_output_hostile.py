@@ -153,7 +153,7 @@ def test_what_has_the_name_of_an_old_output_is_not_deleted(tmp_path: Path) -> No
     layout, out = a_store(tmp_path), tmp_path / "out"
     (tmp_path / ".out.rmqtool-old").mkdir()
     (tmp_path / ".out.rmqtool-old" / "thesis.tex").write_text("mine")
-    with pytest.raises(Refused, match="holds other things"):
+    with pytest.raises(Refused, match="has files that are not from a dump"):
         dump(layout, out)
     assert (tmp_path / ".out.rmqtool-old" / "thesis.tex").read_text() == "mine"
 
@@ -195,7 +195,7 @@ def test_positions_are_checked_before_they_are_used(position: Any, tmp_path: Pat
     manifest = json.loads((out / MANIFEST).read_text())
     (out / MANIFEST).write_text(json.dumps({**manifest, "position": position}))
     before = everything(out)
-    with pytest.raises(Refused, match="no position to go on from"):
+    with pytest.raises(Refused, match="no position to continue from"):
         dump(layout, out, since_last=True)
     assert everything(out) == before
 

@@ -300,7 +300,7 @@ def test_a_stream_begins_where_a_message_does(tmp_path: Path) -> None:
         else:
             with pytest.raises(BadValue, match="startingPosition"):
                 stream.initialOffset()
-    with pytest.raises(BadValue, match="behind the end of the log"):
+    with pytest.raises(BadValue, match="beyond the end of the log"):
         tail(layout.root, startingPosition=json.dumps({layout.root: 999_999})).initialOffset()
     with pytest.raises(BadValue, match="startingPosition"):
         tail(layout.root, startingPosition=json.dumps({layout.root: -1}))

@@ -49,7 +49,7 @@ def test_what_somebody_else_has_written_stays(tmp_path: Path) -> None:
     one, other = KeyValues(path), KeyValues(path)
     one.put("n", "k", "one")
     for change in (lambda: other.put("n", "k", "other"), lambda: other.put("m", "k", "other")):
-        with pytest.raises(Refused, match="somebody else has changed it"):
+        with pytest.raises(Refused, match="another process has changed it"):
             change()
     assert other.table == {}
     assert KeyValues(path).table == {"n": {"k": "one"}}

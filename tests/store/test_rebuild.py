@@ -102,7 +102,7 @@ def test_a_record_that_says_another_position_is_not_dispatched(golden_copy: Unpa
         log.write((5).to_bytes(8, "big"))
     before = tree(store)
     for part in ("consumequeue", "index"):
-        with pytest.raises(CorruptFile, match="byte 2867: a record that says another position"):
+        with pytest.raises(CorruptFile, match="byte 2867: a record that states another position"):
             rebuild(StoreLayout(str(store)), (part,))
     assert tree(store) == before
 

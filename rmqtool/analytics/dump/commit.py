@@ -57,8 +57,8 @@ class Journal:
         reason = _wrong(folder, told)
         if reason is not None:
             raise Refused(
-                f"{shown(folder.location)}: {JOURNAL} {reason}: it is not that of a dump which was interrupted here, "
-                "and nothing of it is done; remove it if OUT is whole, or dump to another directory"
+                f"{shown(folder.location)}: {JOURNAL} {reason}: it does not belong to a dump that was interrupted "
+                "here, so nothing was done; remove it if OUT is whole, or dump to another directory"
             )
         return cls(told["run"], told["files"], told["remove"], told["manifest"])
 

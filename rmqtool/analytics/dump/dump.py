@@ -181,7 +181,7 @@ class _Dump:
             return None
         if (changed := self._reached.differs(open_log(self._layout))) is not None:
             raise Refused(
-                f"{self._layout.root}: was changed while it was read, and nothing of it is kept: its log was read "
+                f"{self._layout.root}: was changed while it was read, so nothing was kept: its log was read "
                 f"up to {self._reached.next}, and {changed}"
             )
         # without a record behind the last one that was proved, that one still is the proof

@@ -173,7 +173,7 @@ class SwapOutput(Output):
         _check_directory(self.name, self._path, overwrite=self._overwrite, grow=False)
         for path in (self.staging.path, self._old):
             if not is_leftover(path) and not (path == self._old and is_output(path)):
-                raise Refused(f"{path}: holds other things than a dump leaves behind, so it is left alone")
+                raise Refused(f"{path}: has files that are not from a dump, so it was left alone")
 
     def _lock_it(self) -> None:
         self._make()
@@ -244,7 +244,7 @@ class MoveOutput(Output):
         if path is not None:
             _check_directory(self.name, path, overwrite=self._overwrite, grow=self._grow)
             if not is_leftover(self.staging.path):
-                raise Refused(f"{self.staging.path}: holds other things than a dump leaves behind, so it is left alone")
+                raise Refused(f"{self.staging.path}: has files that are not from a dump, so it was left alone")
             return
         try:
             names = self._others()
@@ -359,9 +359,9 @@ def _check_apart(location: str, path: str, keep_out: Iterable[str]) -> None:
 def _check(name: str, there: bool, fit: bool, interrupted: bool, *, overwrite: bool, grow: bool) -> None:
     if there and not overwrite and not grow:
         more = "; a dump was interrupted there, and --overwrite makes it whole or new" if interrupted else ""
-        raise Refused(f"{name}: exists and is not empty; an older output is replaced only when told so{more}")
+        raise Refused(f"{name}: exists and is not empty; give --overwrite to replace an older output{more}")
     if there and not fit:
-        raise Refused(f"{name}: holds other things than a Parquet output, so it is left alone")
+        raise Refused(f"{name}: has files that are not Parquet output, so it was left alone")
 
 
 def manifest_of(location: str) -> dict[str, Any] | None:

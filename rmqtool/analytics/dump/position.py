@@ -74,9 +74,9 @@ class Position:
         try:
             position = cls.from_dict(manifest.get("position"))
         except ValueError:
-            raise Refused(f"{output}: has no position to go on from; it was dumped otherwise") from None
+            raise Refused(f"{output}: has no position to continue from; it was not written with --since-last") from None
         if not isinstance(options, dict) or not isinstance(manifest.get("files"), list):
-            raise Refused(f"{output}: has no position to go on from; it was dumped otherwise")
+            raise Refused(f"{output}: has no position to continue from; it was not written with --since-last")
         for name, value in kept.items():
             if options.get(name) != value:
                 raise Refused(f"{output}: was begun with {name} {options.get(name)!r}, not {value!r}")

@@ -74,7 +74,7 @@ class DumpOptions:
             raise BadValue(f"a row group of {self.row_group_bytes} bytes is more than {MAX_ROW_GROUP}")
         ranges = (self.since, self.until, self.start_offset, self.stop_offset)
         if self.since_last and (self.overwrite or any(end is not None for end in ranges)):
-            raise BadValue("what is new since the last dump takes no range, and replaces nothing")
+            raise BadValue("--since-last cannot be given with a range or with --overwrite")
         if self.where is not None and self.engine == "local":
             raise BadValue("a SQL condition needs the engine spark")
 

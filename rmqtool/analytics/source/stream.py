@@ -115,7 +115,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self.options.begin[store.root]
         files = log.segments.files
         if begin > (files[-1].end if files else 0):
-            raise BadValue(f"option startingPosition: {store.root}: {begin} lies behind the end of the log")
+            raise BadValue(f"option startingPosition: {store.root}: {begin} is beyond the end of the log")
         try:
             position = Position.at(log, begin)
         except Inside as err:

@@ -50,9 +50,7 @@ def spark_context(
     from pyspark import SparkConf, SparkContext
 
     if master is not None and master.startswith("sc://"):
-        raise BadValue(
-            f"master {master}: Spark Connect has no tasks of our own; give a spark://, yarn, k8s:// or local"
-        )
+        raise BadValue(f"master {master}: Spark Connect cannot run this; give a spark://, yarn, k8s:// or local")
     if SparkContext._active_spark_context is not None:
         yield SparkContext._active_spark_context
         return

@@ -55,7 +55,7 @@ def warm_up() -> WarmUp:
         without = _timed_start([])
         reason = _run_and_keep(temporary)
         if not os.path.exists(temporary):
-            raise MissingRuntime(f"{java} makes no archive of classes: {reason}")
+            raise MissingRuntime(f"{java} cannot write an archive of classes: {reason}")
         os.chmod(temporary, 0o600)
         os.replace(temporary, path)
     finally:

@@ -111,7 +111,7 @@ class Where:
             frame: Any = spark.createDataFrame(spark.sparkContext.emptyRDD(), spark_schema(MESSAGE_SCHEMA)).where(text)
             plan = frame._jdf.queryExecution().optimizedPlan()
         except PySparkException as err:
-            raise BadValue(f"{text!r} is no condition: {str(err).splitlines()[0]}") from err
+            raise BadValue(f"{text!r} is not a condition: {str(err).splitlines()[0]}") from err
         self._filters = [node.condition() for node in _nodes(plan) if _kind(node) == "Filter"]
         names = {name for each in self._filters for name in _names(each)}
         self.columns = [name for name in MESSAGE_SCHEMA.names if name in names or name == _OFFSET]

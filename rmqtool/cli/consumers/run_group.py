@@ -96,7 +96,7 @@ def reset_planner(
     if csv is None:
         return offset_plan.reset(group, topics, queues, targets[0])
     if topics or queues:
-        raise BadValue("--from-csv says itself which topics and queues: without --topic and --queue")
+        raise BadValue("--from-csv names the topics and queues itself: leave out --topic and --queue")
     return offset_plan.from_rows(group, offset_plan.read_rows(csv))
 
 
@@ -125,7 +125,7 @@ def clone_planner(
         raise BadValue(str(err)) from err
     for path, group in ((broadcast, source), (to_broadcast, target)):
         if path is not None and group_of(path) != group:
-            raise BadValue(f"{path}: a client keeps offsets of {group} in a directory of that name")
+            raise BadValue(f"{path}: a client keeps the offsets of {group} in a directory with that name")
     origin = opener_of(broadcast, broker)
 
     def offsets() -> Mapping[Key, int]:
@@ -235,7 +235,7 @@ def differences(
         BadValue: nothing to compare with, or two things.
     """
     if (other is None) != bak:
-        raise BadValue("give OTHER or --bak, one of them")
+        raise BadValue("give either OTHER or --bak")
     tables = [group_offsets(layout, warn), _generation_before(layout) if other is None else _snapshot(other, warn)]
 
     def asked(entry: QueueOffset) -> bool:

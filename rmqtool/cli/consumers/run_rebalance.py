@@ -78,7 +78,7 @@ def _strategy(name: str, inner: str, rooms: list[str]) -> Strategy:
         return by_machine_room({text.partition("=")[0] for text in rooms})
     if name == "MACHINE_ROOM_NEARBY":
         if inner.startswith("MACHINE_ROOM"):
-            raise BadValue(f"--inner {inner}: not within a room")
+            raise BadValue(f"--inner {inner}: cannot be used within a room")
 
         def room_of(text: str) -> str:
             return next((room for room, _, glob in map(_room, rooms) if fnmatchcase(text, glob)), "")

@@ -153,7 +153,7 @@ def run_explain(code: str | None, output: str) -> int:
         from difflib import get_close_matches
 
         near = get_close_matches(code, CODES, 3)
-        raise BadValue(f"{code!r} is no code of check" + (f"; perhaps {' or '.join(near)}" if near else ""))
+        raise BadValue(f"{code!r} is not a code of check" + (f"; perhaps {' or '.join(near)}" if near else ""))
     if output in ("json", "ndjson"):
         write_object(output, kind.to_dict())
     elif output == "csv":

@@ -183,7 +183,7 @@ def run_query_time(
     timestamp = parse_time(time)
     rules = engine_of(engine) or release_of(need_log(store, broker_conf).layout)
     if upper and rules == "4.9":
-        raise BadValue("--upper needs --engine 5.3: 4.9 knows the nearest message only")
+        raise BadValue("--upper needs --engine 5.3: 4.9 answers with the nearest message only")
     log = need_log(store, broker_conf)
     queue = open_any_queue(log.layout, topic, queue_id)
     to = writer(output, TIME_FIELDS, TIME_COLUMNS)

@@ -62,7 +62,7 @@ def undo(
     root = Places.of(layout, named_outside([broadcast]))
     if forget:
         if force or dry_run:
-            raise BadValue("--forget goes without --force and --dry-run")
+            raise BadValue("--forget cannot be given with --force or --dry-run")
         return _forget(root, backup, yes=yes)
     asking = not yes and not dry_run
     if asking and not sys.stdin.isatty():

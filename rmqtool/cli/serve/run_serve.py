@@ -28,9 +28,9 @@ def run(
 ) -> int:
     """Serve until a signal or the time comes."""
     if read_only and create:
-        raise BadValue("--read-only: there is nothing to read in a store that is made now")
+        raise BadValue("--read-only cannot be given with --create: a new store has nothing to read")
     if offsets is not None and not read_only:
-        raise BadValue("--offsets goes with --read-only; else offsets are kept in the store")
+        raise BadValue("--offsets needs --read-only: otherwise offsets are kept in the store")
     servers = [part.strip() for part in (namesrv or "").split(";") if part.strip()]
     for server in servers:
         address_of(server, "--namesrv")

@@ -88,7 +88,7 @@ def parse_range(text: str) -> tuple[int, int | None]:
     """
     match = re.fullmatch(r"([0-9]{0,18})(:?)([0-9]{0,18})", text)
     if not match or not (match[1] or match[3]):
-        raise BadValue(f"{text!r} is no range: give A:B, A:, :B or A")
+        raise BadValue(f"{text!r} is not a range: give A:B, A:, :B or A")
     first = int(match[1] or 0)
     if not match[2]:
         return first, first + 1

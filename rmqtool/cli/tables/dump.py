@@ -49,7 +49,7 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None:
-        raise BadValue(f"{text!r} is no size: give bytes, or 512K, 128M, 1G")
+        raise BadValue(f"{text!r} is not a size: give bytes, or 512K, 128M, 1G")
     return int(match[1]) * _SIZE[match[2].upper()]
 
 

@@ -53,7 +53,7 @@ class Lines:
         """What can be told before anything is written."""
         kind = os.fstat(self._fd).st_mode
         if stat.S_ISDIR(kind):
-            raise UnreadableStore(f"{self._name}: is a directory; a file of messages is wanted, one a line")
+            raise UnreadableStore(f"{self._name}: is a directory; give a file with one message on each line")
         if stat.S_ISREG(kind):
             self._check_text(os.pread(self._fd, _READ, os.lseek(self._fd, 0, os.SEEK_CUR)))
 
@@ -66,7 +66,7 @@ class Lines:
         except UnicodeDecodeError:
             wrong = True
         if wrong:
-            raise UnreadableStore(f"{self._name}: is no text: messages are wanted, each a line of JSON")
+            raise UnreadableStore(f"{self._name}: is no text: give one message on each line, as JSON")
 
     def __enter__(self) -> "Lines":
         return self

@@ -82,7 +82,7 @@ class KeyValues:
     def _change(self, table: dict[str, dict[str, str]]) -> None:
         if self._path is not None:
             if read_small(self._path) != self._kept:
-                raise Refused(f"{self._path}: somebody else has changed it")
+                raise Refused(f"{self._path}: another process has changed it")
             data = body_of(_File(table))
             try:
                 replace_file(os.path.abspath(self._path), data, keep=False)

@@ -95,7 +95,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     for file in log.segments:
         if file.size != log.file_size:
             problems.append(f"{file.path}: {file.size} bytes long, not {log.file_size}")
-    problems += [f"{path}: does not belong into a commit-log directory" for path in log.segments.foreign]
+    problems += [f"{path}: does not belong in a commit-log directory" for path in log.segments.foreign]
     return StoreInfo(
         store=layout.root,
         version=version,

@@ -64,7 +64,7 @@ class BrokerFile(OffsetFile):
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
         forms = rocksdb_forms(layout)
         if place := next((place for place in ("config/consumerOffsets", "config/rdb") if place in forms), None):
-            raise Refused(f"{layout.path(place)}: offsets are kept in a RocksDB database, which is not written")
+            raise Refused(f"{layout.path(place)}: offsets are in a RocksDB database, which this version cannot write")
         plain, light = FILES
         paths = {name: layout.path("config", name) for name in FILES}
         is_light = layout.conf.flag("enableLmq", not os.path.lexists(paths[plain]) and os.path.lexists(paths[light]))
@@ -135,9 +135,9 @@ class ClientFile(OffsetFile):
             raise CorruptFile(path, err.at, err.reason) from err
         names = list(brokers(self._table))
         if may_be_new and broker_name is None and not names:
-            raise BadValue(f"{path}: has no offsets yet: say with --broker the name of the broker of this store")
+            raise BadValue(f"{path}: has no offsets yet: name this store's broker with --broker")
         if broker_name is None and len(names) > 1:
-            raise BadValue(f"{path}: has offsets of {', '.join(names)}: say with --broker which of them this store is")
+            raise BadValue(f"{path}: has offsets of {', '.join(names)}: name this store's broker with --broker")
         self._broker = broker_name or (names[0] if names else "")
         group = group_of(path)
         entries = [

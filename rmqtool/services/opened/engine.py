@@ -110,7 +110,7 @@ class Store:
             Refused: opened for reading only.
         """
         if self._live is None:
-            raise Refused(f"{self.layout.root}: opened for reading: give write=True")
+            raise Refused(f"{self.layout.root}: opened for reading only: open it with write=True")
         return self._live
 
     # -- write --------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class LiveQueues:
         # lock may have written. Entries must not be put behind an end that is none any more.
         queue.recover()
         if queue.max_offset != self._ends.get((topic, queue_id), 0):
-            raise UnreadableStore(f"{queue.path}: has changed meanwhile: another process writes to this store")
+            raise UnreadableStore(f"{queue.path}: was changed while it was open: another process writes to this store")
         return queue
 
 

@@ -286,7 +286,7 @@ class Transaction:
             raise UnreadableStore(f"{where}: {os.strerror(err.errno or 0)}: {_HALF_DONE}") from err
         except Differs as err:
             raise Refused(
-                f"{err} while this was carried out, which stopped there: half done; everything replaced is kept in "
+                f"{err} during this run, which stopped there: half done; everything replaced is kept in "
                 f"{self.path} (see rmqtool undo {self.places.root} --dry-run)"
             ) from err
 
@@ -371,7 +371,7 @@ def _fresh_dir(home: str, name: str, places: Places, *, dry: bool) -> str:
             if make_folders_as(path, places.real):
                 break
         else:
-            raise Refused(f"{home}: too many backups of this second")
+            raise Refused(f"{home}: too many backups were made in this second: try again")
         make_folders_as(os.path.join(path, "after"), places.real)
         if not dry:
             claim(path, places)

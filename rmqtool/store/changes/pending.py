@@ -161,7 +161,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
     survey = transaction.survey()
     if differences := survey.differences + survey.lacks(undoing=False):
         raise Refused(
-            f"{run.path}: this run was interrupted and cannot be finished, for the store is not as it left it: "
+            f"{run.path}: this run was interrupted and cannot be finished, because the store has changed since: "
             f"{shortened(differences)}. Nothing was changed. {way_on(places.root)}"
         )
     if signals is not None:

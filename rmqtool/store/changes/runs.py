@@ -206,11 +206,11 @@ def marked(marker: Marker, places: Places, home: str | None, known: list[Run]) -
         head = manifests.read_head(marker.folder)
     except UnreadableStore:
         raise Refused(
-            f"{places.root}: an interrupted run has what it keeps in {marker.folder}, which is not there: bring it back"
+            f"{places.root}: the backup of an interrupted run is in {marker.folder}, which is not there: bring it back"
         ) from None
     if head.run != marker.run:
         raise Refused(
-            f"{places.root}: an interrupted run has what it keeps in {marker.folder}, which is another run's: bring it "
+            f"{places.root}: the backup of an interrupted run is in {marker.folder}, which is another run's: bring it "
             "back"
         )
     if not is_of(head.store, places) and _lives(head.store):

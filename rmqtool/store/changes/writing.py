@@ -35,7 +35,7 @@ def changing(
         Interrupted: SIGINT or SIGTERM.
     """
     if backup is not None and (part := layout.part_with(backup)) is not None:
-        raise Refused(f"{backup}: lies in {part}, where a broker takes everything for its own: nothing was changed")
+        raise Refused(f"{backup}: lies in {part}, where a broker takes every file for its own: nothing was changed")
     named = list(named)
     places = Places.of(layout, named)
     finished: tuple[str, str] | None = None

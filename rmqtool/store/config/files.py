@@ -104,7 +104,7 @@ def raw_config(layout: StoreLayout, name: str) -> Any:
         UnreadableStore: there is no such file.
     """
     if "/" in name or name in ("", ".", ".."):
-        raise UnreadableStore(f"{name!r} is no file name")
+        raise UnreadableStore(f"{name!r} is not a file name")
     path = layout.path("config", name)
     database = config_database(layout, name)
     if database is not None:

@@ -48,7 +48,7 @@ def open_at_length(path: str, length: int, scratch: str, names: set[str] | None 
                 os.close(fd)
                 raise
     except FileExistsError as err:
-        raise UnreadableStore(f"{path}: somebody else made it just now: another process writes to this store") from err
+        raise UnreadableStore(f"{path}: another process has just made it, and writes to this store") from err
     except OSError as err:
         raise UnreadableStore(f"{err.filename or path}: {os.strerror(err.errno or 0)}") from err
     return fd

@@ -206,7 +206,7 @@ def clean(
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
         report = _report(layout, reserved_hours, paths, before, low, warnings)
         if shown is not None and shown.files != report.files:
-            raise Refused(f"{layout.root}: other files have expired by now than were shown: nothing was changed")
+            raise Refused(f"{layout.root}: other files have expired since the plan was shown: nothing was changed")
         if not paths:
             return report
         kept = None
@@ -262,7 +262,7 @@ def _delete(
         try:
             found = os.lstat(path)
             if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
-                raise Refused(f"{path}: has changed while this was carried out: {done} files were deleted before it")
+                raise Refused(f"{path}: was changed while files were removed: {done} files were deleted before it")
             os.unlink(path)
         except OSError as err:
             raise UnreadableStore(

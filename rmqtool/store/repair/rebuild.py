@@ -103,7 +103,7 @@ class Rebuild:
         """
         log = self.inputs.log
         for path in log.segments.foreign:
-            raise CorruptFile(path, None, "does not belong into a commit-log directory (see rmqtool check)")
+            raise CorruptFile(path, None, "does not belong in a commit-log directory (see rmqtool check)")
         builder = BatchBuilder(self.inputs.levels, light_queues=self.inputs.light_queues)
         files = log.segments.files
         expected = files[0].base if files else 0
@@ -145,7 +145,7 @@ class Rebuild:
                 raise CorruptFile(file.path, end.at, f"end-of-file blank of {said} bytes, {left} are left")
             return True
         if end.ending is not Ending.UNWRITTEN or lost(log, self.verdict)[0] or not last:
-            raise CorruptFile(file.path, end.at, f"{end.reason}: recover cuts the log here, salvage goes around")
+            raise CorruptFile(file.path, end.at, f"{end.reason}: recover cuts the log here, salvage does not")
         return False
 
     def _read(self, file: Segment, builder: BatchBuilder) -> End:
@@ -185,7 +185,7 @@ class Rebuild:
         wrong = np.flatnonzero(batch.physical_offset != file.base + ends - batch.size)
         if len(wrong):
             here = int(ends[wrong[0]] - batch.size[wrong[0]])
-            raise CorruptFile(file.path, here, "a record that says another position than its own (see check)")
+            raise CorruptFile(file.path, here, "a record that states another position than its own (see check)")
         self._met.last_store_timestamp = int(batch.store_timestamp[-1])
         if "index" in self.parts or "consumequeue" in self.parts:
             self.dispatcher.put(batch)

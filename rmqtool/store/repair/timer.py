@@ -56,7 +56,7 @@ class TimerBuilder:
         self.layout, self.log, self.files = layout, CommitLog(layout), TimerFiles(layout)
         queue = open_queue(layout, timer.TOPIC, timer.QUEUE_ID)
         if queue is None:
-            raise Refused(f"{layout.root}: no consume queue of {timer.TOPIC}: there is no timer to be built")
+            raise Refused(f"{layout.root}: no consume queue of {timer.TOPIC}: there is no timer to build")
         self.queue: ConsumeQueue = queue
         self.messages = self.units = 0
         self.warnings: list[str] = []

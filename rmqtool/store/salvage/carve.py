@@ -182,7 +182,7 @@ class Salvage:
         try:
             yield
         except BadLength as err:
-            raise Refused(f"{self.layout.root}: {err.reason}: --broker-conf tells how long files should be") from err
+            raise Refused(f"{self.layout.root}: {err.reason}: give --broker-conf, which has the true length") from err
 
     def _scratch(self) -> str:
         return os.path.join(self.target, LOST, "scratch")
