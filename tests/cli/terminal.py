@@ -47,7 +47,6 @@ TABLES: dict[str, tuple[str, ...]] = {
     "index-dump": ("index", "dump", "STORE", "--limit", "3"),
     "index-headers": ("index", "dump", "STORE", "--headers"),
     "hexdump": ("commitlog", "hexdump", "STORE", "--offset", "0:250"),
-    "info": ("info", "STORE"),
     "offsets": ("offsets", "STORE"),
     "query-key": ("query-key", "STORE", "Orders", "order-0"),
     "query-offset": ("query-offset", "STORE", "Orders", "0", "0"),

@@ -232,6 +232,7 @@ _BESIDES = re.compile(
     r"consumerGroup=Orders\b|\bOrders +Orders\b|\brmq_sys_wheel_timer\b|^wipe write|^add write|TOOLS_CONSUMER|"
     r"OFFSET_MOVED_EVENT \S+ |__MONITOR_CONSUMER"
 )
+_LOGGED = re.compile(r"\d\d:\d\d:\S+ \[[^\]]*\] (INFO|WARN|ERROR|DEBUG) ")
 # of these only the names count: the values are those of a process and its machine
 _NAMES = re.compile(r"^(?:\S+ +)?(\w+) *:.*")
 
@@ -257,7 +258,8 @@ def plain(said: str) -> list[str]:
 
 def told(command: Command, said: str) -> list[str]:
     """What counts of an output; tables in hash order are not in the same order."""
-    lines = plain(said)
+    # which end of a connection says so first is chance
+    lines = [line for line in plain(said) if not _LOGGED.match(line)]
     if command.name == "brokerStatus":
         lines = [_NAMES.sub(r"\1", line) for line in lines if "_PATH" not in line]
     elif command.name == "statsAll":  # messages of a day are known after some time
