@@ -36,6 +36,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.MQClientManager;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -142,6 +143,9 @@ public final class Broker {
                 brokerAddress = text(request, "broker");
                 producer = new DefaultMQProducer("lab-producer");
                 start(producer);
+                return Map.of();
+            case "heartbeat": // of the producer, who otherwise says it every 30 seconds
+                MQClientManager.getInstance().getOrCreateMQClientInstance(producer).sendHeartbeatToAllBrokerWithLock();
                 return Map.of();
             case "sendMany":
                 return sendMany(request);
