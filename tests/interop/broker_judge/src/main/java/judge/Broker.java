@@ -204,6 +204,12 @@ public final class Broker {
                 synchronized (seen) {
                     return new ArrayList<>(seen);
                 }
+            case "take": // as "seen", and what was told once is not told again
+                synchronized (seen) {
+                    List<Object> told = new ArrayList<>(seen);
+                    seen.clear();
+                    return told;
+                }
             case "reset":
                 admin().resetOffsetByTimestampOld(
                     text(request, "group"), text(request, "topic"), request.get("timestamp").getAsLong(), true);
