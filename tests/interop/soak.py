@@ -64,7 +64,7 @@ class Account:
             key, group = row["keys"], row["group"]
             new = key not in self.got[group]
             self.got[group][key] += 1
-            if row["topic"] == "Ordered":
+            if group == "Ordered":
                 queue = (group, row["queueId"])
                 # what comes again goes back to where a consumer begins anew; what is new may not
                 if new and row["queueOffset"] < self.last.get(queue, -1):
