@@ -22,6 +22,7 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.writing import changing
 from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.files import remove
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import Segment, Segments, offset_name
 from rmqtool.store.layout.paths import UNIT, StoreLayout
@@ -263,7 +264,7 @@ def _delete(
             found = os.lstat(path)
             if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
                 raise Refused(f"{path}: was changed while files were removed: {done} files were deleted before it")
-            os.unlink(path)
+            remove(path)
         except OSError as err:
             raise UnreadableStore(
                 f"{path}: {os.strerror(err.errno or 0)}: {done} files were deleted before it"
