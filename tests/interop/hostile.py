@@ -56,12 +56,14 @@ def hostile(random: random.Random) -> bytes:
     return bytes(data)
 
 
-def _memory(pid: int) -> int:
+def memory(pid: int) -> int:
+    """What a process has in memory, in KB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
 
 
-def _greet(address: tuple[str, int]) -> float:
+def greet(address: tuple[str, int]) -> float:
+    """Seconds that a new connection waits for an answer."""
     begun = time.monotonic()
     with socket.create_connection(address, timeout=30) as other:
         other.sendall(_GREETING)
@@ -82,8 +84,8 @@ def attack(store: Path, frames: int, seed: int = 1) -> Met:
             with socket.create_connection(address, timeout=30) as connection:
                 connection.sendall(hostile(source))
             if number % max(frames // 20, 1) == 0:
-                met.slowest = max(met.slowest, _greet(address))
-                met.end = _memory(serving.process.pid)
+                met.slowest = max(met.slowest, greet(address))
+                met.end = memory(serving.process.pid)
                 met.begin = met.begin or met.end
         serving.process.terminate()
         met.code = serving.process.wait(60)
