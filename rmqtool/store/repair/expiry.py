@@ -200,10 +200,10 @@ def clean(
         for pending in pending_runs(Places.of(layout), backup):
             report.warnings.extend((pending.action(), *pending.warnings(layout.root)))
         return report
-    with changing(layout, "clean", backup) as transaction:
-        if transaction.finished is not None and transaction.finished[1] == "clean":
+    with changing(layout, "clean", backup) as change:
+        if change.finished is not None and change.finished[1] == "clean":
             # this is the command that goes on with it; how many files were asked for is done by that
-            return _finished(layout, reserved_hours, transaction.finished[0])
+            return _finished(layout, reserved_hours, change.finished[0])
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
         report = _report(layout, reserved_hours, paths, before, low, warnings)
         if shown is not None and shown.files != report.files:
@@ -212,12 +212,12 @@ def clean(
             return report
         kept = None
         if delete:
-            _delete(layout, paths, report.files, transaction.signals, limited=most_files is not None)
+            _delete(layout, paths, report.files, change.signals, limited=most_files is not None)
         else:
             for path in paths:
-                transaction.remove(path)
-            kept = transaction.path
-            transaction.commit()
+                change.remove(path)
+            kept = change.path
+            change.commit()
     return replace(report, applied=True, deleted=delete, backup=kept)
 
 
