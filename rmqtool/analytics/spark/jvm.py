@@ -17,7 +17,7 @@ from typing import Any
 
 from rmqtool.analytics.local.scratch import Scratch
 from rmqtool.errors import MissingRuntime
-from rmqtool.store.disk.descriptors import raise_open_files
+from rmqtool.store.disk.mapping import raise_open_files
 
 _OPEN_FILES = 1024  # Spark starts with half as many, and takes some for each task
 _POLL = 0.02  # seconds between looks for the JVM's answer

@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqtool.cli.shell.output import Column, dump_json, write_all, writer
 from rmqtool.errors import BadValue
-from rmqtool.store.disk.descriptors import raise_open_files
+from rmqtool.store.disk.mapping import raise_open_files
 
 _OPEN_FILES = 65_536  # a connection is one; a shell often allows 1,024 where the system allows many more
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
