@@ -41,6 +41,15 @@ def test_every_message_and_every_table_is_in_files(case: str, golden: Unpacked, 
         assert read_config(StoreLayout(str(new)), name) == read_config(StoreLayout(str(store)), name)
 
 
+def test_settings_that_name_rocksdb_are_those_of_the_old_store(golden: Unpacked, tmp_path: Path) -> None:
+    conf, new = tmp_path / "broker.conf", tmp_path / "new"
+    conf.write_text("storeType=defaultRocksDB\nenableLmq=true\n")
+    result = rmqtool("salvage", golden(CASES[0]), new, "--broker-conf", conf)
+    assert result.code == 0, result.err
+    entries = rmqtool("consumequeue", "dump", new, "-o", "ndjson").out.splitlines()
+    assert len(entries) == len(SAID)
+
+
 def test_lag_is_the_same(golden: Unpacked, tmp_path: Path) -> None:
     salvaged(golden(CASES[0]), tmp_path / "new")
     lags = []

@@ -191,12 +191,15 @@ class Salvage:
         refuse_existing(self.store)
 
     def _conf(self) -> BrokerConf:
-        """The settings that queues are made by.
+        """The settings that queues are made by: in files, whatever the old store has them in.
 
         Only a broker that dispatches to light queues writes their offsets into a message. The new store shows nothing
         else of it yet, and the old one may have lost its queues.
         """
-        conf = self.layout.conf
+        conf = BrokerConf(
+            {name: value for name, value in self.layout.conf.values.items() if name != "storeType"},
+            self.layout.conf.path,
+        )
         if not self._light or conf.text("enableMultiDispatch") or conf.text("enableLmq"):
             return conf
         return BrokerConf({**conf.values, "enableMultiDispatch": "true"}, conf.path)
