@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqtool.analytics.sql.reports import REPORTS, report_frame
+from rmqtool.analytics.sql.ready import REPORTS, report_frame
 from rmqtool.errors import BadValue
 from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import TIME, record, store_of

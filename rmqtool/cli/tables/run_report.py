@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from rmqtool.analytics.sql.query import answer
-from rmqtool.analytics.sql.reports import REPORTS
+from rmqtool.analytics.sql.ready import REPORTS
 from rmqtool.cli.shell.choice import limited, matches, no_match
 from rmqtool.cli.shell.output import Column, write_all, writer
 from rmqtool.cli.shell.times import parse_time

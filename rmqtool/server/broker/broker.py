@@ -28,8 +28,8 @@ from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.positions import Positions
 from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.requests.replying import Replying
-from rmqtool.server.broker.requests.reports import Reports
 from rmqtool.server.broker.requests.sending import Sending
+from rmqtool.server.broker.requests.status import Reports
 from rmqtool.server.broker.requests.tables import Tables
 from rmqtool.server.broker.requests.transactions import Transactions
 from rmqtool.services.lookup.queue_messages import SCHEDULE

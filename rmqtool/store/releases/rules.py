@@ -23,7 +23,7 @@ from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import UNIT, StoreLayout
 from rmqtool.store.layout.version import first_version, unsupported, version_of
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.releases.start_file import SCANNED_FILES, known_number, start_number, start_number_v5
+from rmqtool.store.releases.first_file import SCANNED_FILES, known_number, start_number, start_number_v5
 
 ENGINES = ("auto", "4.9", "5.3")
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
