@@ -40,12 +40,12 @@ class Dispatch(Protocol):
     """Entry points. Whoever calls them has checked that positions lie in the buffer."""
 
     def take(self, memory: Memory, rows: Table, first: int, count: int, into: Collector) -> tuple[int, int]:
-        """As :meth:`Columns.add`; ``rows`` of shape (fields of Rows, capacity), C-contiguous."""
+        """As :meth:`DispatchColumns.add`; ``rows`` of shape (fields of Rows, capacity), C-contiguous."""
 
     def survey(
         self, memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, into: Collector
     ) -> tuple[int, int]:
-        """As :meth:`Columns.survey`; the other arguments are those of :meth:`rmqtool.kernels.scan.Scan.walk`."""
+        """As :meth:`DispatchColumns.survey`; the others are those of :meth:`rmqtool.kernels.scan.Scan.walk`."""
 
     def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: _Entries) -> tuple[int, int]:
         """Tell records apart by topic and queue id.
@@ -164,7 +164,7 @@ class Room:
             self._home.append(self)
 
 
-class Columns:
+class DispatchColumns:
     """What dispatch needs to know of records, collected in columns.
 
     Args:
