@@ -28,6 +28,7 @@ _CONF = {
     "mappedFileSizeConsumeQueue": 60_000,
     "transactionCheckInterval": 1000,
     "transactionTimeOut": 1000,
+    "transactionCheckMax": 10_000,  # a producer is known to a new server after up to 30 s; checks do not wait
     "brokerFastFailureEnable": "false",
 }
 _TOPICS = ("Load", "Ordered", "Later", "Paid")
