@@ -159,7 +159,11 @@ class Walker:
         return found if found < last else stop
 
     def bounded(self, at: int, limit: int, stop: int | None = None) -> int:
-        """Where the last record that is wanted begins at the latest; raises what :meth:`walk` raises."""
+        """Where the last record that is wanted begins at the latest.
+
+        Raises:
+            ValueError: the range does not lie in the buffer.
+        """
         if at < 0 or limit > self.memory.length:
             raise ValueError(f"bytes {at} to {limit} of a buffer of {self.memory.length}")
         return limit if stop is None else min(stop, limit)

@@ -310,6 +310,9 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
 
     Args:
         engine: one of :data:`ENGINES`.
+
+    Raises:
+        ValueError: there is no such engine.
     """
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
