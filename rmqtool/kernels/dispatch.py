@@ -15,7 +15,7 @@ import numpy as np
 from formats.layouts.derived import CQ_ENTRY
 from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
-from rmqtool.kernels.load.memory import Memory, array_address
+from rmqtool.kernels.load.memory import Buffer, Memory, array_address
 from rmqtool.kernels.plain import dispatch as plain
 from rmqtool.kernels.scan import Walker
 from rmqtool.kernels.tables.collected import FIELDS, TOPIC_FIELDS, Collector
@@ -220,7 +220,7 @@ class DispatchColumns:
         """(position, length) in the buffer of each topic, by number."""
         return [(int(at), int(length)) for at, length in self._into.topics[:2, : self._into.topic_count].T]
 
-    def add(self, buffer: Any, rows: Table, first: int, count: int) -> tuple[int, int]:
+    def add(self, buffer: Buffer, rows: Table, first: int, count: int) -> tuple[int, int]:
         """Take rows ``first`` to ``count`` of a walker's table; returns (next row, why it stopped there).
 
         ``DONE``: all are taken. ``FULL``: clear, and go on with that row. ``ODD``: the row is taken as the last one
