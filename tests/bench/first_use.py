@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.bench.make_log import write_log
@@ -44,7 +45,7 @@ def install(folder: Path, wheel: Path, command: str) -> Path:
 
 
 def report(
-    work: Path, messages: int, body: int, file_size: int, rounds: int, names: list[str]
+    work: Path, messages: int, body: int, file_size: int, rounds: int, names: Iterable[str] = tuple(COMMANDS)
 ) -> dict[str, tuple[float, float]]:
     """Measure and print.
 
