@@ -143,7 +143,7 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
         loadOk=not recovery.refusals,
         refusals=recovery.refusals,
         abort=inputs.aborted,
-        startFile=os.path.relpath(verdict.start_file.path, root) if verdict.start_file else None,
+        startFile=os.path.relpath(verdict.first_file.path, root) if verdict.first_file else None,
         startReason=verdict.start_reason,
         stop=stop,
         lost=losses,

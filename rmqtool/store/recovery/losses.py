@@ -65,9 +65,9 @@ def not_looked_at(recovery: Recovery) -> list[str]:
     inputs, verdict = recovery.inputs, recovery.verdict
     said = []
     first = inputs.log.segments.files[0]
-    if verdict.start_file is not None and verdict.start_file.base > first.base:
-        files = sum(file.base < verdict.start_file.base for file in inputs.log.segments)
-        name = os.path.relpath(verdict.start_file.path, inputs.layout.root)
+    if verdict.first_file is not None and verdict.first_file.base > first.base:
+        files = sum(file.base < verdict.first_file.base for file in inputs.log.segments)
+        name = os.path.relpath(verdict.first_file.path, inputs.layout.root)
         said.append(f"the log was looked at from {name} on, {files} files before it were not")
     lacks = _lacks_index(recovery)
     if lacks:

@@ -16,14 +16,14 @@ _PHYSICAL_OFFSET = HEADS[0].field("physical_offset")
 _LARGEST_HEAD = max(head.size for head in HEADS.values())
 
 
-def start_number(files: list[Segment], conf: BrokerConf, point: Checkpoint, *, aborted: bool) -> tuple[int, str]:
+def first_checked(files: list[Segment], conf: BrokerConf, point: Checkpoint, *, aborted: bool) -> tuple[int, str]:
     """(number of the file, why that one), by the rules of 4.9."""
     if aborted:
         return _after_crash(files, conf, point, MAGIC_V1)
     return max(0, len(files) - SCANNED_FILES), "clean stop: the last three files are checked"
 
 
-def start_number_v5(
+def first_checked_v5(
     files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool
 ) -> tuple[int, str]:
     """(number of the file, why that one), by the rules of 5.3.
