@@ -13,6 +13,7 @@ from formats.variants.rocksdb import is_table_or_log
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.disk.mapping import raise_open_files
 from rmqtool.store.disk.scratch import folder_of_links
+from rmqtool.store.disk.segments import list_dir
 
 # what the system says of a file that is whole: that is no damage
 _NOT_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
@@ -73,7 +74,7 @@ class Database:
 
     def _open(self, folder: str) -> dict[str, Any]:
         module = self._module
-        tables = sum(name.endswith(".sst") for name in os.listdir(folder))
+        tables = sum(entry.name.endswith(".sst") for entry in list_dir(folder))
         raise_open_files(tables + _OTHER_FILES)
         try:
             names = module.Rdict.list_cf(folder, self._options())
