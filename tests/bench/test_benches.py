@@ -7,8 +7,9 @@ import pytest
 from formats.message.read import Record, read
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
-from tests.bench import aggregate, append, cold_sql, dump, first_use, lookup, parted, recover, scan
+from tests.bench import aggregate, append, cold_sql, dump, first_use, lookup, parted, recover, rocks, scan
 from tests.bench.make_log import BLOCK, write_log
+from tests.interop.engine import available
 
 
 def test_made_logs_are_what_a_broker_could_have_written(tmp_path: Path) -> None:
@@ -108,3 +109,13 @@ def test_the_aggregate_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_bench_of_cold_queries_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [len(each) for each in cold_sql.report(tmp_path, 1).values()] == [1, 1]
     assert "of the time, target 0.6" in capsys.readouterr().out
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+def test_the_rocksdb_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if reason := available("5.3.3"):
+        pytest.skip(reason)
+    figures = rocks.report(tmp_path, 2000, 1)
+    assert {*rocks.WAYS} < figures.keys()
+    assert "of its start" in capsys.readouterr().out

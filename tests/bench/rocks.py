@@ -1,0 +1,77 @@
+"""A store in RocksDB form beside the real 5.3.3: all units listed, a check, the plan of a recovery.
+
+Run as ``python -m tests.bench.rocks``. The engine, which needs Maven and a JDK, fills the store, and then loads and
+starts it: after a clean stop, and after a crash. Its start after a clean stop reads no unit, a check reads all of them.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.measure import in_own_process, peak_rss, told
+from tests.interop.engine import Engine
+
+MIB = 1 << 20
+CONFIG = {"storeType": "defaultRocksDB", "mappedFileSizeCommitLog": 256 * MIB}
+WAYS = ("list", "check", "plan")
+
+
+def measure(store: str, way: str) -> tuple[float, int, int]:
+    """(seconds, bytes of memory at the most, how many units, findings or dispatched messages) of one way."""
+    from rmqtool.store.check import check_store, is_problem
+    from rmqtool.store.layout.broker_conf import BrokerConf
+    from rmqtool.store.layout.paths import StoreLayout
+    from rmqtool.store.queues.rocks import rocks_queues_of
+    from rmqtool.store.recovery.rocks.command import plan_rocks
+
+    layout = StoreLayout(store, BrokerConf({name: str(value) for name, value in CONFIG.items()}))
+    start = time.perf_counter()
+    if way == "list":
+        count = sum(len(units) for queue in rocks_queues_of(layout) for _first, units in queue.runs())
+    elif way == "check":
+        count = sum(is_problem(finding) for finding in check_store(layout))
+    else:
+        count = plan_rocks(layout).messagesRedispatched
+    return time.perf_counter() - start, peak_rss(), count
+
+
+def report(folder: Path, messages: int, rounds: int) -> dict[str, list[float]]:
+    """Fill a store, measure both sides, and print; seconds of each."""
+    store = folder / "store"
+    seconds: dict[str, list[float]] = {}
+    with Engine("5.3.3") as engine:
+        filled = engine.bench(store, messages, CONFIG, body_size=128, batch=100)
+        assert "error" not in filled, filled
+        for _ in range(rounds):
+            said = engine.open(store, CONFIG, messages=False, timeout=600)
+            assert said.get("loadOk"), said
+            seconds.setdefault("5.3.3 starts", []).append((said["loadMillis"] + said["startMillis"]) / 1000)
+        for way in WAYS:
+            for _ in range(rounds):
+                taken, memory, count = in_own_process("tests.bench.rocks", "measure", str(store), way)
+                seconds.setdefault(way, []).append(taken)
+            print(f"  {way:13} {told(seconds[way])}, {memory / MIB:.0f} MiB at the most; {count}")
+        (store / "abort").touch()
+        said = engine.open(store, CONFIG, messages=False, timeout=600)
+        seconds["5.3.3 after a crash"] = [(said["loadMillis"] + said["startMillis"]) / 1000]
+    start, crash = min(seconds["5.3.3 starts"]), seconds["5.3.3 after a crash"][0]
+    print(f"  5.3.3 starts in {start:.2f} s, after a crash in {crash:.2f} s; {messages} messages")
+    for way in WAYS:
+        print(f"  {way} takes {min(seconds[way]) / start:.2f} of its start")
+    return seconds
+
+
+def main() -> None:
+    """Measure."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--messages", type=int, default=1_000_000)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--folder", help="where the store is made, instead of the system's temporary directory")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+        report(Path(folder), chosen.messages, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
