@@ -70,9 +70,12 @@ class ReleaseRules:
         Raises:
             Refused: the store has a form that these rules would do harm to.
         """
-        if (reason := unsupported(self.layout)) is not None:
+        if (reason := self._unsupported()) is not None:
             raise Refused(f"{self.layout.root}: {reason}")
         return []
+
+    def _unsupported(self) -> str | None:
+        return unsupported(self.layout)
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
         """Load a directory: every entry must be a file of this size with a number for a name."""
@@ -187,6 +190,9 @@ class ReleaseRulesV5(ReleaseRules):
         super().check_forms()
         if self.conf.flag("forceVerifyPropCRC", False):
             raise Refused(f"{self.layout.root}: forceVerifyPropCRC is on, which this version does not follow")
+        return self._strange_queues() + self._strange_index()
+
+    def _strange_queues(self) -> list[str]:
         found = [
             f"{path}: topics.json says that the topic has batch consume queues"
             for topic, _queue_id, path in self.layout.queue_dirs()
@@ -198,14 +204,16 @@ class ReleaseRulesV5(ReleaseRules):
             for topic, _queue_id, path in batch
             if topic not in self.batch_topics
         ]
-        found += [
+        if batch and not found and not self._strange_index():
+            raise Refused(f"{batch[0][2]}: a batch consume queue, which this version does not write")
+        return found
+
+    def _strange_index(self) -> list[str]:
+        return [
             f"{entry.path}: a directory where an index file must be"
             for entry in self.layout.entries("index")
             if offset_name(entry.name) is not None and entry.is_dir()
         ]
-        if batch and not found:
-            raise Refused(f"{batch[0][2]}: a batch consume queue, which this version does not write")
-        return found
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
         """Directories are passed over, and a last file without a byte is deleted (MappedFileQueue.doLoad)."""
