@@ -10,6 +10,7 @@ from typing import Any
 from formats.config.files import TopicConfig
 from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.store.layout.paths import BATCH_QUEUES
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
@@ -94,10 +95,12 @@ class StoreTopics:
         self.lost = table is None  # then nothing can be said of what is configured
         self.configs = dict(table.topics) if table is not None else {}
         groups = groups_of(log.layout, warn)
-        self.groups = set(groups.groups) if groups is not None else None  # None: lost
+        self.groups: set[str] | None = set(groups.groups) if groups is not None else None  # None: lost
         self.consumers: dict[str, dict[str, dict[int, int]]] = {}  # topic → group → queue → offset
         for (topic, group, queue_id), offset in known_offsets(log.layout, warn).items():
             self.consumers.setdefault(topic, {}).setdefault(group, {})[queue_id] = offset
+        pairs = ((topic, group) for topic, groups in self.consumers.items() for group in groups)
+        self._retry_names = RetryNames(self.groups or (), self.configs, pairs)
 
     def names(self) -> list[str]:
         """Every topic that has queues or a config entry."""
@@ -173,7 +176,7 @@ class StoreTopics:
                 reason = "no messages"
             elif kind == "normal" and topic not in self.consumers:
                 reason = "no group has an offset in it"
-            elif kind in ("retry", "dlq") and self.groups is not None and group_of(topic) not in self.groups:
+            elif kind in ("retry", "dlq") and self._without_group(topic):
                 reason = "its group is not in subscriptionGroup.json"
             else:
                 continue
@@ -186,15 +189,13 @@ class StoreTopics:
                 bytes=sum(queue.segments.bytes for queue in queues),
             )
 
+    def _without_group(self, topic: str) -> bool:
+        return self.groups is not None and self._retry_names.of(topic).group not in self.groups
+
 
 def permission(perm: int) -> str:
     """Permission bits in letters (common.constant.PermName); ``-`` for none."""
     return "".join(letter for bit, letter in _PERMISSIONS if perm & bit) or "-"
-
-
-def group_of(topic: str) -> str:
-    """The group that a retry or dead-letter topic belongs to."""
-    return topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
 
 
 def kind_of(topic: str, config: TopicConfig | None, configs: dict[str, TopicConfig]) -> str:
