@@ -15,6 +15,7 @@ from rmqtool.store.layout.paths import BATCH_QUEUES
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 
+LIGHT_PREFIX = "%LMQ%"
 _PERMISSIONS = ((8, "X"), (4, "R"), (2, "W"), (1, "I"))  # priority, read, write, inherit
 
 
@@ -51,6 +52,18 @@ class TopicSummary:
     messages: int  # between the lowest and highest offsets of its queues
     groups: int  # that have an offset in it
     lastStoreTimestamp: int | None
+    messageType: str | None = None  # the topic's attribute, as stored: NORMAL, FIFO, DELAY, TRANSACTION ...
+    queueType: str | None = None  # SimpleCQ or BatchCQ
+    cleanupPolicy: str | None = None  # DELETE or COMPACTION
+
+    @property
+    def nature(self) -> list[str]:
+        """What sets it apart from a plain topic, in words: its kind first."""
+        found = [self.kind]
+        found += ["light queue"] if self.topic.startswith(LIGHT_PREFIX) else []
+        found += [self.messageType.lower()] if self.messageType not in (None, "NORMAL") else []
+        found += ["batch queue"] if self.queueType == "BatchCQ" else []
+        return found + (["compaction"] if self.cleanupPolicy == "COMPACTION" else [])
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -114,6 +127,7 @@ class StoreTopics:
     def summary(self, topic: str) -> TopicSummary:
         """One topic, whether the store has it or not."""
         queues, config = self.queues.every(topic), self.configs.get(topic)
+        attributes = config.attributes if config is not None else {}
         last = [time for queue in queues if (time := self._time(queue, queue.max_offset - 1)) is not None]
         return TopicSummary(
             topic=topic,
@@ -127,6 +141,9 @@ class StoreTopics:
             messages=sum(map(self._messages, queues)),
             groups=len(self.consumers.get(topic, ())),
             lastStoreTimestamp=max(last, default=None),
+            messageType=attributes.get("message.type"),
+            queueType=attributes.get("queue.type"),
+            cleanupPolicy=attributes.get("cleanup.policy"),
         )
 
     def details(self, topic: str) -> TopicDetails | None:
