@@ -27,7 +27,9 @@ class Timers:
         self.slots: dict[int, tuple[int, int, int]] = {}
         self.number = self.taken = 0
 
-    def put(self, seconds: int, *, enqueue: bool = True, topic: str = "Orders", **properties: str) -> int:
+    def put(
+        self, seconds: int, *, enqueue: bool = True, topic: str = "Orders", body: bytes = b"body", **properties: str
+    ) -> int:
         """A message that is due so many seconds after NOW; its physical offset.
 
         Args:
@@ -40,7 +42,7 @@ class Timers:
             "TIMER_OUT_MS": str(out), "UNIQ_KEY": f"KEY{self.number:029d}", "REAL_TOPIC": topic, "REAL_QID": "1",
         }  # fmt: skip
         given = {name: value for name, value in {**standard, **properties}.items() if value}
-        at = self.builder.put(timer.TOPIC, properties=given)
+        at = self.builder.put(timer.TOPIC, properties=given, body=body)
         if enqueue:
             self.taken += 1
             self._enqueue(at, len(self.builder.log) - at, out, topic, "TIMER_DEL_UNIQKEY" in properties)

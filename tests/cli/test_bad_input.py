@@ -44,6 +44,7 @@ COMMANDS: dict[str, list[str]] = {
     "trace": ["trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"],
     "group list": ["group", "list", "STORE"],
     "group lag": ["group", "lag", "STORE"],
+    "group inflight": ["group", "inflight", "STORE"],
     "group offsets": ["group", "offsets", "STORE"],
     "group reset --dry-run": ["group", "reset", "STORE", "lab-consumer", "--to-earliest", "--dry-run"],
     "group reset --yes": ["group", "reset", "STORE", "lab-consumer", "--to-latest", "--yes"],

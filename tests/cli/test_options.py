@@ -42,6 +42,7 @@ SELECTING = {
     "transaction list": {"--group", "--topic", "--since", "--until", "--limit"},
     "offsets": {"--group", "--topic", "--queue", "--limit"},
     "group lag": {"--group", "--topic", "--queue", "--limit"},
+    "group inflight": {"--group", "--topic", "--queue", "--limit"},
     "group offsets": {"--group", "--topic", "--queue", "--limit"},
     "group diff": {"--group", "--topic", "--queue", "--limit"},
     "topic list": {"--topic", "--limit"},

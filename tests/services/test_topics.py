@@ -74,3 +74,13 @@ def test_unused(golden_copy: Unpacked) -> None:
 )
 def test_permissions(perm: int, text: str) -> None:
     assert permission(perm) == text
+
+
+def test_topics_of_5_say_what_they_are_for(golden: Unpacked) -> None:
+    topics = StoreTopics(log_of(golden("broker-5.3.3")), never)
+    found = {topic: topics.summary(topic).nature for topic in topics.names()}
+    assert found["BatchQueue"] == ["normal", "batch queue"]
+    assert found["Profiles"] == ["normal", "compaction"]
+    assert found["Timers"] == ["normal", "delay"]
+    assert found["%LMQ%device-0"] == ["normal", "light queue"]
+    assert (found["Popped"], found["%RETRY%pop-group_Popped"]) == (["normal"], ["retry"])

@@ -23,7 +23,7 @@ from rmqtool.cli.shell.options import (
 )
 
 group_command = group(
-    "group", "Look at consumer groups and set their offsets (list, lag, offsets, reset, clone, diff)."
+    "group", "Look at consumer groups and set their offsets (list, lag, inflight, offsets, reset, clone, diff)."
 )
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Consumer group.")]
 BroadcastOption = Annotated[
@@ -60,11 +60,13 @@ def group_list(
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
+    from rmqtool.cli.consumers.run_group import columns
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupInfo, Groups
 
     warn = Warnings()
-    write_rows(output.value, GroupInfo, Groups(need_log(store, broker_conf), warn).infos())
+    rows = list(Groups(need_log(store, broker_conf), warn).infos())
+    write_rows(output.value, GroupInfo, rows, columns(GroupInfo, rows))
     return warn.tell()
 
 
@@ -77,7 +79,7 @@ def group_lag(
     topic: TopicOption = None,
     queue: QueueOption = None,
     by: Annotated[By, typer.Option("--by", metavar="FIELD", help="One row for each queue, topic or group.")] = By.queue,
-    lagging: Annotated[bool, typer.Option("--lagging", help="Only rows whose lag is not 0.")] = False,
+    lagging: Annotated[bool, typer.Option("--lagging", help="Only rows with a lag, or messages in flight.")] = False,
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
@@ -86,10 +88,12 @@ def group_lag(
 ) -> int:
     """Show how far groups are behind, as the broker counts it, and offsets that cannot be right.
 
+    What POP consumers hold is below the offset and not in diff: inFlight counts it, see group inflight.
+
     Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
     no offset is as it was asked for.
     """
-    from rmqtool.cli.consumers.run_group import lags
+    from rmqtool.cli.consumers.run_group import columns, lags
     from rmqtool.cli.shell.choice import first, no_match
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
@@ -97,7 +101,8 @@ def group_lag(
     warn = Warnings()
     rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
     if by is By.queue:
-        write_rows(output.value, GroupLag, first((row for row in rows if row.diff or not lagging), limit))
+        shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
+        write_rows(output.value, GroupLag, shown, columns(GroupLag, shown))
     else:
         names = (
             "group",
@@ -108,9 +113,47 @@ def group_lag(
             "problems",
         )
         totals = sums(rows, by_topic=by is By.topic)
-        write_rows(output.value, LagSum, first((row for row in totals if row.diff or not lagging), limit), names)
+        total = list(first((row for row in totals if row.diff or row.inFlight or not lagging), limit))
+        write_rows(output.value, LagSum, total, columns(LagSum, total, (*names, "inFlight")))
     code = warn.tell() or (1 if problems else 0)
     return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
+
+
+@command(
+    "inflight",
+    "rmqtool group inflight store --group billing",
+    group_command,
+    short="List messages that POP consumers hold.",
+)
+def group_inflight(
+    store: StoreDir,
+    consumer_group: GroupOption = None,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    limit: LimitOption = None,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """List messages that POP consumers were given and have not acked, one by one, from checkpoints and acks.
+
+    State invisible: nobody else gets it yet; due: the broker puts it into the retry topic when it runs again. Ordered
+    groups come from consumerOrderInfo.json. Exit code 1: nothing is as it was asked for.
+    """
+    import time
+
+    from rmqtool.cli.shell.choice import Choice
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.waiting.popped import InFlight, Popped
+
+    warn = Warnings()
+    popped = Popped(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    choice = Choice({"group": consumer_group, "topic": topic, "queue": queue})
+    names = (
+        *("group", "state", "topic", "queueId", "queueOffset", "popTimestamp", "visibleTimestamp", "reconsumeTimes"),
+        *("msgId", "keys"),
+    )
+    write_rows(output.value, InFlight, choice(popped.in_flight(), limit), names, wide=("keys",))
+    return choice.ends(warn.tell())
 
 
 @command(

@@ -32,6 +32,7 @@ class State(StrEnum):
 
     scheduled = "scheduled"
     waiting = "waiting"
+    in_flight = "in-flight"
     retried = "retried"
     dead = "dead"
     done = "done"
@@ -56,7 +57,7 @@ def retry_list(
         typer.Option(
             "--state",
             metavar="STATE",
-            help="Only these: scheduled, waiting, retried, dead or done; may be repeated.",
+            help="Only these: scheduled, waiting, in-flight, retried, dead or done; may be repeated.",
         ),
     ] = None,
     topic: TopicOption = None,
@@ -66,7 +67,7 @@ def retry_list(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List what consumer groups gave back: scheduled, waiting, retried (failed again), dead, or done.
+    """List what consumer groups gave back: scheduled, waiting, in-flight, retried (failed again), dead, or done.
 
     --topic is the topic that a message came from. Exit code 1: nothing is as it was asked for.
     """

@@ -2,18 +2,18 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from formats.config.files import ConsumerOffsets, QueueOffset
 from formats.errors import FormatError
 from rmqtool.cli.shell.choice import matches
 from rmqtool.cli.shell.output import confirm, note, write_object
-from rmqtool.cli.shell.show_rows import write_rows
+from rmqtool.cli.shell.show_rows import names_of, write_rows
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services.consumers import offset_plan
-from rmqtool.services.consumers.groups import PROBLEMS, GroupLag, Groups, OffsetChange, compare
+from rmqtool.services.consumers.groups import PROBLEMS, GroupInfo, GroupLag, Groups, LagSum, OffsetChange, compare
 from rmqtool.services.consumers.offset_plan import OffsetMove, OffsetPlan, Opener, Planner, Target
 from rmqtool.services.lookup.configs import Warn, group_offsets
 from rmqtool.services.lookup.offsets import FILES
@@ -42,9 +42,16 @@ def lags(
 ) -> tuple[list[GroupLag], int]:
     """The rows of ``group lag``, and how many of them cannot be right."""
     entries = _entries(log.layout, broadcast, broker, warn)
-    found = Groups(log, warn, [e for e in entries if matches(e.group, groups) and matches(e.topic, topics)])
+    chosen = [e for e in entries if matches(e.group, groups) and matches(e.topic, topics)]
+    found = Groups(log, warn, chosen, pop=broadcast is None)
     rows = [row for row in found.lag() if not queues or row.queueId in queues]
     return rows, sum(row.state in PROBLEMS for row in rows)
+
+
+def columns(kind: type, rows: Sequence[GroupLag | LagSum | GroupInfo], names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Columns of a table: what POP consumers hold only where there is something."""
+    shown = any(row.inFlight for row in rows)
+    return tuple(name for name in names or names_of(kind) if shown or name != "inFlight")
 
 
 def offsets(

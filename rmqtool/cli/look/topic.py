@@ -30,14 +30,15 @@ def topic_list(
     Exit code 1: no topic is as it was asked for.
     """
     from rmqtool.cli.shell.choice import Choice
-    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.cli.shell.show_rows import Warnings, names_of, write_rows
     from rmqtool.services.lookup.topics import StoreTopics, TopicSummary
 
     warn = Warnings()
     choice = Choice({"topic": topic})
     found = StoreTopics(need_log(store, broker_conf), warn).summaries()
     rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
-    write_rows(output.value, TopicSummary, rows)
+    shown = [name for name in names_of(TopicSummary) if name not in ("messageType", "queueType", "cleanupPolicy")]
+    write_rows(output.value, TopicSummary, rows, shown)
     return choice.ends(warn.tell())
 
 
@@ -74,7 +75,7 @@ def topic_show(
         one = found.summary
         settings = f"read queues {one.readQueueNums}, write queues {one.writeQueueNums}, {one.perm}"
         facts = [
-            ("topic", f"{one.topic} ({one.kind})"),
+            ("topic", f"{one.topic} ({', '.join(one.nature)})"),
             ("settings", settings + (", ordered" if one.order else "") if one.configured else "not in topics.json"),
             ("messages", str(one.messages)),
         ]

@@ -56,7 +56,7 @@ Live clusters:
     consume          Show messages of a topic, and change nothing.
 
 Consumers:
-  * group            Groups, offsets (list, lag, offsets, reset, clone, diff).
+  * group            Groups (list, lag, inflight, offsets, reset, clone, diff).
     retry            Messages that consumers gave back (list).
   * dlq              Dead letters (list, export, requeue).
     delay            Delayed messages (list, due).

@@ -3,6 +3,7 @@
 Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeStats; message-services 13, 19.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from rmqtool.services.lookup.queue_messages import (
     TopicQueues,
     warn_of_unbuilt,
 )
+from rmqtool.services.lookup.retry_names import RetryNames
+from rmqtool.services.waiting.popped import Popped
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 
@@ -41,6 +44,7 @@ class GroupLag:
     diff: int
     lastTimestamp: int  # store time of the last message that was consumed; 0 where it is gone
     state: str
+    inFlight: int = 0  # handed out by POP and not acked; below the offset, so not in diff, unless popped in order
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -58,6 +62,7 @@ class LagSum:
     diff: int
     lastTimestamp: int  # of the queue that was consumed last
     problems: int  # queues whose offset cannot be right
+    inFlight: int = 0  # as of a queue
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -72,12 +77,13 @@ class GroupInfo:
     configured: bool  # subscriptionGroup.json has it
     consumeEnable: bool | None
     retryMaxTimes: int | None
-    topics: int  # that it has offsets in, without its retry topic
+    topics: int  # that it has offsets in, without its retry topics
     queues: int
-    diff: int  # without its retry topic
+    diff: int  # without its retry topics
     retryDiff: int
     deadLetters: int
     problems: int
+    inFlight: int = 0  # of all its topics
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -105,16 +111,20 @@ class Groups:
 
     Args:
         offsets: in place of those in ``consumerOffset.json``, for example of a broadcasting client.
+        pop: count what POP consumers hold; not for offsets of a broadcasting client.
     """
 
-    def __init__(self, log: CommitLog, warn: Warn, offsets: Iterable[QueueOffset] | None = None) -> None:
-        self.log = log
+    def __init__(
+        self, log: CommitLog, warn: Warn, offsets: Iterable[QueueOffset] | None = None, *, pop: bool = True
+    ) -> None:
+        self.log, self._warn = log, warn
         entries = group_offsets(log.layout, warn) if offsets is None else offsets
         self.offsets: dict[Key, int] = {(e.topic, e.group, e.queue_id): e.offset for e in entries}
         self.topics = topics_of(log.layout, warn)
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
+        self._in_flight = Popped(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
     def lag(self) -> Iterator[GroupLag]:
         """Every queue of every group, sorted by group, topic and queue."""
@@ -127,6 +137,9 @@ class Groups:
                 offset = self.offsets.get((topic, group, queue_id))
                 state = self._state_of_topic(topic, queue_id)
                 yield self._lag(group, topic, queue_id, on_disk.get(queue_id), offset, state)
+
+    def _pairs(self) -> set[tuple[str, str]]:
+        return {(topic, group) for topic, group, _queue_id in self.offsets}
 
     def _subscribed(self) -> Iterator[tuple[str, str, list[int]]]:
         """(group, topic, queues with an offset)."""
@@ -171,17 +184,21 @@ class Groups:
             diff=high - consumed,
             lastTimestamp=last,
             state=state,
+            inFlight=self._in_flight[topic, group, queue_id],
         )
 
     def infos(self) -> Iterator[GroupInfo]:
         """Every group that has a configuration or an offset, sorted."""
         configured = self.groups.groups if self.groups is not None else {}
+        names = RetryNames(configured, self.topics.topics if self.topics is not None else (), self._pairs())
         lags: dict[str, list[GroupLag]] = {name: [] for name in configured}
         for lag in self.lag():
             lags.setdefault(lag.group, []).append(lag)
         for group, rows in sorted(lags.items()):
             config = configured.get(group)
-            own = [row for row in rows if row.topic != RETRY_PREFIX + group]
+            retries = {topic for row in rows if (topic := row.topic).startswith(RETRY_PREFIX)}
+            retries = {topic for topic in retries if names.of(topic).group == group}
+            own = [row for row in rows if row.topic not in retries]
             dead = self.queues.of(DLQ_PREFIX + group)
             yield GroupInfo(
                 group=group,
@@ -191,9 +208,10 @@ class Groups:
                 topics=len({row.topic for row in own}),
                 queues=len(own),
                 diff=sum(row.diff for row in own),
-                retryDiff=sum(row.diff for row in rows if row.topic == RETRY_PREFIX + group),
+                retryDiff=sum(row.diff for row in rows if row.topic in retries),
                 deadLetters=sum(queue.max_offset - queue.min_offset(self.log.min_offset) for queue in dead),
                 problems=sum(row.state in PROBLEMS for row in rows),
+                inFlight=sum(row.inFlight for row in rows),
             )
 
 
@@ -222,6 +240,7 @@ def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
         diff=sum(row.diff for row in rows),
         lastTimestamp=max(row.lastTimestamp for row in rows),
         problems=sum(row.state in PROBLEMS for row in rows),
+        inFlight=sum(row.inFlight for row in rows),
     )
 
 

@@ -10,10 +10,12 @@ from typing import Any
 from formats.config.files import TopicConfig
 from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.store.layout.paths import BATCH_QUEUES
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 
+LIGHT_PREFIX = "%LMQ%"
 _PERMISSIONS = ((8, "X"), (4, "R"), (2, "W"), (1, "I"))  # priority, read, write, inherit
 
 
@@ -50,6 +52,18 @@ class TopicSummary:
     messages: int  # between the lowest and highest offsets of its queues
     groups: int  # that have an offset in it
     lastStoreTimestamp: int | None
+    messageType: str | None = None  # the topic's attribute, as stored: NORMAL, FIFO, DELAY, TRANSACTION ...
+    queueType: str | None = None  # SimpleCQ or BatchCQ
+    cleanupPolicy: str | None = None  # DELETE or COMPACTION
+
+    @property
+    def nature(self) -> list[str]:
+        """What sets it apart from a plain topic, in words: its kind first."""
+        found = [self.kind]
+        found += ["light queue"] if self.topic.startswith(LIGHT_PREFIX) else []
+        found += [self.messageType.lower()] if self.messageType not in (None, "NORMAL") else []
+        found += ["batch queue"] if self.queueType == "BatchCQ" else []
+        return found + (["compaction"] if self.cleanupPolicy == "COMPACTION" else [])
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -94,10 +108,12 @@ class StoreTopics:
         self.lost = table is None  # then nothing can be said of what is configured
         self.configs = dict(table.topics) if table is not None else {}
         groups = groups_of(log.layout, warn)
-        self.groups = set(groups.groups) if groups is not None else None  # None: lost
+        self.groups: set[str] | None = set(groups.groups) if groups is not None else None  # None: lost
         self.consumers: dict[str, dict[str, dict[int, int]]] = {}  # topic → group → queue → offset
         for (topic, group, queue_id), offset in known_offsets(log.layout, warn).items():
             self.consumers.setdefault(topic, {}).setdefault(group, {})[queue_id] = offset
+        pairs = ((topic, group) for topic, groups in self.consumers.items() for group in groups)
+        self._retry_names = RetryNames(self.groups or (), self.configs, pairs)
 
     def names(self) -> list[str]:
         """Every topic that has queues or a config entry."""
@@ -111,6 +127,7 @@ class StoreTopics:
     def summary(self, topic: str) -> TopicSummary:
         """One topic, whether the store has it or not."""
         queues, config = self.queues.every(topic), self.configs.get(topic)
+        attributes = config.attributes if config is not None else {}
         last = [time for queue in queues if (time := self._time(queue, queue.max_offset - 1)) is not None]
         return TopicSummary(
             topic=topic,
@@ -124,6 +141,9 @@ class StoreTopics:
             messages=sum(map(self._messages, queues)),
             groups=len(self.consumers.get(topic, ())),
             lastStoreTimestamp=max(last, default=None),
+            messageType=attributes.get("message.type"),
+            queueType=attributes.get("queue.type"),
+            cleanupPolicy=attributes.get("cleanup.policy"),
         )
 
     def details(self, topic: str) -> TopicDetails | None:
@@ -173,7 +193,7 @@ class StoreTopics:
                 reason = "no messages"
             elif kind == "normal" and topic not in self.consumers:
                 reason = "no group has an offset in it"
-            elif kind in ("retry", "dlq") and self.groups is not None and group_of(topic) not in self.groups:
+            elif kind in ("retry", "dlq") and self._without_group(topic):
                 reason = "its group is not in subscriptionGroup.json"
             else:
                 continue
@@ -186,15 +206,13 @@ class StoreTopics:
                 bytes=sum(queue.segments.bytes for queue in queues),
             )
 
+    def _without_group(self, topic: str) -> bool:
+        return self.groups is not None and self._retry_names.of(topic).group not in self.groups
+
 
 def permission(perm: int) -> str:
     """Permission bits in letters (common.constant.PermName); ``-`` for none."""
     return "".join(letter for bit, letter in _PERMISSIONS if perm & bit) or "-"
-
-
-def group_of(topic: str) -> str:
-    """The group that a retry or dead-letter topic belongs to."""
-    return topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
 
 
 def kind_of(topic: str, config: TopicConfig | None, configs: dict[str, TopicConfig]) -> str:

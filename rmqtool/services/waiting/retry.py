@@ -5,11 +5,15 @@ its time has come, in ``%RETRY%group``; after the last retry in ``%DLQ%group``. 
 ``ORIGIN_MESSAGE_ID``. What orderly consumers of 4.9 have failed on too often waits in the schedule topic once more,
 before it comes to the dead letters.
 
+What POP groups do not ack in time comes to a retry topic of group and topic, ``reconsumeTimes`` one higher, as often as
+it takes.
+
 Source: broker.processor.SendMessageProcessor (consumerSendMsgBack, handleRetryAndDLQ); message-services 12.
 """
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS
@@ -24,7 +28,9 @@ from rmqtool.services.lookup.queue_messages import (
     TopicQueues,
     messages_of,
 )
+from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import Delays
+from rmqtool.services.waiting.popped import Handed, Place, Popped
 from rmqtool.store.log.commit_log import CommitLog, Found
 
 
@@ -32,8 +38,8 @@ from rmqtool.store.log.commit_log import CommitLog, Found
 class RetryInfo:
     """One delivery of a failed message to its group. Times are ms since the epoch.
 
-    ``state``: scheduled (its time has not come), waiting (the group has not taken it yet), retried (failed again), dead
-    (failed and became a dead letter), done (taken, and not given back).
+    ``state``: scheduled (its time has not come), waiting (the group has not taken it yet), in-flight (popped and not
+    acked), retried (failed again), dead (failed and became a dead letter), done (taken, and not given back).
     """
 
     group: str
@@ -86,19 +92,45 @@ class Retries:
         """What each group has got, or will get, again: group by group, first what was delivered."""
         scheduled, targets = self._scheduled()
         for group in groups or self._groups(RETRY_PREFIX, targets):
-            retry_topic = RETRY_PREFIX + group
             given_back = self._given_back(group, scheduled)
-            for queue in self.topics.of(retry_topic):
-                taken = self._offsets.get((retry_topic, group, queue.queue_id), 0)
-                for message in messages_of(self.log, queue, self.warn):
-                    state = "waiting"
-                    if message.entry.queue_offset < taken:
-                        later = given_back.get(_attempt(message, message.record.reconsume_times + 1))
-                        state = "done" if not later else "dead" if later[0] else "retried"
-                    yield RetryInfo(**_fields(group, state, message))
-            for level, message in self._for_topic(retry_topic, scheduled):
-                if message.entry.queue_offset >= self._delays.start(level):
-                    yield RetryInfo(**_fields(group, "scheduled", message))
+            for retry_topic, origin in self._retry_topics(group):
+                in_flight = self._in_flight if origin is not None else {}
+                for queue in self.topics.of(retry_topic):
+                    place = (retry_topic, group, queue.queue_id)
+                    taken, handed = self._offsets.get(place, 0), in_flight.get(place, {})
+                    for message in messages_of(self.log, queue, self.warn):
+                        state = "waiting"
+                        if message.entry.queue_offset in handed:
+                            state = "in-flight"
+                        elif message.entry.queue_offset < taken:
+                            later = given_back.get(_attempt(message, message.record.reconsume_times + 1))
+                            state = "done" if not later else "dead" if any(later) else "retried"
+                        yield RetryInfo(**_fields(group, state, message, origin))
+                for level, message in self._for_topic(retry_topic, scheduled):
+                    if message.entry.queue_offset >= self._delays.start(level):
+                        yield RetryInfo(**_fields(group, "scheduled", message, origin))
+
+    @cached_property
+    def _in_flight(self) -> dict[Place, dict[int, Handed]]:
+        return Popped(self.log, self._delays.now, self.warn, self.topics).handed_out()
+
+    @cached_property
+    def _names(self) -> RetryNames:
+        return retry_names(self.log.layout, self.warn)
+
+    @cached_property
+    def _pop_topics(self) -> dict[str, list[tuple[str, str | None]]]:
+        """Group to its retry topics of POP, each with the topic that the messages came from."""
+        found: dict[str, list[tuple[str, str | None]]] = {}
+        for topic in self.topics.topics(RETRY_PREFIX):
+            group, origin = self._names.of(topic)
+            if origin is not None:
+                found.setdefault(group, []).append((topic, origin))
+        return found
+
+    def _retry_topics(self, group: str) -> list[tuple[str, str | None]]:
+        """The retry topics of a group, those of POP last."""
+        return [(RETRY_PREFIX + group, None), *self._pop_topics.get(group, [])]
 
     def _scheduled(self, *, pending: bool = False) -> tuple[Pairs, set[str]]:
         """(target, level) to queue offset of every retry and dead letter in the schedule topic; and the targets.
@@ -129,6 +161,10 @@ class Retries:
         for queue in self.topics.of(DLQ_PREFIX + group):
             for message in messages_of(self.log, queue, self.warn):
                 found.add(_attempt(message, message.record.reconsume_times), 1)
+        for topic, _origin in self._pop_topics.get(group, []):  # revived once more
+            for queue in self.topics.of(topic):
+                for message in messages_of(self.log, queue, self.warn):
+                    found.add(_attempt(message, message.record.reconsume_times), 0)
         for prefix in (DLQ_PREFIX, RETRY_PREFIX):
             for _level, message in self._for_topic(prefix + group, scheduled):
                 found.add(_attempt(message, message.record.reconsume_times), int(prefix == DLQ_PREFIX))
@@ -137,16 +173,17 @@ class Retries:
     def _groups(self, prefix: str, targets: set[str]) -> list[str]:
         """Groups that have such a topic, or will have it."""
         topics = {*self.topics.topics(prefix), *(target for target in targets if target.startswith(prefix))}
-        return sorted(topic.removeprefix(prefix) for topic in topics)
+        return sorted({self._names.of(topic).group for topic in topics})
 
     def dead_letters(self, groups: list[str] | None = None) -> Iterator[tuple[DeadLetter, Found]]:
         """Every dead letter with its message, group by group in the order in which they died, then those to come."""
         scheduled, targets = self._scheduled(pending=True)
         for group in groups or self._groups(DLQ_PREFIX, targets):
             times, topic = Pairs(), DLQ_PREFIX + group
-            for queue in self.topics.of(RETRY_PREFIX + group):
-                for message in messages_of(self.log, queue, self.warn):
-                    times.add(_chain(message), message.record.store_timestamp)
+            for retry_topic, _origin in self._retry_topics(group):
+                for queue in self.topics.of(retry_topic):
+                    for message in messages_of(self.log, queue, self.warn):
+                        times.add(_chain(message), message.record.store_timestamp)
             dead = (message for queue in self.topics.of(topic) for message in messages_of(self.log, queue, self.warn))
             coming = (message for _level, message in self._for_topic(topic, scheduled))
             for state, messages in (("dead", dead), ("scheduled", coming)):
@@ -167,14 +204,18 @@ def _attempt(message: QueueMessage, reconsume_times: int) -> int:
     return hash((_chain(message), reconsume_times))
 
 
-def _fields(group: str, state: str, message: QueueMessage) -> dict[str, Any]:
-    """What is told of every copy."""
+def _fields(group: str, state: str, message: QueueMessage, origin: str | None = None) -> dict[str, Any]:
+    """What is told of every copy.
+
+    Args:
+        origin: the topic that it came from, where the message itself does not say.
+    """
     entry, record, properties = message
     return {
         "group": group,
         "state": state,
         "reconsumeTimes": record.reconsume_times,
-        "originTopic": properties.get(RETRY_TOPIC),
+        "originTopic": properties.get(RETRY_TOPIC) or origin,
         "originMsgId": properties.get(ORIGIN_MESSAGE_ID),
         "msgId": message.message_id,
         "tags": properties.get(TAGS),

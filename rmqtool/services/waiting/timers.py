@@ -54,7 +54,7 @@ class Timers:
             self.warn(f"timer wheel: {lost} links lead to no unit of the timer log (see check)")
         return found
 
-    def _messages(self) -> Iterator[TimerMessage]:
+    def messages(self) -> Iterator[TimerMessage]:
         """Marks and messages; one warning tells of units without a message."""
         seen = 0
         for _number, message in in_the_wheel(self.log, self._found):
@@ -79,7 +79,7 @@ class Timers:
         recalled = self._recalled
         # the wheel turns to a slot when its time is over
         passed = self.now // self.files.precision * self.files.precision
-        for message in self._messages():
+        for message in self.messages():
             if message.mark is not None:
                 continue
             record, properties = message.record, message.properties

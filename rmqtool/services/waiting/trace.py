@@ -5,7 +5,7 @@ consumer gave back. Source: message-services 10 to 12, 19.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from formats.message.ids import is_id, parse_offset_id
@@ -25,12 +25,15 @@ from rmqtool.services.lookup.queue_messages import (
     TopicQueues,
     messages_of,
 )
+from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import Delays, number_of
 from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
+from rmqtool.services.waiting.pop_events import pops_of
+from rmqtool.services.waiting.popped import Popped
 from rmqtool.store.index.reader import BadIndex, open_index
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
-TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "dead-letter")
+TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "revived", "dead-letter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,9 @@ class Event:
     """One thing that happened to a message. Times are ms since the epoch.
 
     ``event``: stored, half, check, committed, rolled-back, given-up, delayed, delivered, retry-delayed, retry,
-    dead-letter. ``delayed`` and ``retry-delayed`` wait for ``deliverTimestamp``.
+    dead-letter; of POP groups popped, postponed (invisible for longer), acked and revived, where the offsets and the id
+    are those of the copy that was popped. ``delayed`` and ``retry-delayed`` wait for ``deliverTimestamp``, ``popped``
+    and ``postponed`` messages are invisible until then.
     """
 
     time: int
@@ -107,6 +112,7 @@ class _Tracer:
         self.log, self.now, self.warn = log, now, warn
         self.topics = TopicQueues(log.layout)
         self.found: dict[int, Found] = {}
+        self.names = retry_names(log.layout, warn)
 
     def run(self, message_id: str, *, scan: bool) -> Trace:
         scan = scan or any(isinstance(file, BadIndex) for file in open_index(self.log.layout))
@@ -126,6 +132,7 @@ class _Tracer:
         transaction = self._transaction(unique, events)
         if transaction is not None:
             events = sorted([*events, *_ending(transaction, events)], key=lambda event: event.time)
+        events = self._with_pops(events)
         return Trace(
             id=message_id,
             msgId=unique if self.found else None,
@@ -135,6 +142,25 @@ class _Tracer:
             groups=list(self._groups(events)),
             transaction=transaction,
         )
+
+    def _with_pops(self, events: list[Event]) -> list[Event]:
+        """With what POP groups did with the copies, by time."""
+        copies = {(event.topic, event.queueId, event.queueOffset): event for event in events if _can_be_taken(event)}
+        if not copies:
+            return events
+        since = min(event.time for event in copies.values())
+        found = [
+            replace(
+                copies[pop.topic, pop.queue_id, pop.queue_offset],
+                time=pop.time,
+                event=pop.event,
+                group=pop.group,
+                deliverTimestamp=pop.visible_time,
+                detail=pop.detail,
+            )
+            for pop in pops_of(Popped(self.log, self.now, self.warn, self.topics), set(copies), since)
+        ]
+        return sorted([*events, *found], key=lambda event: event.time) if found else events
 
     def _take(self, found: Found) -> None:
         self.found[found.physical_offset] = found
@@ -171,7 +197,7 @@ class _Tracer:
         delays = Delays(self.log, self.now, self.warn, self.topics)
         for found in self.found.values():
             record, properties = found.record, parse(found.record.properties)
-            name, group, detail = _kind(record, properties)
+            name, group, detail = _kind(record, properties, self.names)
             deliver = None
             if name in ("delayed", "retry-delayed"):
                 level = record.queue_id + 1
@@ -210,7 +236,7 @@ class _Tracer:
     def _groups(self, events: list[Event]) -> Iterator[Taken]:
         offsets = known_offsets(self.log.layout, self.warn)
         for event in events:
-            if event.event not in TAKEN_EVENTS:
+            if not _can_be_taken(event):
                 continue
             for (topic, group, queue_id), offset in sorted(offsets.items()):
                 if (topic, queue_id) == (event.topic, event.queueId):
@@ -228,7 +254,12 @@ def _offset_id(found: Found) -> str:
     return id_of(found.record.store_address, found.record.store_port, found.physical_offset)
 
 
-def _kind(record: Record, properties: dict[str, str]) -> tuple[str, str | None, str | None]:
+def _can_be_taken(event: Event) -> bool:
+    """Whether consumers get it."""
+    return event.event in TAKEN_EVENTS
+
+
+def _kind(record: Record, properties: dict[str, str], names: RetryNames) -> tuple[str, str | None, str | None]:
     """(event, group, detail) of a copy."""
     topic = record.topic.decode("utf-8", "replace")
     target = properties.get(REAL_TOPIC, "")
@@ -242,10 +273,11 @@ def _kind(record: Record, properties: dict[str, str]) -> tuple[str, str | None, 
         return "given-up", None, f"after {properties.get('TRANSACTION_CHECK_TIMES', '?')} checks"
     if topic == SCHEDULE:
         if target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            return "retry-delayed", target.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX), None
+            return "retry-delayed", names.of(target).group, None
         return "delayed", None, None
     if topic.startswith(RETRY_PREFIX):
-        return "retry", topic.removeprefix(RETRY_PREFIX), f"delivery {record.reconsume_times + 1}"
+        group, origin = names.of(topic)
+        return "retry" if origin is None else "revived", group, f"delivery {record.reconsume_times + 1}"
     if topic.startswith(DLQ_PREFIX):
         return "dead-letter", topic.removeprefix(DLQ_PREFIX), f"after {record.reconsume_times} failed deliveries"
     if record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
@@ -286,5 +318,7 @@ def _state(events: list[Event], now: int) -> str:
         "check": "transaction pending",
         "delayed": "delivered, but the delivered copy was not found",
         "retry-delayed": "delivered, but the delivered copy was not found",
+        "popped": "popped, not acked",
+        "postponed": "popped, not acked",
     }
     return words.get(last.event, last.event)

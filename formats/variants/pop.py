@@ -1,0 +1,102 @@
+"""Messages of the revive topics: what a broker of 5.x notes about messages that it handed out to POP consumers.
+
+A checkpoint stands for up to 32 messages of one queue that were handed out together, an ack for messages of such a
+checkpoint that were consumed. Both are JSON bodies. They first wait in the timer, and come to the revive topic when the
+checkpoint's time is nearly over.
+
+Source: store.pop.PopCheckPoint, store.pop.AckMsg, store.pop.BatchAckMsg, broker.processor.PopBufferMergeService;
+clients-and-live-admin 1.6.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from formats.config.beans import Bean, member
+from formats.config.kinds import INT, LONG, TEXT, Items, Whole
+
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # then the name of the cluster
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offset is the last entry that was dealt with, not the next one
+CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
+_BITS = 32  # of the bit map
+
+
+class PopKey(NamedTuple):
+    """What a checkpoint and its acks have in common."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time: int
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Handed(Bean):
+    """The members of both. Times are ms since the epoch."""
+
+    topic: str = member("t", TEXT, "")  # where the messages lie: a retry topic for those that were revived before
+    group: str = member("c", TEXT, "")
+    queue_id: int = member("q", INT, 0)
+    start_offset: int = member("so", LONG, 0)
+    pop_time: int = member("pt", LONG, 0)
+    broker_name: str = member("bn", TEXT, "")
+
+    @property
+    def key(self) -> PopKey:
+        """By which an ack finds its checkpoint."""
+        return PopKey(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time, self.broker_name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPoint(_Handed):
+    """Messages that were handed out together (``PopCheckPoint``)."""
+
+    invisible_time: int = member("it", LONG, 0)  # ms
+    bit_map: int = member("bm", INT, 0)  # bit i: message i was acked before the checkpoint was stored
+    count: int = member("n", Whole(8), 0)
+    revive_offset: int = member("ro", LONG, 0)
+    distances: tuple[int, ...] | None = member("d", Items(INT))  # of the messages from the start offset
+    put_again: str | None = member("rp", TEXT)  # how often it was stored anew, for its messages could not be revived
+
+    @property
+    def visible_time(self) -> int:
+        """When its messages may be handed out again."""
+        return self.pop_time + self.invisible_time
+
+    @property
+    def queue_offsets(self) -> tuple[int, ...]:
+        """Of its messages; old versions note no distances, and mean messages in a row."""
+        distances = self.distances or range(max(self.count, 0))
+        return tuple(self.start_offset + distance for distance in distances[:_BITS])
+
+    @property
+    def acked_before(self) -> frozenset[int]:
+        """Queue offsets that its own bit map has."""
+        return frozenset(offset for bit, offset in enumerate(self.queue_offsets) if self.bit_map >> bit & 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack(_Handed):
+    """Messages that were consumed (``AckMsg``, ``BatchAckMsg``)."""
+
+    ack_offset: int | None = member("ao", LONG)
+    ack_offsets: tuple[int, ...] | None = member("aol", Items(LONG))  # of a batch ack
+
+    @property
+    def queue_offsets(self) -> tuple[int, ...]:
+        """What is acked."""
+        if self.ack_offsets is not None:
+            return self.ack_offsets
+        return () if self.ack_offset is None else (self.ack_offset,)
+
+
+def read(tags: str | None, body: bytes) -> CheckPoint | Ack | None:
+    """The body of a message of a revive topic; None for tags that no version has.
+
+    Raises:
+        BadText: the body is no such object.
+    """
+    if tags == CHECKPOINT_TAG:
+        return CheckPoint.parse(body)
+    return Ack.parse(body) if tags in (ACK_TAG, BATCH_ACK_TAG) else None

@@ -1,0 +1,77 @@
+"""Whose a retry topic is: ``%RETRY%GROUP``, and of POP groups ``%RETRY%GROUP_TOPIC`` or ``%RETRY%GROUP+TOPIC``.
+
+Groups and topics may have underscores in their names, so the second form can be read in several ways: what the store
+knows of groups, topics and offsets decides.
+
+Source: common.KeyBuilder (buildPopRetryTopicV1, buildPopRetryTopicV2, parseNormalTopic, parseGroup).
+"""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.store.layout.paths import StoreLayout
+
+
+class RetryName(NamedTuple):
+    """What a retry topic stands for.
+
+    Attributes:
+        origin: the topic that a POP group's messages came from; None for the retry topic of all topics.
+    """
+
+    group: str
+    origin: str | None
+
+
+class RetryNames:
+    """Reads the names of retry topics.
+
+    Args:
+        groups: names that the store knows.
+        topics: names that the store knows.
+        offsets: (topic, group) of each offset.
+    """
+
+    def __init__(self, groups: Collection[str], topics: Collection[str], offsets: Iterable[tuple[str, str]]) -> None:
+        pairs = set(offsets)
+        self._groups = {*groups, *(group for _topic, group in pairs)}
+        self._topics = set(topics)
+        self._pairs = pairs
+        self._readers: dict[str, list[str]] = {}  # retry topic to the groups that have an offset in it
+        for topic, group in sorted(pairs):
+            if topic.startswith(RETRY_PREFIX):
+                self._readers.setdefault(topic, []).append(group)
+
+    def of(self, topic: str) -> RetryName:
+        """The group of a retry topic or of a dead-letter topic."""
+        if topic.startswith(DLQ_PREFIX):
+            return RetryName(topic.removeprefix(DLQ_PREFIX), None)
+        name = topic.removeprefix(RETRY_PREFIX)
+        if "+" in name:  # in no group's name
+            group, origin = name.split("+", 1)
+            return RetryName(group, origin)
+        splits = [(name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "_" and at]
+        for reader in self._readers.get(topic, ()):
+            if reader == name:
+                return RetryName(name, None)
+            if any(group == reader for group, _origin in splits):
+                return RetryName(reader, name[len(reader) + 1 :])
+        if name in self._groups:
+            return RetryName(name, None)
+        known = [(group, origin) for group, origin in splits if group in self._groups and origin in self._topics]
+        consumed = [(group, origin) for group, origin in known if (origin, group) in self._pairs]
+        for group, origin in reversed(consumed or known):  # the longest name of a group first
+            return RetryName(group, origin)
+        return RetryName(name, None)
+
+
+def retry_names(layout: StoreLayout, warn: Warn) -> RetryNames:
+    """Of one store, by its config files."""
+    topics, groups = topics_of(layout, warn), groups_of(layout, warn)
+    return RetryNames(
+        set(groups.groups) if groups is not None else set(),
+        set(topics.topics) if topics is not None else set(),
+        ((topic, group) for topic, group, _queue_id in known_offsets(layout, warn)),
+    )
