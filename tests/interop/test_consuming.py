@@ -88,4 +88,4 @@ async def share(broker: Broker) -> None:
 
 async def until(so: Callable[[], Any]) -> None:
     while not await asyncio.to_thread(so):
-        import time; print(time.time()); await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)
