@@ -12,6 +12,7 @@ from formats.message.ids import offset_id
 from formats.message.properties import MULTI_QUEUE_OFFSET, build, parse
 from formats.message.read import End, read
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
+from rmqtool.store.dispatch.batch import BULK_MESSAGES
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.log.writer import LogWriter
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 QueueKey = tuple[str, int]
 Clock = Callable[[], int]
-BULK = 256  # compiled code takes a tenth of a second to load, so for few messages it is not worth it
-_LOADED_BULK = 16  # once it is there
 _BUFFER = 4 << 20
 
 
@@ -60,10 +59,6 @@ class Appender:
         self.last_store_timestamp = 0
         self._buffer: bytearray | None = None
         self._batches: BatchWriter | None = None
-
-    @property
-    def _bulk(self) -> int:
-        return BULK if self._buffer is None else _LOADED_BULK
 
     def put(self, message: Message) -> PutResult:
         """Append one message; it has been handed to the system when this returns."""
@@ -122,7 +117,7 @@ class Appender:
 
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages one after the other, each by itself; what is not taken is told in its result."""
-        if len(messages) >= self._bulk:
+        if len(messages) >= BULK_MESSAGES:
             from rmqtool.store.append.bulk import of_messages
 
             prepared = of_messages(messages, self.rules, self.clock())
@@ -142,7 +137,7 @@ class Appender:
 
     def _put_all(self, ready: list[Ready]) -> Sequence[PutResult]:
         now = self.clock()
-        if len(ready) >= self._bulk and not any(one.light_queues for one in ready):
+        if len(ready) >= BULK_MESSAGES and not any(one.light_queues for one in ready):
             from rmqtool.store.append.bulk import of_ready
 
             return self._write(of_ready(ready, now))
