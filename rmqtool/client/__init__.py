@@ -10,6 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from formats.remoting.shapes import MessageQueue
     from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+    from rmqtool.client.consuming.consumer import PushConsumer
+    from rmqtool.client.consuming.options import From, Later, PushOptions
+    from rmqtool.client.consuming.process_queue import FlowLimits
     from rmqtool.client.producing.message import Message, NotSent, SendResult
     from rmqtool.client.producing.producer import Producer, ProducerOptions, by_hash
     from rmqtool.client.producing.transactions import State, TransactionProducer
@@ -17,16 +20,22 @@ if TYPE_CHECKING:
     from rmqtool.client.pulling.pull import Received
 
 __all__ = [
-    "ClientOptions", "Cluster", "Message", "MessageQueue", "NotSent", "Producer", "ProducerOptions", "PullConsumer",
-    "Received", "SendResult", "State", "TransactionProducer", "by_hash",
+    "ClientOptions", "Cluster", "FlowLimits", "From", "Later", "Message", "MessageQueue", "NotSent", "Producer",
+    "ProducerOptions", "PullConsumer", "PushConsumer", "PushOptions", "Received", "SendResult", "State",
+    "TransactionProducer", "by_hash",
 ]  # fmt: skip
 _LAZY = {
     "ClientOptions": "rmqtool.client.cluster.cluster",
     "Cluster": "rmqtool.client.cluster.cluster",
+    "FlowLimits": "rmqtool.client.consuming.process_queue",
+    "From": "rmqtool.client.consuming.options",
+    "Later": "rmqtool.client.consuming.options",
     "Message": "rmqtool.client.producing.message",
     "MessageQueue": "formats.remoting.shapes",
     "NotSent": "rmqtool.client.producing.message",
     "PullConsumer": "rmqtool.client.pulling.consumer",
+    "PushConsumer": "rmqtool.client.consuming.consumer",
+    "PushOptions": "rmqtool.client.consuming.options",
     "Received": "rmqtool.client.pulling.pull",
     "Producer": "rmqtool.client.producing.producer",
     "ProducerOptions": "rmqtool.client.producing.producer",

@@ -5,11 +5,13 @@ Every object has an event loop in a thread of its own, and may be used from any 
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import ClientOptions
+from rmqtool.client.consuming import consumer as pushing
+from rmqtool.client.consuming.options import Listener, PushOptions
 from rmqtool.client.producing import producer, transactions
 from rmqtool.client.producing.message import Message, SendResult
 from rmqtool.client.producing.producer import BATCH_BYTES, ProducerOptions, Select
@@ -209,3 +211,56 @@ class PullConsumer:
     def commit(self) -> None:
         """Keep the positions of all assigned queues as the group's."""
         self._loop.run(self._consumer.commit())
+
+
+class PushConsumer:
+    """As :class:`rmqtool.client.consuming.consumer.PushConsumer`. Use as a context manager, or call :meth:`close`.
+
+    The listener runs in threads of its own, up to ``PushOptions.concurrency`` at a time.
+    """
+
+    def __init__(
+        self,
+        client: str | ClientOptions,
+        group: str,
+        topics: Mapping[str, str],
+        listener: Listener,
+        options: PushOptions | None = None,
+    ) -> None:
+        self._loop = Loop()
+        try:
+            self._consumer = self._loop.run(self._open(client, group, topics, listener, options))
+        except BaseException:
+            self._loop.close()
+            raise
+
+    @staticmethod
+    async def _open(
+        client: str | ClientOptions,
+        group: str,
+        topics: Mapping[str, str],
+        listener: Listener,
+        options: PushOptions | None,
+    ) -> pushing.PushConsumer:
+        return await pushing.PushConsumer(client, group, topics, listener, options).__aenter__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are this client's now."""
+
+        async def queues() -> list[MessageQueue]:
+            return self._consumer.queues()
+
+        return self._loop.run(queues())
+
+    def close(self) -> None:
+        """Let listeners come to an end, keep the offsets, and leave the group."""
+        try:
+            self._loop.run(self._consumer.close())
+        finally:
+            self._loop.close()

@@ -19,7 +19,7 @@ from rmqtool.client.cluster.errors import BadAnswer, BrokerError
 
 LOOKING = "TOOLS_CONSUMER"
 """A group that every broker has, of tools that read without consuming."""
-_HELD, _SUBSCRIPTION = 2, 4  # bits of a pull's system flag
+_COMMIT, _HELD, _SUBSCRIPTION = 1, 2, 4  # bits of a pull's system flag
 _EMPTY = {
     ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED,
 }  # fmt: skip
@@ -32,14 +32,21 @@ class Received:
     Attributes:
         queue: the queue that was read.
         record: its stored form.
+        sent_to: the topic that it was first sent to, where it came again through a retry topic.
     """
 
     queue: MessageQueue
     record: Record
+    sent_to: str | None = None
 
     @property
     def topic(self) -> str:
-        return self.queue.topic
+        return self.sent_to or self.queue.topic
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it has come again."""
+        return self.record.reconsume_times
 
     @property
     def queue_offset(self) -> int:
@@ -108,32 +115,38 @@ class Puller:
         self._expression = " || ".join(tags) or "*"
         self._suggested: dict[MessageQueue, int] = {}
 
-    async def pull(self, queue: MessageQueue, offset: int, *, most: int = 32, wait: float = 0) -> Pulled:
+    async def pull(
+        self, queue: MessageQueue, offset: int, *, most: int = 32, wait: float = 0, commit: int = 0
+    ) -> Pulled:
         """The messages of a queue from an offset on.
 
         Args:
             most: messages of one answer.
             wait: seconds that the broker may wait for the first message.
+            commit: where the group is, to be kept on the way; 0 keeps nothing. Slaves are not told.
 
         Raises:
             NoRoute, RemotingError: the broker is not reached, or its answer is none.
             BrokerError: it refuses.
         """
+        broker_id = self._suggested.get(queue, MASTER_ID)
+        if broker_id != MASTER_ID:
+            commit = 0
         header = h.Pull(
             consumer_group=self.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=most,
-            sys_flag=_SUBSCRIPTION | (_HELD if wait else 0),
-            commit_offset=0,
+            sys_flag=_SUBSCRIPTION | (_HELD if wait else 0) | (_COMMIT if commit else 0),
+            commit_offset=commit,
             suspend_timeout_millis=round(wait * 1000),
             sub_version=0,
             subscription=self._expression,
             expression_type="TAG",
             bname=queue.broker_name,
         )
-        address = await self._address(queue, self._suggested.get(queue, MASTER_ID))
+        address = await self._address(queue, broker_id)
         request = self.cluster.request(RequestCode.PULL_MESSAGE, header)
         # a broker looks at what it holds every five seconds
         response = await self.cluster.call(address, request, self.cluster.options.timeout + (wait + 6 if wait else 0))

@@ -1,0 +1,46 @@
+"""What a group wants of topics, and which queues are whose (impl.consumer.RebalanceImpl, FilterAPI). Pure rules."""
+
+from collections.abc import Collection
+
+from formats.primitives import java_hash
+from formats.remoting.shapes import MessageQueue, SubscriptionData
+from rmqtool.services.consumers.rebalance import Strategy, sort
+from rmqtool.services.offsets.broadcast import QueueName
+
+
+def tags_of(expression: str) -> list[str]:
+    """The tags of an expression like ``created || paid``; none for ``*``, which is all messages.
+
+    Raises:
+        ValueError: it has ``||`` and no tag.
+    """
+    text = expression.strip()
+    if text in ("", "*"):
+        return []
+    tags = [part.strip() for part in text.split("||") if part.strip()]
+    if not tags:
+        raise ValueError(f"{expression!r}: no tag")
+    return list(dict.fromkeys(tags))
+
+
+def subscription(topic: str, tags: Collection[str], version: int) -> SubscriptionData:
+    """As heartbeats carry it.
+
+    Args:
+        version: when it was made, in ms; of two, brokers keep the newer one.
+    """
+    return SubscriptionData(
+        topic, " || ".join(tags) or "*", list(tags), [java_hash(tag) for tag in tags], sub_version=version
+    )
+
+
+def share(
+    strategy: Strategy, client_id: str, queues: Collection[MessageQueue], members: Collection[str]
+) -> set[MessageQueue]:
+    """The queues of a topic that are this client's.
+
+    Raises:
+        BadAllocation: the strategy cannot say.
+    """
+    names, ids = sort([QueueName(q.topic, q.broker_name, q.queue_id) for q in queues], members)
+    return {MessageQueue(*name) for name in strategy(client_id, names, ids)}

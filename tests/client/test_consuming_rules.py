@@ -1,0 +1,203 @@
+"""What a process queue and the offsets of a group must hold to, whatever is pulled, consumed and sent back when."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from formats.message.build import compose, pack
+from formats.message.read import Record, read
+from formats.primitives import java_hash
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client import FlowLimits, Received
+from rmqtool.client.consuming.offsets import Offsets
+from rmqtool.client.consuming.process_queue import ProcessQueue
+from rmqtool.client.consuming.sharing import share, subscription, tags_of
+from rmqtool.services.consumers import rebalance
+from rmqtool.services.consumers.rebalance import Strategy
+
+QUEUE = MessageQueue("T", "a", 0)
+LIMITS = FlowLimits(messages=6, size=60, span=12)
+
+
+def message(offset: int, size: int = 1) -> Received:
+    data = pack(
+        compose(
+            topic=b"T", queue_id=0, queue_offset=offset, physical_offset=offset * 100, body=b"x" * size,
+            born_timestamp=1, born_address=b"\x7f\0\0\1", born_port=1, store_timestamp=1, store_address=b"\x7f\0\0\1",
+            store_port=1,
+        )
+    )  # fmt: skip
+    record = read(data, 0, len(data))
+    assert isinstance(record, Record)
+    return Received(QUEUE, record)
+
+
+class Consuming(RuleBasedStateMachine):
+    """A queue of a broker, a process queue before it, and listeners that end in any order, late or never.
+
+    What the group has committed may never pass a message that is neither consumed nor sent back.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.log: dict[int, int] = {}  # queue offset to size of the body
+        self.next = self.pulled = 0
+        self.process, self.offsets = ProcessQueue(), Offsets()
+        self.working: dict[int, float] = {}  # since when a listener has it
+        self.waiting: list[int] = []
+        self.settled: set[int] = set()  # consumed, or sent back
+
+    @rule(sizes=st.lists(st.integers(0, 30), max_size=6), gap=st.integers(0, 9))
+    def store(self, sizes: list[int], gap: int) -> None:
+        """Messages come, behind some that this group does not want."""
+        self.next += gap
+        for size in sizes:
+            self.log[self.next] = size
+            self.next += 1
+
+    @rule(most=st.integers(1, 4))
+    def pull(self, most: int) -> None:
+        if self.process.full(LIMITS):
+            return
+        found = [offset for offset in self.log if offset >= self.pulled][:most]
+        new = self.process.put([message(offset, self.log[offset]) for offset in reversed(found)])
+        assert [one.queue_offset for one in new] == found
+        assert self.process.put(new) == []  # what comes twice is taken once
+        self.waiting += found
+        self.pulled = found[-1] + 1 if found else self.next
+        if not len(self.process):
+            self.offsets.advance(QUEUE, self.pulled)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from(self.waiting))
+        self.waiting.remove(offset)
+        self.working[offset] = self.now
+        self.process.started([message(offset)], self.now)
+
+    @precondition(lambda self: self.working)
+    @rule(data=st.data(), well=st.booleans())
+    def end(self, data: st.DataObject, well: bool) -> None:
+        """A listener ends; where it failed and the message cannot be sent back, it waits for another try."""
+        offset = data.draw(st.sampled_from(sorted(self.working)))
+        del self.working[offset]
+        one = message(offset, self.log[offset])
+        if well or one not in self.process:
+            self.finish(one)
+        else:
+            self.process.returned([one])
+            self.waiting.append(offset)
+
+    def finish(self, one: Received) -> None:
+        self.settled.add(one.queue_offset)
+        done = self.process.remove([one])
+        if done is not None:
+            self.offsets.advance(QUEUE, done)
+
+    @rule(seconds=st.floats(0, 8))
+    def time_passes(self, seconds: float) -> None:
+        """What a listener has had for more than ten seconds is sent back, oldest first."""
+        self.now += seconds
+        head = [offset for offset in self.log if offset < self.pulled and offset not in self.settled]
+        expected = []
+        for offset in head[:16]:
+            if offset not in self.working or self.now - self.working[offset] <= 10:
+                break
+            expected.append(offset)
+        overdue = self.process.overdue(self.now, 10)
+        assert [one.queue_offset for one in overdue] == expected
+        for one in overdue:
+            self.finish(one)
+
+    @invariant()
+    def nothing_is_passed(self) -> None:
+        unsettled = [offset for offset in self.log if offset not in self.settled]
+        assert (self.offsets.at(QUEUE) or 0) <= min(unsettled, default=self.next)
+
+    @invariant()
+    def no_more_than_allowed_waits(self) -> None:
+        held = [offset for offset in self.log if offset < self.pulled and offset not in self.settled]
+        assert len(self.process) == len(held)
+        assert self.process.size == sum(self.log[offset] for offset in held)
+        span = max(held) - min(held) if held else 0
+        assert self.process.full(LIMITS) == (len(held) > 6 or self.process.size > 60 or span > 12)
+
+    def teardown(self) -> None:
+        """Where all is done, the group is behind the last message that was pulled."""
+        for offset in [*self.waiting, *self.working]:
+            if message(offset) in self.process:
+                self.finish(message(offset, self.log[offset]))
+        assert len(self.process) == self.process.size == 0
+        if self.settled:
+            assert self.offsets.at(QUEUE) in {self.pulled, max(self.settled) + 1}
+
+
+TestConsuming = Consuming.TestCase
+TestConsuming.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_offsets_of_a_queue() -> None:
+    offsets = Offsets()
+    assert offsets.at(QUEUE) is None
+    offsets.advance(QUEUE, 7)
+    offsets.advance(QUEUE, 5)
+    assert offsets.at(QUEUE) == 7
+    offsets.set(QUEUE, 3)
+    assert offsets.at(QUEUE) == 3
+    offsets.forget(QUEUE)
+    assert offsets.at(QUEUE) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [("*", []), ("", []), (" a ", ["a"]), ("a||b ||  a", ["a", "b"]), ("a || ", ["a"])],
+)
+def test_expressions(text: str, tags: list[str]) -> None:
+    assert tags_of(text) == tags
+    made = subscription("T", tags, 5)
+    assert (made.sub_string, made.tags_set, made.sub_version) == (" || ".join(tags) or "*", tags, 5)
+    assert made.code_set == [java_hash(tag) for tag in tags]
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "average": rebalance.averagely,
+    "circle": rebalance.averagely_by_circle,
+    "consistent hash": rebalance.consistent_hash(),
+    "machine room": rebalance.by_machine_room(["r0", "r1"]),
+    "near machine room": rebalance.near_machine_room(
+        rebalance.averagely, lambda name: name.split("@")[0], lambda name: f"r{len(name) % 3}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@given(
+    rooms=st.lists(st.sampled_from(["r0", "r1"]), min_size=1, max_size=4),
+    queues=st.integers(1, 9),
+    members=st.sets(st.text("abc@#1", min_size=1, max_size=6), min_size=1, max_size=8),
+    order=st.randoms(use_true_random=False),
+)
+@settings(max_examples=60, deadline=None)
+def test_each_queue_is_one_members(name: str, rooms: list[str], queues: int, members: set[str], order: Any) -> None:
+    """In whatever order each of them is told of queues and members."""
+    names = [f"{room}@{number}" for number, room in enumerate(rooms)]
+    all_queues = [MessageQueue("T", broker, n) for broker in names for n in range(queues)]
+    taken: list[MessageQueue] = []
+    for member in members:
+        seen, ids = list(all_queues), list(members)
+        order.shuffle(seen)
+        order.shuffle(ids)
+        taken += share(STRATEGIES[name], member, seen, ids)
+    assert sorted(taken) == sorted(all_queues)
+    assert share(STRATEGIES[name], "a stranger", all_queues, sorted(members)) == set()
+
+
+def test_a_configured_share_is_taken_as_it_is() -> None:
+    configured = rebalance.by_config([rebalance.QueueName("T", "a", 3)])
+    assert share(configured, "me", [QUEUE], ["me", "you"]) == {MessageQueue("T", "a", 3)}
