@@ -23,7 +23,7 @@ from rmqtool.store.disk.new_files import make_file, open_at_length
 from rmqtool.store.disk.segments import Segment, Segments, name_of
 from rmqtool.store.dispatch.batch import Batch, QueuePuts
 from rmqtool.store.index.builder import IndexBuilder, IndexFile
-from rmqtool.store.layout.paths import UNIT
+
 from rmqtool.store.queues.builder import Column, QueueBuilder, QueueFile, Stage, Units
 
 DEFAULT_EXT = 48 << 20
@@ -108,7 +108,7 @@ class LiveQueueFile(QueueFile):
 
     def write(self, units: Units, stage: Stage) -> None:
         self._touched.write(self.path, self.size, self.wrote, units.tobytes())
-        self.wrote += len(units) * UNIT
+        self.wrote += units.nbytes
 
 
 class QueueExtension:

@@ -20,8 +20,9 @@ from formats.message.read import End, Record, is_java_int, read
 from rmqtool.errors import Refused
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
-from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.layout.version import first_version, unsupported, version_of
+from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.releases.start_file import SCANNED_FILES, known_number, start_number, start_number_v5
 
@@ -64,6 +65,10 @@ class ReleaseRules:
         """Topics whose queues are of another kind."""
         return set()
 
+    def batch_dirs(self) -> list[tuple[str, int, str]]:
+        """(topic, queue id, path) of every batch queue that the broker loads."""
+        return []
+
     def check_forms(self) -> list[str]:
         """Why the broker would not load the store, whatever its files hold.
 
@@ -88,8 +93,13 @@ class ReleaseRules:
         """The file at which the check begins after a clean stop."""
         return max(0, len(files) - SCANNED_FILES)
 
-    def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
-        """Physical offset from which on records are dispatched while they are checked; None where none are."""
+    def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
+        """Physical offset from which on records are dispatched while they are checked; None where none are.
+
+        Args:
+            known: end of what queues know; of batch queues the beginning of their last record.
+            unknown: from where on records may be there that no queue knows.
+        """
         return EVERYTHING if aborted else None
 
     def readable(self, file: Segment) -> int:
@@ -183,6 +193,9 @@ class ReleaseRulesV5(ReleaseRules):
                 continue
         return set()
 
+    def batch_dirs(self) -> list[tuple[str, int, str]]:
+        return self.layout.queue_dirs(BATCH_QUEUES)
+
     def check_forms(self) -> list[str]:
         super().check_forms()
         if self.conf.flag("forceVerifyPropCRC", False):
@@ -192,10 +205,9 @@ class ReleaseRulesV5(ReleaseRules):
             for topic, _queue_id, path in self.layout.queue_dirs()
             if topic in self.batch_topics
         ]
-        batch = self.layout.queue_dirs("batchconsumequeue")
         found += [
             f"{path}: topics.json does not say that the topic has batch consume queues"
-            for topic, _queue_id, path in batch
+            for topic, _queue_id, path in self.batch_dirs()
             if topic not in self.batch_topics
         ]
         found += [
@@ -203,8 +215,6 @@ class ReleaseRulesV5(ReleaseRules):
             for entry in self.layout.entries("index")
             if offset_name(entry.name) is not None and entry.is_dir()
         ]
-        if batch and not found:
-            raise Refused(f"{batch[0][2]}: a batch consume queue, which this version does not write")
         return found
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
@@ -224,9 +234,11 @@ class ReleaseRulesV5(ReleaseRules):
     def next_start(self, files: list[Segment], known: int) -> int:
         return known_number(files, known)
 
-    def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
+    def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
         """After a clean stop all that queues do not know, but for the first message (the broker compares by ``>``)."""
-        return EVERYTHING if aborted else known + self.exactly
+        if aborted:
+            return EVERYTHING
+        return known + 1 if self.exactly else unknown
 
     def readable(self, file: Segment) -> int:
         """Up to the first record whose inner-batch numbers cannot be parsed (CommitLog.setBatchSizeIfNeeded)."""
@@ -250,10 +262,15 @@ class ReleaseRulesV5(ReleaseRules):
 
     def blocked(self, queue: QueueBuilder) -> bool:
         """A last file without entries: the last entry is looked for in front of it (ConsumeQueue.correctMinOffset)."""
+        if isinstance(queue, BatchQueueBuilder):
+            return False
         return queue.min_logic_offset < queue.end and not queue.files[-1].wrote
 
     def correct_min(self, queue: QueueBuilder, min_physical_offset: int) -> None:
         """A binary search in the first file; the queue's end where its last entry is too old."""
+        if isinstance(queue, BatchQueueBuilder):
+            queue.correct_min(min_physical_offset)
+            return
         if queue.min_logic_offset >= queue.end:
             return
         first, last = queue.files[0], queue.files[-1]
