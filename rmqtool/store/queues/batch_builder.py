@@ -107,4 +107,5 @@ class BatchQueueBuilder(QueueBuilder):
 
 def _unit(file: QueueFile, number: int) -> Units:
     """One unit."""
-    return file.units()[number : number + 1][0]
+    unit: Units = file.units()[number : number + 1][0]
+    return unit

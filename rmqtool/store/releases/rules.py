@@ -4,6 +4,7 @@
 """
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from mmap import mmap
 from typing import ClassVar, NamedTuple
@@ -11,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from formats.checkpoint import Checkpoint
-from formats.config.files import Topics
+from formats.config.files import TopicConfig, Topics
 from formats.endings import Ending
 from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
@@ -29,7 +30,7 @@ from rmqtool.store.releases.start_file import SCANNED_FILES, known_number, start
 ENGINES = ("auto", "4.9", "5.3")
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
-_BATCH_QUEUE = ("queue.type", "BatchCQ")
+BATCH_QUEUE = ("queue.type", "BatchCQ")  # attribute of a topic
 _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
@@ -183,12 +184,10 @@ class ReleaseRulesV5(ReleaseRules):
     @cached_property
     def batch_topics(self) -> set[str]:
         """By topics.json, or by its .bak where that cannot be read, as a broker loads it."""
-        name, value = _BATCH_QUEUE
         for file in ("topics.json", "topics.json.bak"):
             try:
                 if data := read_small(self.layout.path("config", file)):
-                    topics = Topics.parse(data).topics
-                    return {topic for topic, config in topics.items() if config.attributes.get(name) == value}
+                    return batch_topics_of(Topics.parse(data).topics)
             except FormatError:
                 continue
         return set()
@@ -341,3 +340,9 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
     if engine == "5.3":
         return ChosenRules(ReleaseRulesV5(layout, exactly=exactly), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
+
+
+def batch_topics_of(topics: Mapping[str, TopicConfig]) -> set[str]:
+    """Those that have batch consume queues, by their attributes (5.x)."""
+    name, value = BATCH_QUEUE
+    return {topic for topic, config in topics.items() if (config.attributes or {}).get(name) == value}
