@@ -381,8 +381,14 @@ def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
         assert (done.code, done.fields["queueOffset"], done.fields["msgId"].count(",")) == (0, str(base), 0)
         alone = await client.call(Command(C.SEND_MESSAGE_V2, fields=send("InBatches"), body=b"alone"))
         assert (alone.code, alone.fields["queueOffset"]) == (0, str(base + 5))
-        got = await client.call(Command(C.PULL_MESSAGE, fields=pull(base, "InBatches")))
-        assert (got.code, got.fields["nextBeginOffset"]) == (0, str(base + 6))
+        for offset in range(base, base + 6):
+            got = await client.call(Command(C.PULL_MESSAGE, fields=pull(offset, "InBatches")))
+            assert (got.code, got.fields["nextBeginOffset"]) == (0, str(base + 6))
+            first = read(got.body, 0, len(got.body))
+            assert isinstance(first, Record)
+            assert first.queue_offset == (base if offset < base + 5 else base + 5)
+        behind = await client.call(Command(C.PULL_MESSAGE, fields=pull(base + 6, "InBatches")))
+        assert behind.code == ResponseCode.PULL_NOT_FOUND
 
     def queues() -> Iterator[BatchQueue]:
         return (queue for queue in batch_queues_of(StoreLayout(str(store))) if queue.topic == "InBatches")
