@@ -21,7 +21,7 @@ def main() -> None:
 
         arm(_last_line)
     try:
-        code = _run(sys.argv[1:])
+        code = _shown(sys.argv[1:])
         sys.stdout.flush()
     except OSError as err:
         code = _unwritten(err)
@@ -29,6 +29,16 @@ def main() -> None:
         _stop_writing()
         code = 130
     sys.exit(code)
+
+
+def _shown(argv: list[str]) -> int:
+    """Run a command line; what it shows on a terminal goes through a pager."""
+    if not sys.stdout.isatty() and "--no-pager" not in argv:
+        return _run(argv)
+    from rmqtool.cli.entry.paging import paged
+
+    with paged(argv) as left:
+        return _run(left)
 
 
 def _last_line(words: str) -> str:

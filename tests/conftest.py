@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from tests import goldens
 
+os.environ["PAGER"] = "cat"  # nobody turns the pages of a terminal in a test
+
 Unpacked = Callable[[str], Path]
 
 # a busy machine is no failure; what Hypothesis sets for itself where it sees CI stays

@@ -32,12 +32,14 @@ class Limits:
         idle: seconds without a byte in either direction until the connection is closed.
         stalled: seconds that a peer may take to read what waits for it, or to send the next byte of a frame.
         requests: requests of one connection that are worked on at a time; above that no more are read.
+        turn: seconds after which it is the turn of others, where one connection has sent many requests.
         frame: bytes that the length of a frame may name.
     """
 
     idle: float = 120.0
     stalled: float = 30.0
     requests: int = 256
+    turn: float = 0.002
     frame: int = MAX_FRAME
 
 
@@ -69,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()  # of a frame that is not complete yet
         self._reading = False
+        self._next_turn: asyncio.Handle | None = None  # when it has had one, and more has been received
         self._outgoing: list[bytes] = []
         self._unsent = 0
         self._unread = 0  # bytes that waited for the peer at the last look
@@ -167,10 +170,11 @@ class Connection(asyncio.Protocol):
     @property
     def _halted(self) -> bool:
         """The peer has asked for so much, or reads so little, that no more of its requests are taken for now."""
-        return len(self._working) >= self.limits.requests or not self._writable.is_set()
+        full = len(self._working) >= self.limits.requests or not self._writable.is_set()
+        return full or self._next_turn is not None
 
     def _take_frames(self) -> None:
-        at = 0
+        at, ending = 0, self._loop.time() + self.limits.turn
         self._reading = True
         try:
             with memoryview(self._received) as view:
@@ -179,6 +183,8 @@ class Connection(asyncio.Protocol):
                         break
                     at += found[1]
                     self._take(found[0])
+                    if self._loop.time() >= ending:
+                        self._next_turn = self._loop.call_soon(self._take_turn)
             del self._received[:at]
         except FormatError as err:
             log.warning("%s: no frame of the remoting protocol: %s; closed", self.peer, err)
@@ -186,6 +192,10 @@ class Connection(asyncio.Protocol):
         finally:
             self._reading = False
             self._write_answers()
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        self._flow()
 
     def _write_answers(self) -> None:
         if self._outgoing:
@@ -300,8 +310,9 @@ class Connection(asyncio.Protocol):
         elif self._received and not self.closed:
             self._reason = "the connection ended inside a frame"
         self.closed = True
-        if self._watching is not None:
-            self._watching.cancel()
+        for timer in (self._watching, self._next_turn):
+            if timer is not None:
+                timer.cancel()
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(ConnectionLost(f"{self.peer}: {self._reason}"))

@@ -88,14 +88,20 @@ class Listener:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
+        short = False  # of descriptors or memory: said once
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as err:
                 if err.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    log.error("no new connection is taken: %s", err.strerror)
+                    if not short:
+                        log.error("no new connection is taken: %s", err.strerror)
+                    short = True
                     await asyncio.sleep(_PAUSE)
                 continue  # the peer was gone before it was taken
+            if short:
+                log.info("new connections are taken again")
+                short = False
             if len(self._serving) >= self._most:
                 accepted.close()
                 continue

@@ -74,7 +74,7 @@ def test_the_position_passes_what_is_not_chosen(spark: "SparkSession", tmp_path:
         with pytest.raises(Refused, match="was begun with where"):
             dump(broker.layout, out, other)  # type: ignore[arg-type]
     broker.put()
-    with pytest.raises(BadValue, match="no condition"):
+    with pytest.raises(BadValue, match="is not a condition"):
         dump(broker.layout, tmp_path / "bad", "tags =")
 
 

@@ -56,7 +56,7 @@ def test_another_users_are_left(tmp_path: Path) -> None:
 
 
 def test_few_open_files() -> None:
-    script = "import resource\nfrom rmqtool.analytics.spark.jvm import raise_open_files\nraise_open_files()\n"
+    script = "import resource\nfrom rmqtool.store.disk.mapping import raise_open_files\nraise_open_files(1024)\n"
     script += "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     for option, wanted in (("-S", 1024), ("", 256)):
         command = f'ulimit {option} -n 256 && exec "$0" -c "$1"'

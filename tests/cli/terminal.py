@@ -47,7 +47,6 @@ TABLES: dict[str, tuple[str, ...]] = {
     "index-dump": ("index", "dump", "STORE", "--limit", "3"),
     "index-headers": ("index", "dump", "STORE", "--headers"),
     "hexdump": ("commitlog", "hexdump", "STORE", "--offset", "0:250"),
-    "info": ("info", "STORE"),
     "offsets": ("offsets", "STORE"),
     "query-key": ("query-key", "STORE", "Orders", "order-0"),
     "query-offset": ("query-offset", "STORE", "Orders", "0", "0"),
@@ -68,8 +67,17 @@ def at_terminal(
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    about = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": "", "PYTHONPATH": str(ROOT), **env}
-    about = {name: value for name, value in about.items() if value}
+    about = {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "COLUMNS": "",
+        "LINES": "",
+        "PYTHONPATH": str(ROOT),
+        "PAGER": "cat",
+        **env,
+    }
+    for name in {"COLUMNS", "LINES"} - env.keys():
+        about.pop(name, None)
     process = subprocess.Popen(
         [*RMQTOOL, *map(str, words)], stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=about,
         start_new_session=True,

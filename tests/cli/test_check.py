@@ -33,6 +33,27 @@ def test_the_command(golden: Unpacked, tmp_path: Path) -> None:
     assert few.err == "cq-missing: 403 more not shown (--limit-per-code)\n500 errors\n"
 
 
+def test_advice_has_the_settings_that_it_was_found_by(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store, conf = golden_copy("clean"), tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=49152\n")
+    last = sorted((store / "commitlog").iterdir())[-1]
+    # made a moment before the power went
+    empty = last.with_name(f"{int(last.name) + 49152:020d}")
+    empty.touch()
+    rows = [
+        json.loads(line) for line in rmqtool("check", store, "-o", "ndjson", "--broker-conf", conf).out.splitlines()
+    ]
+    commands = [step["command"] for row in rows for step in row["steps"] if step["command"]]
+    assert ["mv", "-n", str(empty), str(store)] in commands
+    assert all(command[-2:] == ["--broker-conf", str(conf)] for command in commands if command[0] == "rmqtool")
+    refused = rmqtool("recover", store, "--dry-run", "--engine", "4.9", "-o", "json", "--broker-conf", conf)
+    assert refused.code == 1
+    assert json.loads(refused.out)["nextSteps"] == [
+        f"mv -n {empty} {store}: moves the empty file out of the way",
+        f"rmqtool recover {store} --dry-run --broker-conf {conf}: looks again",
+    ]
+
+
 def test_explain_knows_every_code() -> None:
     listed = json.loads(rmqtool("explain", "-o", "json").out)
     assert [row["code"] for row in listed] == list(CODES)

@@ -47,7 +47,7 @@ def test_the_arguments_are_those_of_the_commands() -> None:
 
 
 def test_the_options_are_those_of_the_commands() -> None:
-    flags, values = {"--help", "-h", "--version"}, set()
+    flags, values = {"--help", "-h", "--version", "--no-pager"}, set()
     for command in stored().values():
         for parameter in command.params:
             if parameter.param_type_name == "option":

@@ -99,7 +99,7 @@ def _queues(rng: Random, store: Path, base: Base) -> None:
 def _index(rng: Random, store: Path, base: Base) -> None:
     layout = _layout(rng, store, base)
     run_files.run_index_dump(layout, Selection(), 500, rng.choice(_FORMS))
-    run_files.run_index_headers(layout, rng.choice(_FORMS))
+    run_files.run_index_headers(layout, Selection(), 500, rng.choice(_FORMS))
 
 
 def _key(rng: Random, store: Path, base: Base) -> None:

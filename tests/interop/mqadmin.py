@@ -232,13 +232,19 @@ _BESIDES = re.compile(
     r"consumerGroup=Orders\b|\bOrders +Orders\b|\brmq_sys_wheel_timer\b|^wipe write|^add write|TOOLS_CONSUMER|"
     r"OFFSET_MOVED_EVENT \S+ |__MONITOR_CONSUMER"
 )
+# the tool's own log shares its output: a line may begin behind one that was printed without an end, and the exceptions
+# of threads that a shutdown interrupts come as often as chance has it
+_LOGGED = re.compile(
+    r"\d\d:\d\d:\d\d[.,]\d+ \[[^\]]*\] (INFO|WARN|ERROR|DEBUG) .*\n?|^java\.lang\.InterruptedException.*\n?",
+    re.MULTILINE,
+)
 # of these only the names count: the values are those of a process and its machine
 _NAMES = re.compile(r"^(?:\S+ +)?(\w+) *:.*")
 
 
 def plain(said: str) -> list[str]:
     """Lines of an output without times, addresses, ids, column widths and what is of the machine."""
-    said = re.sub(r"\n\tat .*", "", said).replace("MessageTrack [", "\nMessageTrack [")
+    said = _LOGGED.sub("\n", re.sub(r"\n\tat .*", "", said)).replace("MessageTrack [", "\nMessageTrack [")
     said = re.sub(r"See https?://.* for further details\.?[^\n]*", "", said)
     said = re.sub(r"\b[0-9A-F]{40,64}\b", "UNIQUE", said)
     said = re.sub(r"\brt=\d+ms|\bspentTimeMills=\d+|\b(true|false) +\d+$", "RT", said, flags=re.MULTILINE)
@@ -282,6 +288,7 @@ def prepare(broker: Broker, folder: Path) -> dict[str, str]:
         assert broker.ask("request", code=200, fields={}, base64=b64encode(body).decode())["code"] == 0
     time.sleep(0.5)
     sent = [broker.ask("send", topic="Orders", keys=f"key{n}", queueId=n % 4, tag="ab"[n % 2]) for n in range(20)]
+    broker.ask("heartbeat")
     broker.ask("consume", group="readers", topic="Orders", failures=0, most=1, level=0)
     broker.wait_for(lambda rows: len(rows) >= 20, 60)
     for queue in range(4):

@@ -13,13 +13,25 @@ NAME, CLUSTER = "lab-a", "LabCluster"
 class Serving:
     """One process; as a context it is ended at the end.
 
+    Args:
+        files: descriptors that it may open at first.
+
     Attributes:
         broker, namesrv: addresses.
     """
 
-    def __init__(self, store: Path, *options: str, listen: str = "127.0.0.1:0", namesrv: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        store: Path,
+        *options: str,
+        listen: str = "127.0.0.1:0",
+        namesrv: str = "127.0.0.1:0",
+        files: int | None = None,
+    ) -> None:
         command = [sys.executable, "-m", "rmqtool.main", "serve", str(store), "--output", "json", "--name", NAME]
         command += ["--cluster", CLUSTER, "--listen", listen, "--namesrv-listen", namesrv, *options]
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

@@ -18,7 +18,7 @@ from rmqtool.services.offsets.files import BrokerFile
 from rmqtool.services.sending.importer import new_store
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.changes import steps
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check.run import check_store, is_problem
 from rmqtool.store.disk.lock import Disturbed, holder
@@ -111,7 +111,7 @@ def waits(broker: Engine) -> bool:
 def before(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None], number: int = 1) -> None:
     """Have something done at the n-th call of a method of the transaction, or of a step of its."""
     is_step, count = name in steps.STEPS, [0]
-    real = steps.STEPS[name] if is_step else getattr(Transaction, name)
+    real = steps.STEPS[name] if is_step else getattr(Change, name)
 
     def replaced(*args: Any, **named: Any) -> Any:
         count[0] += 1
@@ -122,7 +122,7 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None], n
     if is_step:
         monkeypatch.setitem(steps.STEPS, name, replaced)
     else:
-        monkeypatch.setattr(Transaction, name, replaced)
+        monkeypatch.setattr(Change, name, replaced)
 
 
 @pytest.mark.parametrize(

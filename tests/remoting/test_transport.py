@@ -215,6 +215,34 @@ def test_no_more_requests_are_read_than_may_be_worked_on() -> None:
     run(test)
 
 
+def test_a_peer_with_many_requests_leaves_others_their_turn() -> None:
+    order: list[int] = []
+
+    def handle(_: Connection, request: Command) -> Command:
+        order.append(request.code)
+        return request.response()
+
+    async def test() -> None:
+        listener = Listener(handle, limits=Limits(turn=0.0))
+        await listener.start("127.0.0.1", 0)
+        port = int(listener.address.rpartition(":")[2])
+        try:
+            async with connected("127.0.0.1", port) as one, connected("127.0.0.1", port) as other:
+                await one.call(Command(7), 10)
+                await other.call(Command(7), 10)
+                order.clear()
+                for number in range(100):
+                    one.tell(Command(ECHO if number < 99 else SILENT))
+                other.tell(Command(BROKEN))
+                await until(lambda: len(order) == 101)
+        finally:
+            await listener.stop()
+
+    run(test)
+    assert order[-1] == SILENT, "nothing of the first is lost, and its order is kept"
+    assert order.index(BROKEN) <= 4
+
+
 def test_a_peer_that_does_not_read_is_closed() -> None:
     async def test() -> None:
         async with serving(limits=Limits(stalled=0.2)) as (server, _, port):

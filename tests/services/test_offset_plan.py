@@ -20,7 +20,7 @@ from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.query_time import offset_by_time_v5
 from rmqtool.services.offsets.files import BrokerFile, ClientFile, OffsetFile
 from rmqtool.store.changes import steps
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.places import Places, named_outside
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.disk.lock import StoreLock
@@ -285,7 +285,7 @@ def test_a_killed_run_is_finished_and_not_repeated(
     method: str, number: int, before: bool, golden_copy: Unpacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = golden_copy("broker")
-    real: Any = steps.put if method == "put" else Transaction.write_manifest
+    real: Any = steps.put if method == "put" else Change.write_manifest
     calls: list[None] = []
 
     def dying(self: Any, *arguments: Any) -> None:
@@ -301,8 +301,8 @@ def test_a_killed_run_is_finished_and_not_repeated(
         if method == "put":
             patched.setitem(steps.STEPS, "put", dying)
         else:
-            patched.setattr(Transaction, method, dying)
-        patched.setattr(Transaction, "__exit__", lambda *_arguments: None)
+            patched.setattr(Change, method, dying)
+        patched.setattr(Change, "__exit__", lambda *_arguments: None)
         with pytest.raises(Killed):
             apply(store, planner)
     old = ConsumerOffsets.parse((store / FILE).read_bytes()).offset("Orders", GROUP, 0)

@@ -51,7 +51,8 @@ def test_of_stores_of_5_3(case: str, golden_copy: Unpacked, tmp_path: Path) -> N
 def test_no_code_advises_what_destroys_before_what_keeps() -> None:
     for code in CODES.values():
         assert code.steps, code.code
-        assert "abort" not in code.fix, code.code
+        # removing it hides a crash; only a database of queues that is made anew wants one
+        assert "abort" not in code.fix or "put an empty file abort" in code.fix, code.code
         destroying = [number for number, step in enumerate(code.steps) if step.destroys]
         for number in destroying:
             assert "salvage" in code.steps[number - 1].command

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.store.disk import files
 from rmqtool.store.dispatch import reading
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues import builder as queue_builder
@@ -117,18 +118,18 @@ def test_queues_write_what_they_have_gathered(golden_copy: Unpacked, monkeypatch
     """At the end, when one has enough, when all have enough together: the same files."""
     case = "consumequeue-deleted-no-checkpoint"
     contents, calls = [], []
-    real = queue_builder.write_early
+    real = files.File.write_early
     monkeypatch.setattr(reading, "BATCH_RECORDS", 20)
     for of_one, of_all in ((1 << 20, 1 << 20), (100, 1 << 20), (1 << 20, 1000)):
         monkeypatch.setattr(queue_builder, "_GATHERED", of_one)
         monkeypatch.setattr(dispatcher, "_MOST_HELD", of_all)
         sizes: list[int] = []
 
-        def write_early(fd: int, data: memoryview, at: int, sizes: list[int] = sizes) -> None:
+        def write_early(file: files.File, at: int, data: memoryview, sizes: list[int] = sizes) -> None:
             sizes.append(len(data))
-            real(fd, data, at)
+            real(file, at, data)
 
-        monkeypatch.setattr(queue_builder, "write_early", write_early)
+        monkeypatch.setattr(files.File, "write_early", write_early)
         store = golden_copy(case)
         recover(layout_of(store, case))
         contents.append(content(store / "consumequeue"))

@@ -11,7 +11,7 @@ from rmqtool.store.recovery.command import recover
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, tree
-from tests.store.test_transaction import Killed, Seam
+from tests.store.test_change import Killed, Seam
 
 LOADED = [c for c in goldens.cases() if goldens.has(c, "recovered.json") and goldens.has(c, "messages.ndjson.gz")]
 

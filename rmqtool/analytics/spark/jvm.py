@@ -17,6 +17,7 @@ from typing import Any
 
 from rmqtool.analytics.local.scratch import Scratch
 from rmqtool.errors import MissingRuntime
+from rmqtool.store.disk.mapping import raise_open_files
 
 _OPEN_FILES = 1024  # Spark starts with half as many, and takes some for each task
 _POLL = 0.02  # seconds between looks for the JVM's answer
@@ -46,7 +47,7 @@ class Jvm:
         self._scratch, self.work_dir = scratch, scratch.path
         self._process: subprocess.Popen[bytes] | None = None
         self.gateway: Any = None
-        raise_open_files()
+        raise_open_files(_OPEN_FILES)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         try:
             self._start(environ, options)
@@ -121,15 +122,6 @@ class Jvm:
         self._process = self.gateway = None
         self._log.close()
         self._scratch.remove()
-
-
-def raise_open_files() -> None:
-    """Let this process, and the Java that it starts, open as many files as they need and may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _few_open_files() -> str:

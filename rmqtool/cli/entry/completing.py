@@ -45,7 +45,8 @@ FLAGS = {
         "--overwrite",
     ),
     *("--read-only", "--records", "--remove", "--scan", "--since-last", "--status", "--sync", "--system", "--upper"),
-    *("--to-earliest", "--to-latest", "--yes", "-y", "--help", "-h", "--version"),
+    *("--to-earliest", "--to-latest", "--yes", "-y", "--wide", "--no-pager", "--help", "-h"),
+    "--version",
 }
 
 

@@ -106,7 +106,7 @@ def _read(layout: StoreLayout, store: str, worst: tuple[str, ...], places: int |
 def _of_store(step: Step, store: str, broker_conf: str | None) -> Step:
     """A step for the store that was checked, as it was checked: another configuration may name another log."""
     words = [store if word == "STORE" else word for word in step.command]
-    if words and broker_conf is not None:
+    if words[:1] == ["rmqtool"] and broker_conf is not None:
         words += ["--broker-conf", broker_conf]
     return replace(step, command=tuple(words))
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from rmqtool.cli.shell.output import Column, dump_json, write_all, writer
 from rmqtool.errors import BadValue
+from rmqtool.store.disk.mapping import raise_open_files
 
+_OPEN_FILES = 65_536  # a connection is one; a shell often allows 1,024 where the system allows many more
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):([0-9]{1,5})", re.ASCII)
 
@@ -65,7 +67,8 @@ async def until_told() -> AsyncIterator[asyncio.Event]:
 
 
 def run_async(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end, on the event loop of uvloop where that is installed."""
+    """Run to the end, on the event loop of uvloop where that is installed, with room for many connections."""
+    raise_open_files(_OPEN_FILES)
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
         import uvloop

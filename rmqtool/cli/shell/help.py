@@ -72,6 +72,7 @@ Tables, through Spark:
 
 Options:
   --version             Print the version.
+  --no-pager            Show long output as it is, without PAGER or less.
   --install-completion  Install completion for the current shell.
   --show-completion     Print that completion, to copy it.
   -h, --help            Show this text; COMMAND --help shows its options.

@@ -359,9 +359,9 @@ def apply(
         plan = make(layout, opener, planner, clamp=clamp)
         if not plan.changes:
             return plan
-    with changing(layout, command, backup, named=named) as transaction:
-        if transaction.finished is not None and transaction.finished[1] == command:
-            folder = transaction.finished[0]
+    with changing(layout, command, backup, named=named) as change:
+        if change.finished is not None and change.finished[1] == command:
+            folder = change.finished[0]
             done = f"finished the interrupted run in {folder}; nothing else was done"
             path = opener(layout, lambda _text: None).path
             return OffsetPlan(store=layout.root, file=path, moves=[], warnings=[done], applied=True, backup=folder)
@@ -371,8 +371,8 @@ def apply(
             return plan
         file = opener(layout, lambda _text: None)
         if file.previous is not None:
-            transaction.put_content(file.path + ".bak", file.previous)
-        transaction.put_content(file.path, file.build(plan.changes))
-        kept = transaction.path
-        transaction.commit()
+            change.put_content(file.path + ".bak", file.previous)
+        change.put_content(file.path, file.build(plan.changes))
+        kept = change.path
+        change.commit()
     return replace(plan, applied=True, backup=kept)

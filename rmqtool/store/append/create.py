@@ -6,7 +6,8 @@ from formats import checkpoint
 from formats.checkpoint import Checkpoint
 from rmqtool.errors import Refused
 from rmqtool.store.disk.durable import sync
-from rmqtool.store.disk.new_files import give_away, make_file
+from rmqtool.store.disk.files import entries
+from rmqtool.store.disk.new_files import make_file, make_root
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
@@ -22,17 +23,16 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
     root = checked_path(root)
     conf = conf or BrokerConf()
     try:
-        if os.path.lexists(root) and os.listdir(root):
+        if os.path.lexists(root) and entries(root):
             raise Refused(f"{root}: is not empty")
         if not os.path.isdir(root):
-            os.makedirs(root)
-            give_away(root)
+            make_root(root)
         for folder in ("commitlog", "consumequeue", "index", "config"):
             make_folders(os.path.join(root, folder))
         layout = StoreLayout(root, conf)
         for folder in layout.commit_log_paths:
             # settings may name the log of a store that somebody else writes
-            if os.path.isdir(folder) and os.listdir(folder):
+            if os.path.isdir(folder) and entries(folder):
                 raise Refused(f"{folder}: is not empty")
         for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):
             make_file(layout.path(path), data)

@@ -20,7 +20,7 @@ from rmqtool.store.append.outgoing import Illegal, Message, PutResult, Rules
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.pending import refuse_pending
 from rmqtool.store.changes.places import Places
-from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.durable import remove_durably
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -172,8 +172,7 @@ class LiveStore:
                     with self._lock.alone():
                         self.flush()
                         self._lock.check()
-                        os.unlink(self.layout.path("abort"))
-                        sync(self.layout.root)
+                        remove_durably(self.layout.path("abort"))
             except Disturbed as err:
                 raise self._disturbed(err) from err
             finally:

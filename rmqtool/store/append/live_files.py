@@ -18,11 +18,11 @@ from formats.queues.consume import ext_address
 from formats.queues.extension import END_MARK, build_unit, fits, read
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.new_files import make_file, open_at_length
-from rmqtool.store.disk.segments import Segment, Segments, name_of, write_all
+from rmqtool.store.disk.segments import Segment, Segments, name_of
 from rmqtool.store.dispatch.batch import Batch, QueuePuts
 from rmqtool.store.index.builder import IndexBuilder, IndexFile
-
 from rmqtool.store.queues.builder import Column, QueueBuilder, QueueFile, Stage, Units
 
 DEFAULT_EXT = 48 << 20
@@ -46,13 +46,11 @@ class Touched:
         """
         # a broker passes over files among the topics
         queues = os.path.dirname(os.path.dirname(os.path.dirname(path)))
-        fd = open_at_length(path, length, queues, self.folders)
-        try:
-            write_all(fd, data, at)
-        except OSError as err:
-            raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-        finally:
-            os.close(fd)
+        with open_at_length(path, length, queues, self.folders) as file:
+            try:
+                file.write(at, data)
+            except OSError as err:
+                raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
         self.files.add(path)
 
     def sync(self) -> None:
@@ -90,12 +88,9 @@ class CheckpointFile:
         )
         data = checkpoint.build(point)
         if not make_file(self._path, data):
-            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                write_all(fd, data, 0)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            with open_to_change(self._path) as file:
+                file.write(0, data)
+                file.sync()
         self._point = point
 
 
@@ -195,11 +190,8 @@ class LiveIndexFile(IndexFile):
     def stage(self, path: str) -> mmap.mmap:
         if self.map is None:
             self.path = self.path or path
-            fd = open_at_length(self.path, self.length, os.path.dirname(self.path))
-            try:
-                self.map = mmap.mmap(fd, self.length)
-            finally:
-                os.close(fd)
+            with open_at_length(self.path, self.length, os.path.dirname(self.path)) as file:
+                self.map = file.map(self.length)
             self.staged = self.path
         self._announce()
         return self.map

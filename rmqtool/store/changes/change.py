@@ -1,6 +1,6 @@
 """One change of a store as a whole: prepared aside, kept, applied, and finished after a kill.
 
-A transaction lives in its own directory beside the store::
+It lives in its own directory beside the store::
 
     <store>.rmqtool/20261121T081230Z-recover/
         run.json        whose it is
@@ -42,7 +42,7 @@ _SYNCS = 4  # files that are made durable at a time
 _LITTLE = 8  # actions that are rather finished than left, when a signal asks to stop
 
 
-class Transaction:
+class Change:
     """Prepare with :meth:`staging`, :meth:`remove`, :meth:`zero`; then :meth:`commit`.
 
     Args:
@@ -85,15 +85,15 @@ class Transaction:
         self.signals, self._snapshot, self._dry = signals or Signals(), snapshot, dry
 
     @classmethod
-    def at(cls, places: Places, path: str, manifest: Manifest, signals: Signals | None = None) -> "Transaction":
-        """A transaction that an earlier run has written down."""
+    def at(cls, places: Places, path: str, manifest: Manifest, signals: Signals | None = None) -> "Change":
+        """A change that an earlier run has written down."""
         made = cls(places, manifest.head.command, os.path.dirname(path), signals=signals)
         made._path, made._head, made.actions, made.log = path, manifest.head, manifest.actions, manifest.log
         return made
 
     @property
     def path(self) -> str:
-        """The transaction's own directory, made when it is first needed: most runs find nothing to change."""
+        """The change's own directory, made when it is first needed: most runs find nothing to change."""
         if self._path is None:
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
             self._path = _fresh_dir(self.home, f"{stamp}-{self.command}", self.places, dry=self._dry)
@@ -106,7 +106,7 @@ class Transaction:
         return self._head
 
     def inside(self, *parts: str | None) -> str:
-        """A path in the transaction's own directory."""
+        """A path in the change's own directory."""
         return os.path.join(self.path, *filter(None, parts))
 
     def staging(self) -> str:
@@ -241,7 +241,7 @@ class Transaction:
         return Survey(self.places, self.path, Manifest(self.head, self.log, self.actions, since))
 
     def apply(self) -> None:
-        """Carry out a committed transaction, also one that was interrupted.
+        """Carry out a committed change, also one that was interrupted.
 
         Raises:
             UnreadableStore: a file cannot be moved or written, as when a disk is full; it can be gone on with.
@@ -313,7 +313,7 @@ class Transaction:
                 return left
         return 0
 
-    def __enter__(self) -> "Transaction":
+    def __enter__(self) -> "Change":
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:

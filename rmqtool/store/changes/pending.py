@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rmqtool.errors import CorruptFile, Refused, RmqError
 from rmqtool.store.changes import manifest as manifests
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.changes.runs import Run, marked, read_marker, runs, unmark
 from rmqtool.store.changes.signals import Signals
@@ -102,13 +102,13 @@ def _as_left(places: Places, run: Run) -> bool:
     return all(one is (How.AFTER if run.state == "done" else How.BEFORE) for one in how)
 
 
-def open_run(places: Places, run: Run, signals: Signals | None = None) -> Transaction:
+def open_run(places: Places, run: Run, signals: Signals | None = None) -> Change:
     """A run that was written down.
 
     Raises:
         CorruptFile: not a manifest of this store.
     """
-    return Transaction.at(places, run.path, manifests.read(run.path, places), signals)
+    return Change.at(places, run.path, manifests.read(run.path, places), signals)
 
 
 def pending_runs(places: Places, home: str | None = None) -> list[PendingRun]:
@@ -124,8 +124,8 @@ def pending_runs(places: Places, home: str | None = None) -> list[PendingRun]:
         return []
     undoing = run.state == UNDOING
     try:
-        transaction = open_run(places, run)
-        survey = transaction.survey()
+        change = open_run(places, run)
+        survey = change.survey()
         differences = survey.differences + survey.lacks(undoing=undoing)
     except (RmqError, OSError) as err:
         return [PendingRun(folder=run.path, command=run.head.command, undoing=undoing, problem=str(err))]
@@ -153,12 +153,12 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
     if run.state == UNDOING:
         raise Refused(f"{run.path}: an undo was interrupted here: finish it with rmqtool undo {places.root}")
     try:
-        transaction = open_run(places, run, signals)
+        change = open_run(places, run, signals)
     except CorruptFile as err:
         raise CorruptFile(err.path, err.at, f"{err.reason}; {way_on(places.root)}") from err
     except Refused as err:
         raise Refused(f"{err}; {way_on(places.root)}") from err
-    survey = transaction.survey()
+    survey = change.survey()
     if differences := survey.differences + survey.lacks(undoing=False):
         raise Refused(
             f"{run.path}: this run was interrupted and cannot be finished, because the store has changed since: "
@@ -166,8 +166,8 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
         )
     if signals is not None:
         signals.defer()
-    transaction.apply()
-    return run.path, transaction.command
+    change.apply()
+    return run.path, change.command
 
 
 def refuse_pending(places: Places) -> None:
@@ -204,12 +204,12 @@ def forget(places: Places, home: str | None = None) -> str | None:
         unmark(places)
         return None
     try:
-        transaction = open_run(places, run)
+        change = open_run(places, run)
     except (CorruptFile, Refused):
         return _set_aside(places, os.path.join(run.path, manifests.NAME))
-    if transaction.head.format == 1:
+    if change.head.format == 1:
         return _set_aside(places, os.path.join(run.path, manifests.NAME))
-    transaction.write_manifest("forgotten")
+    change.write_manifest("forgotten")
     unmark(places)
     return run.path
 

@@ -1,4 +1,4 @@
-"""Put back what a writing command replaced, from the manifest of its transaction.
+"""Put back what a writing command replaced, from the manifest of its change.
 
 Done only while the store is still as that command left it: a broker that has run since has built on it. A killed undo
 is finished by the next one, and what a killed command had done by then is undone too.
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqtool.errors import Refused
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.manifest import Action
 from rmqtool.store.changes.pending import find, forget, open_run, shortened, way_on
 from rmqtool.store.changes.places import Places
@@ -31,7 +31,7 @@ class UndoReport:
     """What an undo would do, or did."""
 
     store: str
-    backup: str | None  # the transaction that is undone; None when there is none left
+    backup: str | None  # the change that is undone; None when there is none left
     actions: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)  # files that are not as the command left them
     applied: bool = False
@@ -42,7 +42,7 @@ class UndoReport:
         return asdict(self)
 
 
-def _newest(places: Places, home: str | None, signals: Signals | None = None) -> Transaction | None:
+def _newest(places: Places, home: str | None, signals: Signals | None = None) -> Change | None:
     """The run that is half done, else the last one that is not undone yet.
 
     Raises:
@@ -66,35 +66,35 @@ def plan_undo(root: str | Places, home: str | None = None) -> UndoReport:
         Refused: what is half done cannot be found.
     """
     places = root if isinstance(root, Places) else Places(root)
-    transaction = _newest(places, home)
-    if transaction is None:
+    change = _newest(places, home)
+    if change is None:
         return UndoReport(store=places.root, backup=None)
-    survey = transaction.survey()
-    return _report(transaction, survey, applied=False)
+    survey = change.survey()
+    return _report(change, survey, applied=False)
 
 
-def _report(transaction: Transaction, survey: Survey, *, applied: bool) -> UndoReport:
+def _report(change: Change, survey: Survey, *, applied: bool) -> UndoReport:
     gaps = [path for path, _words in survey.gaps()]
     return UndoReport(
-        store=transaction.places.root,
-        backup=transaction.path,
-        actions=_words(transaction),
+        store=change.places.root,
+        backup=change.path,
+        actions=_words(change),
         conflicts=list(dict.fromkeys(survey.paths + gaps)),
-        reasons=_differences(transaction, survey) + survey.lacks(undoing=True),
+        reasons=_differences(change, survey) + survey.lacks(undoing=True),
         applied=applied,
     )
 
 
-def _differences(transaction: Transaction, survey: Survey) -> list[str]:
+def _differences(change: Change, survey: Survey) -> list[str]:
     """What speaks against it, for people."""
-    return survey.differences + [f"{transaction.places.shown(path)}: {words}" for path, words in survey.gaps()]
+    return survey.differences + [f"{change.places.shown(path)}: {words}" for path, words in survey.gaps()]
 
 
 def undo(root: str | Places, home: str | None = None, *, force: bool = False) -> UndoReport:
     """Undo the last writing command of a store, under the broker's lock.
 
     Args:
-        force: also where a file has changed since; what is there now is kept in the transaction's ``after/``.
+        force: also where a file has changed since; what is there now is kept in the change's ``after/``.
 
     Raises:
         Refused: the store is in use, or has changed since.
@@ -106,19 +106,19 @@ def undo(root: str | Places, home: str | None = None, *, force: bool = False) ->
     with Signals() as signals:
         try:
             with StoreLock(places.root):
-                transaction = _newest(places, home, signals)
-                if transaction is None:
+                change = _newest(places, home, signals)
+                if change is None:
                     return UndoReport(store=places.root, backup=None)
-                return _undo(transaction, signals, force=force)
+                return _undo(change, signals, force=force)
         except Stop:
             raise signals.error("nothing was changed") from None
 
 
-def _undo(transaction: Transaction, signals: Signals, *, force: bool) -> UndoReport:
-    places, head = transaction.places, transaction.head
-    survey = transaction.survey()
-    report = _report(transaction, survey, applied=True)
-    differences = _differences(transaction, survey)
+def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
+    places, head = change.places, change.head
+    survey = change.survey()
+    report = _report(change, survey, applied=True)
+    differences = _differences(change, survey)
     if differences and not force:
         way = f". {way_on(places.root)}" if head.state != "done" else ""
         raise Refused(
@@ -126,25 +126,25 @@ def _undo(transaction: Transaction, signals: Signals, *, force: bool) -> UndoRep
             f"all the same, and keeps what is there now{way}"
         )
     if lacks := survey.lacks(undoing=True):
-        raise Refused(f"{transaction.path}: {shortened(lacks)}: nothing was changed")
+        raise Refused(f"{change.path}: {shortened(lacks)}: nothing was changed")
     signals.defer()
-    with transaction.held_off(), transaction.going_on():
-        transaction.write_manifest("undoing")
-        mark(places, transaction.head.run, transaction.path)
-        left = len(transaction.actions)
-        steps = list(zip(transaction.actions, survey.how, strict=True))
+    with change.held_off(), change.going_on():
+        change.write_manifest("undoing")
+        mark(places, change.head.run, change.path)
+        left = len(change.actions)
+        steps = list(zip(change.actions, survey.how, strict=True))
         for action, how in reversed(steps):
             if signals.asked is not None and left > _LITTLE:
                 break
             check_alone(places.root)
             if how is None:
-                _save(transaction, action)
+                _save(change, action)
             # also where that was begun, or never done: each looks itself for what is left
-            {"put": _unput, "remove": _unremove, "zero": _unzero}[action.do](transaction, action)
+            {"put": _unput, "remove": _unremove, "zero": _unzero}[action.do](change, action)
             left -= 1
         else:
             unmark(places)
-            transaction.write_manifest("undone")
+            change.write_manifest("undone")
     if signals.asked is not None:
         if left:
             raise signals.error(
@@ -168,31 +168,31 @@ def give_up(root: str | Places, home: str | None = None) -> str | None:
         return forget(places, home)
 
 
-def _words(transaction: Transaction) -> list[str]:
+def _words(change: Change) -> list[str]:
     names = {"put": "put back", "remove": "put back", "zero": "write the old bytes into"}
     return [
-        f"{names[action.do] if action.kept is not None else 'remove'} {os.path.relpath(action.path, transaction.root)}"
-        for action in reversed(transaction.actions)
+        f"{names[action.do] if action.kept is not None else 'remove'} {os.path.relpath(action.path, change.root)}"
+        for action in reversed(change.actions)
     ]
 
 
-def _save(transaction: Transaction, action: Action) -> None:
+def _save(change: Change, action: Action) -> None:
     """Keep what is there now and should not be; the store still has it, too."""
-    folder = transaction.inside("after", "replaced")
-    made = make_folders_as(folder, transaction.places.real)
+    folder = change.inside("after", "replaced")
+    made = make_folders_as(folder, change.places.real)
     if not os.path.lexists(action.path):
         return
     number = 1
     while os.path.lexists(target := os.path.join(folder, f"{number:06d}-{os.path.basename(action.path)}")):
         number += 1
     if action.do == "zero":  # it is written to, so a second name would not keep it
-        _copy_range(transaction, action, target)
+        _copy_range(change, action, target)
     else:
         link_aside(action.path, target)
     sync_all({folder, *map(os.path.dirname, made)})
 
 
-def _copy_range(transaction: Transaction, action: Action, target: str) -> None:
+def _copy_range(change: Change, action: Action, target: str) -> None:
     with open_file(action.path) as file, make_file(target) as out:
         for at, data in file.written(action.start, action.stop):
             out.write(at - action.start, data)
@@ -200,9 +200,9 @@ def _copy_range(transaction: Transaction, action: Action, target: str) -> None:
         out.sync()
 
 
-def _unput(transaction: Transaction, action: Action) -> None:
-    path, staged = action.path, own_path(transaction.path, action.staged or "")
-    kept = own_path(transaction.path, action.kept) if action.kept is not None else None
+def _unput(change: Change, action: Action) -> None:
+    path, staged = action.path, own_path(change.path, action.staged or "")
+    kept = own_path(change.path, action.kept) if action.kept is not None else None
     if kept is None:
         if os.path.lexists(path):
             move(path, staged)
@@ -220,8 +220,8 @@ def _unput(transaction: Transaction, action: Action) -> None:
             sync(os.path.dirname(directory))
 
 
-def _unremove(transaction: Transaction, action: Action) -> None:
-    kept, path = own_path(transaction.path, action.kept or ""), action.path
+def _unremove(change: Change, action: Action) -> None:
+    kept, path = own_path(change.path, action.kept or ""), action.path
     if os.path.lexists(kept):
         _made_again(path)
         move(kept, path)
@@ -232,11 +232,11 @@ def _made_again(path: str) -> None:
     sync_all(set(map(os.path.dirname, make_folders(os.path.dirname(path)))))
 
 
-def _unzero(transaction: Transaction, action: Action) -> None:
+def _unzero(change: Change, action: Action) -> None:
     """The range becomes what it was, byte for byte, zeros too."""
     path, start, length = action.path, action.start, action.stop - action.start
     accessed = os.stat(path).st_atime_ns
-    kept_path = own_path(transaction.path, action.kept or "")
+    kept_path = own_path(change.path, action.kept or "")
     with open_file(kept_path, link=False) as kept, open_to_change(path) as file:
         there = [(first - start, end - start) for first, end in file.extents(start, action.stop)]
         for first, end in [*kept.extents(0, length), *there]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from rmqtool.errors import Refused
-from rmqtool.store.changes.change import PLAN_HINT, Transaction
+from rmqtool.store.changes.change import PLAN_HINT, Change
 from rmqtool.store.changes.pending import settle
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.runs import sweep
@@ -18,9 +18,9 @@ from rmqtool.store.layout.paths import StoreLayout
 @contextmanager
 def changing(
     layout: StoreLayout, command: str, backup: str | None = None, *, named: Iterable[str] = ()
-) -> Iterator[Transaction]:
+) -> Iterator[Change]:
     """Change a store under the broker's lock. What was interrupted before is finished first, which ``finished`` of what
-    is given tells. Nothing is changed before :meth:`Transaction.commit`.
+    is given tells. Nothing is changed before :meth:`Change.commit`.
 
     Args:
         layout: read it anew inside: what was finished may have changed it.
@@ -47,16 +47,16 @@ def changing(
                     signals.resume()
                 sweep(places, backup)
                 snapshot = Snapshot(layout, named)
-                with Transaction(places, command, backup, signals=signals, snapshot=snapshot) as transaction:
-                    transaction.finished = finished
-                    yield transaction
+                with Change(places, command, backup, signals=signals, snapshot=snapshot) as change:
+                    change.finished = finished
+                    yield change
         except Stop:
             before = f"the interrupted run in {finished[0]} was finished, " if finished is not None else ""
             raise signals.error(f"{before}nothing {'else ' if before else ''}was changed") from None
 
 
 @contextmanager
-def planning(root: str) -> Iterator[Transaction]:
+def planning(root: str) -> Iterator[Change]:
     """As :func:`changing`, for a plan: the store is only read, and what is staged is thrown away.
 
     Raises:
@@ -65,8 +65,8 @@ def planning(root: str) -> Iterator[Transaction]:
     with Signals() as signals:
         with suppress(Stop), ExitStack() as stack:
             directory = stack.enter_context(temporary_folder())
-            transaction = stack.enter_context(Transaction(root, "plan", directory, PLAN_HINT, dry=True))
+            change = stack.enter_context(Change(root, "plan", directory, PLAN_HINT, dry=True))
             stack.callback(signals.hold)  # a signal that comes while the folder is removed must not leave half of it
-            yield transaction
+            yield change
         if signals.asked is not None:
             raise signals.error("nothing was changed")

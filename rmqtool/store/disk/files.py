@@ -4,13 +4,14 @@ Who changes a store calls these and nothing of the system's own; each is one ste
 Nothing is held back in memory: what was written has reached the system, and a sync takes all of it to the medium.
 """
 
+import mmap
 import os
 import shutil
 from collections.abc import Iterator
 
 from rmqtool.store.disk.ownership import take_after
-from rmqtool.store.disk.segments import write_all
-from rmqtool.store.disk.sparse import extents, written
+from rmqtool.store.disk.segments import write_all, write_early
+from rmqtool.store.disk.sparse import copy_written, extents, written
 
 _ANYBODY = 0o666  # less what the process's mask takes away
 
@@ -18,19 +19,26 @@ _ANYBODY = 0o666  # less what the process's mask takes away
 class File:
     """An open file, whose bytes are named by their offset. As a context it is closed at the end.
 
+    Every change raises an OSError that names the file: the disk is full, or broken.
+
     Args:
         fd: of it, which becomes this one's own.
+        path: of it.
     """
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "path")
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd, self.path = fd, path
 
     def __enter__(self) -> "File":
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it, synced or not."""
         os.close(self._fd)
 
     def about(self) -> os.stat_result:
@@ -40,6 +48,17 @@ class File:
     def read(self, at: int, size: int) -> bytes:
         """Bytes [at, at + size), as far as the file goes; one call may bring less."""
         return os.pread(self._fd, size, at)
+
+    def read_into(self, buffer: memoryview, at: int) -> int:
+        """Fill a buffer with the bytes from an offset on; how many there were before the file ended."""
+        done = 0
+        while done < len(buffer) and (count := os.preadv(self._fd, [buffer[done:]], at + done)):
+            done += count
+        return done
+
+    def map(self, length: int) -> mmap.mmap:
+        """Its first bytes as memory that is written through, and outlives this object."""
+        return mmap.mmap(self._fd, length)
 
     def line(self, most: int) -> bytes:
         """The first line, or as many bytes of it, without reading on to the file's end."""
@@ -54,9 +73,31 @@ class File:
         """As :func:`rmqtool.store.disk.sparse.written`."""
         return written(self._fd, start, stop)
 
-    def write(self, at: int, data: bytes) -> None:
+    def write(self, at: int, data: bytes | memoryview) -> None:
         """All of it, at an offset."""
-        write_all(self._fd, data, at)
+        try:
+            write_all(self._fd, data, at)
+        except OSError as err:
+            raise self._error(err) from err
+
+    def write_early(self, at: int, data: bytes | memoryview) -> None:
+        """As :meth:`write`, of what will be synced soon: the medium begins with it now."""
+        try:
+            write_early(self._fd, data, at)
+        except OSError as err:
+            raise self._error(err) from err
+
+    def copy_from(self, path: str, stop: int | None = None) -> int:
+        """As :func:`rmqtool.store.disk.sparse.copy_written`, into this file, which is empty."""
+        return copy_written(path, self._fd, stop)
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Have the medium's blocks for a range, where the system can: in a mapping a write without ends the process."""
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(self._fd, start, stop - start)
+            except OSError as err:
+                raise self._error(err) from err
 
     def cut(self, length: int) -> None:
         """Give it a length; what comes new is a hole."""
@@ -68,7 +109,14 @@ class File:
 
     def sync(self) -> None:
         """Make its bytes durable."""
-        os.fsync(self._fd)
+        try:
+            os.fsync(self._fd)
+        except OSError as err:
+            raise self._error(err) from err
+
+    def _error(self, err: OSError) -> OSError:
+        """The same, with the file's name."""
+        return OSError(err.errno, os.strerror(err.errno or 0), self.path)
 
 
 def open_file(path: str, *, link: bool = True, wait: bool = True) -> File:
@@ -79,12 +127,12 @@ def open_file(path: str, *, link: bool = True, wait: bool = True) -> File:
         wait: for who writes into a pipe, or has a lease.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | (0 if link else os.O_NOFOLLOW) | (0 if wait else os.O_NONBLOCK)
-    return File(os.open(path, flags))
+    return File(os.open(path, flags), path)
 
 
 def open_to_change(path: str) -> File:
     """A file to read and to write into."""
-    return File(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    return File(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
 
 
 def make_file(path: str, mode: int = _ANYBODY) -> File:
@@ -93,7 +141,12 @@ def make_file(path: str, mode: int = _ANYBODY) -> File:
     Raises:
         FileExistsError: there is one.
     """
-    return File(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    return File(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), path)
+
+
+def remove(path: str) -> None:
+    """A file, or a link. It may be there again after a power cut, until its directory is synced."""
+    os.unlink(path)
 
 
 def rename(path: str, target: str) -> None:

@@ -10,6 +10,7 @@ import os
 from _thread import RLock  # threading itself takes time to load
 from _weakref import ref  # as weakref has it, which takes time to load
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from rmqtool.errors import UnreadableStore
@@ -84,6 +85,17 @@ def freeing(take: Callable[[], T]) -> T:
         if err.errno not in _SCARCE or not MAPPED.clear():
             raise
         return take()
+
+
+def raise_open_files(wanted: int) -> None:
+    """Let this process, and those that it starts, open that many files at a time, or as many as they may."""
+    import resource  # few need it
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def forget(view: memoryview, start: int, stop: int) -> None:

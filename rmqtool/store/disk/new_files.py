@@ -15,6 +15,7 @@ from itertools import count
 
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.files import File
 from rmqtool.store.disk.ownership import make_folders, take_after
 
 PREFIX = ".rmqtool-new-"
@@ -26,8 +27,8 @@ Fill = Callable[[int], None]
 """Gives an empty file, by its descriptor, what it is to hold."""
 
 
-def open_at_length(path: str, length: int, scratch: str, names: set[str] | None = None) -> int:
-    """A descriptor for reading and writing; a file that is not there is made, sparse, at its full length.
+def open_at_length(path: str, length: int, scratch: str, names: set[str] | None = None) -> File:
+    """Open a file for reading and writing; one that is not there is made, sparse, at its full length.
 
     Args:
         scratch: directory, on the same file system where there is one, in which a broker passes over foreign files.
@@ -40,7 +41,7 @@ def open_at_length(path: str, length: int, scratch: str, names: set[str] | None 
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            return _make(path, lambda new: os.ftruncate(new, length), scratch, names)
+            return File(_make(path, lambda new: os.ftruncate(new, length), scratch, names), path)
         if os.fstat(fd).st_size < length:  # an index file, which brokers lengthen too
             try:
                 os.ftruncate(fd, length)
@@ -51,7 +52,7 @@ def open_at_length(path: str, length: int, scratch: str, names: set[str] | None 
         raise UnreadableStore(f"{path}: another process has just made it, and writes to this store") from err
     except OSError as err:
         raise UnreadableStore(f"{err.filename or path}: {os.strerror(err.errno or 0)}") from err
-    return fd
+    return File(fd, path)
 
 
 def make_file(path: str, data: bytes) -> bool:
@@ -75,6 +76,12 @@ def make_file(path: str, data: bytes) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def make_root(folder: str) -> None:
+    """The directory of a new store, and what is missing above it, for whom the one above belongs to."""
+    os.makedirs(folder)
+    give_away(folder)
 
 
 def give_away(folder: str) -> None:

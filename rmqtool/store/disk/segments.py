@@ -313,3 +313,5 @@ def _read_here(path: str, size: int) -> bytes | None:
         return None
     except OSError as err:
         raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
+    except ValueError as err:  # a NUL in it, which no shell gives, but a program may
+        raise UnreadableStore(f"{path!r}: no path") from err

@@ -10,9 +10,8 @@ import numpy as np
 
 from formats.index import Header
 from formats.layouts.derived import INDEX_ENTRY, INDEX_HEADER
+from rmqtool.store.disk.files import make_file, open_file, open_to_change
 from rmqtool.store.disk.mapping import read_at
-from rmqtool.store.disk.segments import write_early
-from rmqtool.store.disk.sparse import copy_written
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch.batch import Batch
 
@@ -69,15 +68,12 @@ class IndexFile:
         """A writable copy of the file on disk, or an empty file."""
         if self.map is None:
             length = max(self.length, os.path.getsize(self.path)) if self.path is not None else self.length
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            try:
-                os.ftruncate(fd, length)
+            with make_file(path, 0o644) as file:
+                file.cut(length)
                 if self.path is not None:
                     # a damaged header may hide entries that slots still point to, and that the next puts bring back
-                    copy_written(self.path, fd)
-                self.map = mmap.mmap(fd, length)
-            finally:
-                os.close(fd)
+                    file.copy_from(self.path)
+                self.map = file.map(length)
             self.staged = path
         return self.map
 
@@ -131,11 +127,8 @@ class IndexFile:
 
     def _write(self, data: memoryview, at: int) -> None:
         assert self.staged is not None
-        fd = os.open(self.staged, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            write_early(fd, data, at)
-        finally:
-            os.close(fd)
+        with open_to_change(self.staged) as file:
+            file.write_early(at, data)
 
     def _reserve(self, start: int, stop: int) -> None:
         """Have the medium's blocks for a range of the mapping: where there are none left, a write ends the process.
@@ -143,18 +136,13 @@ class IndexFile:
         Raises:
             OSError: there are none left.
         """
-        if stop <= self._sure or self.staged is None or not hasattr(os, "posix_fallocate"):
+        if stop <= self._sure or self.staged is None:
             return
         assert self.map is not None
         first = start // mmap.PAGESIZE * mmap.PAGESIZE
         last = min(-(-stop // mmap.PAGESIZE) * mmap.PAGESIZE, len(self.map))
-        fd = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.posix_fallocate(fd, first, last - first)
-        except OSError as err:
-            raise OSError(err.errno, err.strerror, self.staged) from err
-        finally:
-            os.close(fd)
+        with open_to_change(self.staged) as file:
+            file.reserve(first, last)
         if start == 0:
             self._sure = stop
 
@@ -181,7 +169,9 @@ class IndexFile:
                 self._table = np.zeros(4 * self.slots, np.uint8)
             else:
                 assert self.staged is not None
-                self._table = np.fromfile(self.staged, np.uint8, 4 * self.slots, offset=_HEADER_SIZE)
+                self._table = np.zeros(4 * self.slots, np.uint8)
+                with open_file(self.staged) as file:
+                    file.read_into(self._table.data, _HEADER_SIZE)
         return self._table
 
     def let_go(self) -> None:

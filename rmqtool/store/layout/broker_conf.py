@@ -28,12 +28,16 @@ class BrokerConf:
 
     Args:
         values: property name to text.
-        path: where they came from, for error messages.
+        path: the file that they came from.
+
+    Attributes:
+        options: by which commands are given the same settings; none where they came from no file.
     """
 
-    def __init__(self, values: dict[str, str] | None = None, path: str = "broker conf") -> None:
+    def __init__(self, values: dict[str, str] | None = None, path: str | None = None) -> None:
         self.values = values or {}
-        self.path = path
+        self.path = path or "broker conf"
+        self.options = () if path is None else ("--broker-conf", path)
         self.sizes = {name: self._size(name) for name in _SIZES if name in self.values}
 
     def text(self, name: str) -> str | None:

@@ -8,8 +8,9 @@ import os
 
 from formats.errors import BadLength
 from formats.message.build import BLANK_SIZE, build_blank, fits
+from rmqtool.store.disk.files import File
 from rmqtool.store.disk.new_files import open_at_length
-from rmqtool.store.disk.segments import name_of, write_all
+from rmqtool.store.disk.segments import name_of
 
 _BUFFER = 4 << 20  # bytes gathered before they are written
 _DIRECT = 64 << 10  # so much at once is not gathered
@@ -32,12 +33,11 @@ class LogWriter:
         if file_size <= BLANK_SIZE:
             raise BadLength(0, f"commit-log files of {file_size} bytes have no room")
         self.folders, self.file_size, self.position = sorted(folders), file_size, position
-        self._fd: int | None = None
-        self._path = ""  # of that
+        self._current: File | None = None
         self._written = position  # all before it has been handed to the system
         self._gathered = bytearray()
         # full files, not yet synced: by these descriptors, which are told of what the medium did not take
-        self._unsynced: list[tuple[int, str]] = []
+        self._unsynced: list[File] = []
 
     def reserve(self, size: int) -> int:
         """Physical offset that a record of this size will have; rolls to the next file where it does not fit.
@@ -91,14 +91,14 @@ class LogWriter:
         """As :meth:`sync` for what the system has, when it takes no more."""
         while self._unsynced:
             self._sync_oldest()
-        if self._fd is not None:
-            _sync(self._fd, self._path)
+        if self._current is not None:
+            self._current.sync()
 
     def _sync_oldest(self) -> None:
-        fd, path = self._unsynced[0]
-        _sync(fd, path)
+        oldest = self._unsynced[0]
+        oldest.sync()
         del self._unsynced[0]
-        os.close(fd)
+        oldest.close()
 
     def close(self) -> None:
         """Sync and let go."""
@@ -107,11 +107,11 @@ class LogWriter:
 
     def let_go(self) -> None:
         """Close what is open, synced or not."""
-        if self._fd is not None:
-            self._unsynced.append((self._fd, self._path))
-            self._fd = None
+        if self._current is not None:
+            self._unsynced.append(self._current)
+            self._current = None
         while self._unsynced:
-            os.close(self._unsynced.pop()[0])
+            self._unsynced.pop().close()
 
     def hand_over(self) -> None:
         """Give to the system what was gathered: from here on it survives the death of this process."""
@@ -122,36 +122,25 @@ class LogWriter:
 
     def _write(self, data: memoryview) -> None:
         """Write what lies between what the system has and the position."""
-        fd = self._file()
-        try:
-            write_all(fd, data, self._written % self.file_size)
-        except OSError as err:
-            raise OSError(err.errno, os.strerror(err.errno or 0), self._path) from err
+        self._file().write(self._written % self.file_size, data)
         self._written = self.position
 
     def make_file(self) -> None:
         """Make the file of the next byte, though nothing is written to it yet."""
         self._file()
 
-    def _file(self) -> int:
+    def _file(self) -> File:
         """The file that holds the next byte to be written, made at full length if it is new."""
-        if self._fd is None:
+        if self._current is None:
             base = self._written - self._written % self.file_size
             folder = self.folders[base // self.file_size % len(self.folders)]
-            self._path = os.path.join(folder, name_of(base))
-            self._fd = open_at_length(self._path, self.file_size, os.path.dirname(folder))
-        return self._fd
+            path = os.path.join(folder, name_of(base))
+            self._current = open_at_length(path, self.file_size, os.path.dirname(folder))
+        return self._current
 
     def _close_file(self) -> None:
-        if self._fd is not None:
-            self._unsynced.append((self._fd, self._path))
-            self._fd = None
+        if self._current is not None:
+            self._unsynced.append(self._current)
+            self._current = None
             while len(self._unsynced) > _MOST_UNSYNCED:
                 self._sync_oldest()
-
-
-def _sync(fd: int, path: str) -> None:
-    try:
-        os.fsync(fd)
-    except OSError as err:
-        raise OSError(err.errno, os.strerror(err.errno or 0), path) from err

@@ -13,9 +13,10 @@ import numpy as np
 
 from formats.layouts.derived import CQ_ENTRY
 from formats.queues.consume import FILLER_SIZE
+from rmqtool.store.disk.files import make_file, open_to_change
 from rmqtool.store.disk.mapping import map_file
-from rmqtool.store.disk.segments import Segment, Segments, name_of, write_early
-from rmqtool.store.disk.sparse import copy_written, has_bytes
+from rmqtool.store.disk.segments import Segment, Segments, name_of
+from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import QueuePuts
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.queues.reader import NO_OFFSET, PLAIN, SCANNED_FILES, UnitForm, first_from, runs_of, valid_units
@@ -68,35 +69,27 @@ class QueueFile:
         if not self._gathered or self.staged is None:
             return
         # none stays open: a store may have more files than a process may open
-        fd = os.open(self.staged, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with open_to_change(self.staged) as file, memoryview(self._gathered) as data:
             # not by a mapping: of a new file each page of that costs as much as many of these calls
-            with memoryview(self._gathered) as data:
-                write_early(fd, data, self.wrote - len(data))
-        finally:
-            os.close(fd)
+            file.write_early(self.wrote - len(data), data)
         self._used = max(self._used, self.wrote)
         self._gathered = bytearray()
 
     def _make(self, path: str) -> None:
         """Make the staged file: empty, or with what the one on disk holds."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            os.ftruncate(fd, self.size)
+        with make_file(path, 0o644) as file:
+            file.cut(self.size)
             if self.source is not None:
                 # what lies behind the end too: a cut of the broker's goes over it again and may find it valid
-                self._used = max(copy_written(self.source.path, fd, self.size), self.wrote)
-        finally:
-            os.close(fd)
+                self._used = max(file.copy_from(self.source.path, self.size), self.wrote)
         self.staged = path
 
     def finish(self) -> None:
         """Write what was gathered, and make zero what lies behind the end of a staged file."""
         self.hand_over()
         if self.staged is not None and self._used > self.wrote:
-            with open(self.staged, "r+b") as file:
-                file.seek(self.wrote)
-                file.write(bytes(self._used - self.wrote))
+            with open_to_change(self.staged) as file:
+                file.write(self.wrote, bytes(self._used - self.wrote))
 
 
 class QueueBuilder:

@@ -1,4 +1,4 @@
-"""Turns the outcome of a recovery into file actions of a transaction, and into a report."""
+"""Turns the outcome of a recovery into file actions of a change, and into a report."""
 
 import os
 from collections import Counter
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from formats import checkpoint
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
@@ -42,8 +42,8 @@ def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
     return [(file.path, at, file.size)] if has_bytes(file.path, at, file.size) > at else []
 
 
-def prepare(recovery: Recovery, transaction: Transaction) -> list[str]:
-    """Hand every change to a transaction; returns them in words. An empty list means that the store is healthy."""
+def prepare(recovery: Recovery, change: Change) -> list[str]:
+    """Hand every change to a change; returns them in words. An empty list means that the store is healthy."""
     words: list[str] = []
     inputs, root = recovery.inputs, recovery.inputs.layout.root
 
@@ -51,42 +51,42 @@ def prepare(recovery: Recovery, transaction: Transaction) -> list[str]:
         words.append(f"{text} {os.path.relpath(path, root)}")
 
     for path, start, stop in _tail(recovery.verdict):
-        transaction.zero(path, start, stop)
+        change.zero(path, start, stop)
         say(f"zero bytes {start} to {stop} of", path)
     for file in reversed(recovery.verdict.removed):
-        transaction.remove(file.path)
+        change.remove(file.path)
         say("remove", file.path)
     for _key, queue in sorted(recovery.queues.items()):
         queue.drop_unwritten()
         for segment in queue.removed:
             if not any(queue.target(f) == segment.path for f in queue.files):
-                transaction.remove(segment.path)
+                change.remove(segment.path)
                 say("remove", segment.path)
         for part in queue.files:
             if part.staged is not None:
                 part.finish()
                 target = queue.target(part)
-                transaction.put(target, part.staged, part.last_store_timestamp * 1_000_000 or None)
+                change.put(target, part.staged, part.last_store_timestamp * 1_000_000 or None)
                 say("replace" if part.source is not None else "create", target)
         if (stale := queue.stale()) is not None:
-            transaction.zero(*stale)
+            change.zero(*stale)
             say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
     if words or inputs.aborted or not recovery.index.unchanged:
         # else a broker would put the last message's keys into the index once more, and so at every start
-        prepare_index(recovery.index, inputs.layout, transaction, say)
+        prepare_index(recovery.index, inputs.layout, change, say)
     if inputs.aborted:
-        transaction.remove(inputs.layout.path("abort"))
+        change.remove(inputs.layout.path("abort"))
         say("remove", inputs.layout.path("abort"))
     if words:
-        prepare_checkpoint(recovery, transaction, say)
+        prepare_checkpoint(recovery, change, say)
     return words
 
 
-def prepare_index(index: IndexBuilder, layout: StoreLayout, transaction: Transaction, say: Say) -> None:
+def prepare_index(index: IndexBuilder, layout: StoreLayout, change: Change, say: Say) -> None:
     """Hand over removed, changed and new index files; new ones are named by the clock, as the broker does it."""
     for index_file in index.removed:
         assert index_file.path is not None
-        transaction.remove(index_file.path)
+        change.remove(index_file.path)
         say("remove", index_file.path)
     name = max((os.path.basename(f.path) for f in index.files + index.removed if f.path), default="")
     for index_file in index.files:
@@ -96,11 +96,11 @@ def prepare_index(index: IndexBuilder, layout: StoreLayout, transaction: Transac
         if target is None:
             name = index.new_name(name)
             target = layout.path("index", name)
-        transaction.put(target, index_file.staged)
+        change.put(target, index_file.staged)
         say("replace" if index_file.path else "create", target)
 
 
-def prepare_checkpoint(recovery: Recovery, transaction: Transaction, say: Say) -> None:
+def prepare_checkpoint(recovery: Recovery, change: Change, say: Say) -> None:
     """Store true times in the checkpoint, so that the start after the next crash begins its check where it should."""
     inputs, verdict = recovery.inputs, recovery.verdict
     layout, last, old = inputs.layout, verdict.last_store_timestamp, inputs.checkpoint
@@ -111,7 +111,7 @@ def prepare_checkpoint(recovery: Recovery, transaction: Transaction, say: Say) -
     data = layout.checkpoint()
     if data is not None and new == old:
         return
-    transaction.put_content(layout.path("checkpoint"), checkpoint.build(new))
+    change.put_content(layout.path("checkpoint"), checkpoint.build(new))
     say("replace" if data is not None else "create", layout.path("checkpoint"))
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
 from rmqtool.errors import Refused
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
@@ -53,17 +53,17 @@ def _recovering(*, engine: str = "auto", exactly: bool = False, fix_delay_times:
     return run
 
 
-def _prepare(recovery: Recovery, transaction: Transaction) -> list[str]:
+def _prepare(recovery: Recovery, change: Change) -> list[str]:
     if recovery.refusals:
         return []
-    words = prepare(recovery, transaction)
+    words = prepare(recovery, change)
     verdict = recovery.verdict
     files = [(file.path, file.size) for file in recovery.inputs.log.segments]
     if verdict.stop_file is None or verdict.stop is None:
-        transaction.expect_log(files, None, 0)
+        change.expect_log(files, None, 0)
     else:
         at = verdict.stop.at + (BLANK_SIZE if verdict.stop.ending is Ending.FILLER else 0)
-        transaction.expect_log(files, verdict.stop_file.path, min(at, verdict.stop_file.size))
+        change.expect_log(files, verdict.stop_file.path, min(at, verdict.stop_file.size))
     return words
 
 
@@ -72,9 +72,9 @@ def _plan(layout: StoreLayout, run: Run, backup: str | None) -> RecoveryReport:
 
 
 def _planned(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
-    with planning(layout.root) as transaction:
-        recovery = run(layout, transaction.staging)
-        actions = _prepare(recovery, transaction)
+    with planning(layout.root) as change:
+        recovery = run(layout, change.staging)
+        actions = _prepare(recovery, change)
         stuck: list[str] = []
         # what is seen now is half of two states; the rest of this plan holds once what was interrupted is finished
         for pending in pending_runs(Places.of(layout), backup):
@@ -92,17 +92,17 @@ def _do(layout: StoreLayout, command: str, run: Run, backup: str | None, guard: 
         report = _plan(layout, run, backup)
         if report.clean or not report.loadOk:
             return report
-    with changing(layout, command, backup) as transaction:
+    with changing(layout, command, backup) as change:
         # The store is looked at anew, whatever a plan before this one has seen, and after the snapshot that the commit
         # compares it with: so the listings that are kept here are never older than what the change is held against.
-        recovery = run(StoreLayout(layout.root, layout.conf), transaction.staging)
-        actions = _prepare(recovery, transaction)
-        kept = transaction.path if actions else None
+        recovery = run(StoreLayout(layout.root, layout.conf), change.staging)
+        actions = _prepare(recovery, change)
+        kept = change.path if actions else None
         report = report_of(recovery, actions=actions, applied=bool(actions), backup=kept)
         if guard is not None:
             guard(report)
         if actions:
-            transaction.commit()
+            change.commit()
     return report
 
 

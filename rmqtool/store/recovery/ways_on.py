@@ -11,15 +11,17 @@ def ways_on(recovery: Recovery) -> list[str]:
     """What to do before recovery can go on, in this order; empty where nothing was refused."""
     if not recovery.refusals:
         return []
-    log, root = recovery.inputs.log, shlex.quote(recovery.inputs.layout.root)
+    log, layout = recovery.inputs.log, recovery.inputs.layout
     refused = {path for path in _paths(recovery) if any(why.startswith(f"{path}: ") for why in recovery.refusals)}
     sizes = {file.path: file.size for file in log.segments.files}
     last = max(sizes, key=os.path.basename, default=None)
     found = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
     ways = [f"{shlex.join(way.command)}: {way.does}" if way.command else way.does for way in found]
     if not ways:  # queues only, which the log can make anew
-        ways.append(f"rmqtool rebuild {root} consumequeue: builds the queues anew from the log")
-    return [*ways, f"rmqtool recover {root} --dry-run: looks again"]
+        rebuild = shlex.join(["rmqtool", "rebuild", layout.root, "consumequeue", *layout.conf.options])
+        ways.append(f"{rebuild}: builds the queues anew from the log")
+    again = shlex.join(["rmqtool", "recover", layout.root, "--dry-run", *layout.conf.options])
+    return [*ways, f"{again}: looks again"]
 
 
 def _paths(recovery: Recovery) -> list[str]:

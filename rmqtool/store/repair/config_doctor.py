@@ -13,7 +13,7 @@ from formats.config.beans import DataVersion
 from formats.config.files import KINDS, TopicConfig, split_key
 from formats.config.json import dumps, loads
 from formats.message.properties import LMQ_PREFIX
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
@@ -218,10 +218,10 @@ class ConfigDoctor:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, transaction: Transaction) -> list[str]:
-        """Hand the new files to a transaction; returns the plan in words."""
+    def prepare(self, change: Change) -> list[str]:
+        """Hand the new files to a change; returns the plan in words."""
         for name, data in self._new.items():
-            transaction.put_content(self.layout.path("config", name), data)
+            change.put_content(self.layout.path("config", name), data)
         return [line for outcome in self.outcomes for line in outcome.words()]
 
 

@@ -22,6 +22,7 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.writing import changing
 from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.files import remove
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import Segment, Segments, offset_name
 from rmqtool.store.layout.paths import UNIT, StoreLayout
@@ -199,10 +200,10 @@ def clean(
         for pending in pending_runs(Places.of(layout), backup):
             report.warnings.extend((pending.action(), *pending.warnings(layout.root)))
         return report
-    with changing(layout, "clean", backup) as transaction:
-        if transaction.finished is not None and transaction.finished[1] == "clean":
+    with changing(layout, "clean", backup) as change:
+        if change.finished is not None and change.finished[1] == "clean":
             # this is the command that goes on with it; how many files were asked for is done by that
-            return _finished(layout, reserved_hours, transaction.finished[0])
+            return _finished(layout, reserved_hours, change.finished[0])
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
         report = _report(layout, reserved_hours, paths, before, low, warnings)
         if shown is not None and shown.files != report.files:
@@ -211,12 +212,12 @@ def clean(
             return report
         kept = None
         if delete:
-            _delete(layout, paths, report.files, transaction.signals, limited=most_files is not None)
+            _delete(layout, paths, report.files, change.signals, limited=most_files is not None)
         else:
             for path in paths:
-                transaction.remove(path)
-            kept = transaction.path
-            transaction.commit()
+                change.remove(path)
+            kept = change.path
+            change.commit()
     return replace(report, applied=True, deleted=delete, backup=kept)
 
 
@@ -263,7 +264,7 @@ def _delete(
             found = os.lstat(path)
             if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
                 raise Refused(f"{path}: was changed while files were removed: {done} files were deleted before it")
-            os.unlink(path)
+            remove(path)
         except OSError as err:
             raise UnreadableStore(
                 f"{path}: {os.strerror(err.errno or 0)}: {done} files were deleted before it"

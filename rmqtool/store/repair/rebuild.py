@@ -17,7 +17,7 @@ from formats import checkpoint
 from formats.endings import Ending
 from formats.message.read import End, Record, read
 from rmqtool.errors import BadValue, CorruptFile, Refused
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.writing import changing, planning
@@ -233,8 +233,8 @@ class Rebuild:
                 f"{self._met.passed_bytes} bytes of the log hold no message, and were passed over (see check)"
             )
 
-    def prepare(self, transaction: Transaction) -> list[str]:
-        """Hand the swap to a transaction; returns it in words."""
+    def prepare(self, change: Change) -> list[str]:
+        """Hand the swap to a change; returns it in words."""
         layout = self.inputs.layout
         words: list[str] = []
 
@@ -242,24 +242,24 @@ class Rebuild:
             words.append(f"{text} {os.path.relpath(path, layout.root)}")
 
         if "consumequeue" in self.parts:
-            self._swap_queues(transaction, say)
+            self._swap_queues(change, say)
         if "index" in self.parts:
             self.dispatcher.index.removed = self._index_on_disk().files
-            prepare_index(self.dispatcher.index, layout, transaction, say)
+            prepare_index(self.dispatcher.index, layout, change, say)
         if "checkpoint" in self.parts:
-            self._swap_checkpoint(transaction, say)
+            self._swap_checkpoint(change, say)
         files = [(file.path, file.size) for file in self.inputs.log.segments]
         if self.verdict is not None and self.verdict.stop is not None and self.verdict.stop_file is not None:
-            transaction.expect_log(files, self.verdict.stop_file.path, self.verdict.stop.at)
+            change.expect_log(files, self.verdict.stop_file.path, self.verdict.stop.at)
         else:
-            transaction.expect_log(files, None, 0)
+            change.expect_log(files, None, 0)
         self.warnings += of_unnamed_topics(self.dispatcher) + self.inputs.rules.warnings()
         return words
 
     def _index_on_disk(self) -> IndexBuilder:
         return IndexBuilder(self.inputs.layout.index_paths(), self.inputs.geometry, self._stage)
 
-    def _swap_queues(self, transaction: Transaction, say: Say) -> None:
+    def _swap_queues(self, change: Change, say: Say) -> None:
         made = set()
         if self.inputs.layout.queue_dirs("consumequeue_ext"):
             self.warnings.append("entries hold plain tag hashes again; the extension files are not used any more")
@@ -270,14 +270,14 @@ class Rebuild:
                 made.add(target)
                 assert file.staged is not None
                 file.finish()
-                transaction.put(target, file.staged, file.last_store_timestamp * 1_000_000 or None)
+                change.put(target, file.staged, file.last_store_timestamp * 1_000_000 or None)
                 say("put", target)
         for segment in self._files_of_queues():
             if segment.path not in made:
-                transaction.remove(segment.path)
+                change.remove(segment.path)
                 say("remove", segment.path)
 
-    def _swap_checkpoint(self, transaction: Transaction, say: Say) -> None:
+    def _swap_checkpoint(self, change: Change, say: Say) -> None:
         last = self._met.last_store_timestamp
         index = self.dispatcher.index if "index" in self.parts else self._index_on_disk()
         full = [file.end_timestamp for file in index.files if file.full]
@@ -285,7 +285,7 @@ class Rebuild:
             physic_msg_timestamp=last, logics_msg_timestamp=last, index_msg_timestamp=max(full, default=0)
         )
         path = self.inputs.layout.path("checkpoint")
-        transaction.put_content(path, checkpoint.build(new))
+        change.put_content(path, checkpoint.build(new))
         say("put", path)
 
 
@@ -317,40 +317,40 @@ def rebuild(
     if CONFIG not in parts and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run rmqtool recover first")
     if dry_run:
-        with planning(layout.root) as transaction:
-            report = _run(layout, parts, transaction, apply=False)
+        with planning(layout.root) as change:
+            report = _run(layout, parts, change, apply=False)
         for pending in pending_runs(Places.of(layout), backup):
             report.actions.insert(0, pending.action())
             report.warnings.extend(pending.warnings(layout.root))
         return report
-    with changing(layout, "rebuild", backup) as transaction:
+    with changing(layout, "rebuild", backup) as change:
         # looked at anew under the lock, and after the snapshot that the commit compares it with
-        return _run(StoreLayout(layout.root, layout.conf), parts, transaction, apply=True)
+        return _run(StoreLayout(layout.root, layout.conf), parts, change, apply=True)
 
 
-def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, *, apply: bool) -> RebuildReport:
+def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, *, apply: bool) -> RebuildReport:
     if CONFIG in parts:
         doctor = ConfigDoctor(layout)
         doctor.run()
-        actions = doctor.prepare(transaction)
+        actions = doctor.prepare(change)
         counts = {"messages": 0, "queues": 0, "queueEntries": 0, "indexEntries": 0}
         configs, warnings = doctor.outcomes, doctor.warnings
     elif TIMER in parts:
         builder = TimerBuilder(layout)
-        actions = builder.prepare(transaction)
+        actions = builder.prepare(change)
         counts = {"messages": builder.messages, "queues": 1, "queueEntries": builder.units, "indexEntries": 0}
         configs, warnings = [], builder.warnings
     else:
-        run = Rebuild(StoreInputs.of(layout, fix_delay_times=True), transaction.staging, parts)
+        run = Rebuild(StoreInputs.of(layout, fix_delay_times=True), change.staging, parts)
         run.run()
-        actions = run.prepare(transaction)
+        actions = run.prepare(change)
         dispatcher = run.dispatcher
         entries = sum(queue.added for queue in dispatcher.queues.values())
         counts = {"messages": dispatcher.messages, "queues": len(dispatcher.queues)}
         counts |= {"queueEntries": entries, "indexEntries": dispatcher.index.added}
         configs, warnings = [], run.warnings
     if apply and actions:
-        transaction.commit()
+        change.commit()
     applied = apply and bool(actions)
     return RebuildReport(
         store=layout.root,
@@ -360,5 +360,5 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], transaction: Transaction, 
         warnings=warnings,
         actions=actions,
         applied=applied,
-        backup=transaction.path if applied else None,
+        backup=change.path if applied else None,
     )

@@ -16,7 +16,7 @@ from formats.message.read import Record
 from formats.primitives import java_hash
 from formats.variants import timer
 from rmqtool.errors import Refused
-from rmqtool.store.changes.change import Transaction
+from rmqtool.store.changes.change import Change
 from rmqtool.store.disk import files as disk
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
@@ -117,23 +117,23 @@ class TimerBuilder:
             )
         yield from found.values()
 
-    def prepare(self, transaction: Transaction) -> list[str]:
-        """Build the files aside and hand the swap to a transaction; returns it in words."""
+    def prepare(self, change: Change) -> list[str]:
+        """Build the files aside and hand the swap to a change; returns it in words."""
         words: list[str] = []
-        end = self._build_log(transaction, words)
-        self._build_wheel(transaction, words)
-        self._build_checkpoint(transaction, words, end)
-        transaction.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
+        end = self._build_log(change, words)
+        self._build_wheel(change, words)
+        self._build_checkpoint(change, words, end)
+        change.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
         return words
 
-    def _build_log(self, transaction: Transaction, words: list[str]) -> int:
+    def _build_log(self, change: Change, words: list[str]) -> int:
         """Position after the last unit."""
         if not (self.files.log.files or "mappedFileSizeTimerLog" in self.layout.conf.sizes):
             self.warnings.append(
                 "timerlog: no file tells the length of its files: they are made as long as is the broker's default "
                 f"({self.files.file_size} bytes; --broker-conf knows better), and it loads none of another length"
             )
-        log = _LogWriter(self.layout, transaction, self.files.file_size)
+        log = _LogWriter(self.layout, change, self.files.file_size)
         for wait in self._waiting():
             self._enqueue(log, wait)
             self.units += 1
@@ -144,7 +144,7 @@ class TimerBuilder:
         log.close()
         for file in self.files.log:
             if file.path not in log.paths:
-                transaction.remove(file.path)
+                change.remove(file.path)
                 words.append(f"remove {os.path.relpath(file.path, self.layout.root)}")
         words += [f"put {os.path.relpath(path, self.layout.root)}" for path in log.paths]
         return log.position
@@ -171,16 +171,16 @@ class TimerBuilder:
         )
         return timer.build_unit(unit)
 
-    def _build_wheel(self, transaction: Transaction, words: list[str]) -> None:
-        staged = transaction.staging()
+    def _build_wheel(self, change: Change, words: list[str]) -> None:
+        staged = change.staging()
         with disk.make_file(staged) as file:
             file.cut(timer.WHEEL_SIZE)
             for time, slot in self._slots.items():
                 file.write(timer.slot_index(time, self.files.precision) * timer.SLOT_SIZE, timer.build_slot(slot))
-        transaction.put(self.files.wheel_path, staged)
+        change.put(self.files.wheel_path, staged)
         words.append("put timerwheel")
 
-    def _build_checkpoint(self, transaction: Transaction, words: list[str], end: int) -> None:
+    def _build_checkpoint(self, change: Change, words: list[str], end: int) -> None:
         taken = self.queue.max_offset
         before = self.files.checkpoint or timer.Checkpoint()
         point = before._replace(
@@ -190,7 +190,7 @@ class TimerBuilder:
             master_timer_queue_offset=taken,
             version_counter=before.version_counter + 1,
         )
-        transaction.put_content(self.files.checkpoint_path, timer.build_checkpoint(point))
+        change.put_content(self.files.checkpoint_path, timer.build_checkpoint(point))
         words.append("put config/timercheck")
 
 
@@ -210,8 +210,8 @@ class _LogWriter:
         paths: where the files are to be.
     """
 
-    def __init__(self, layout: StoreLayout, transaction: Transaction, file_size: int) -> None:
-        self._layout, self._transaction, self._file_size = layout, transaction, file_size
+    def __init__(self, layout: StoreLayout, change: Change, file_size: int) -> None:
+        self._layout, self._change, self._file_size = layout, change, file_size
         self._room = bytearray()
         self._file: disk.File | None = None
         self._at = 0  # byte of the file at which the buffer goes
@@ -235,11 +235,11 @@ class _LogWriter:
         return at
 
     def _open(self) -> None:
-        staged = self._transaction.staging()
+        staged = self._change.staging()
         path = self._layout.path("timerlog", f"{self.position:020d}")
         self._file, self._at = disk.make_file(staged), 0
         self._file.cut(self._file_size)
-        self._transaction.put(path, staged)
+        self._change.put(path, staged)
         self.paths.append(path)
 
     def _flush(self) -> None:

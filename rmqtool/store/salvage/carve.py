@@ -6,7 +6,6 @@ for holes. What could not be read is copied to ``lost+found`` beside the new sto
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -21,10 +20,12 @@ from formats.message.read import Record
 from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
 from rmqtool.store.config.files import config_database, read_config
-from rmqtool.store.disk.durable import NO_ROOM, sync
+from rmqtool.store.disk.durable import NO_ROOM
+from rmqtool.store.disk.files import make_file, remove_folder, remove_tree
+from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.segments import list_dir, read_small
-from rmqtool.store.disk.work_folder import WorkFolder
+from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.version import rocksdb_forms
@@ -125,12 +126,9 @@ class Salvage:
         if not self.log.segments.files:
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
         try:
-            with WorkFolder(self.target, holds=_PARTS):
+            with WorkFolder(self.target, holds=_PARTS) as work:
                 report = self._run()
-                if os.path.isdir(self.store):
-                    os.rmdir(self.store)
-                os.rename(self.target, self.store)
-                sync(os.path.dirname(self.store))
+                work.become(self.store)
         except BaseException as err:
             cause = err.__cause__ if isinstance(err, RmqError) else err
             if isinstance(cause, OSError) and cause.errno in NO_ROOM:
@@ -139,10 +137,9 @@ class Salvage:
         return report
 
     def _run(self) -> SalvageReport:
-        os.makedirs(os.path.join(self.target, "commitlog"))
+        make_folders(os.path.join(self.target, "commitlog"))
         # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
-        with open(os.path.join(self.target, "abort"), "wb"):
-            pass
+        make_file(os.path.join(self.target, "abort")).close()
         self._survey = Survey.of(self.layout, self.log.segments)
         for item in self.log.walk():
             if isinstance(item, Found):
@@ -153,9 +150,9 @@ class Salvage:
         configs = self._copy_configs()
         self.lost.close()
         recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
-        shutil.rmtree(self._scratch(), ignore_errors=True)
+        remove_tree(self._scratch())
         with suppress(OSError):  # something was lost, and found
-            os.rmdir(os.path.join(self.target, LOST))
+            remove_folder(os.path.join(self.target, LOST))
         return SalvageReport(
             source=self.layout.root,
             store=self.store,
@@ -191,8 +188,7 @@ class Salvage:
         source = os.path.realpath(self.layout.root)
         if os.path.realpath(self.store).startswith(source + os.sep) or os.path.realpath(self.store) == source:
             raise Refused(f"{self.store}: lies in the store that is salvaged")
-        if os.path.lexists(self.store) and (not os.path.isdir(self.store) or os.listdir(self.store)):
-            raise Refused(f"{self.store}: exists already")
+        refuse_existing(self.store)
 
     def _conf(self) -> BrokerConf:
         """The settings that queues are made by.
@@ -269,14 +265,14 @@ class Salvage:
         """Config files, each from the generation that can be read; consumer offsets follow their moved queues."""
         copied: list[str] = []
         try:
-            entries = list_dir(self.layout.path("config"))
+            listed = list_dir(self.layout.path("config"))
         except UnreadableStore as err:
             self.warnings.append(f"{err}: no config file is copied")
             return []
         names = {
             # only of the files that brokers know is a .bak the generation before
             entry.name.removesuffix(".bak") if kind_of(entry.name.removesuffix(".bak")) is not None else entry.name
-            for entry in entries
+            for entry in listed
             if entry.is_file()
         }
         tables = self._tables()
@@ -287,11 +283,10 @@ class Salvage:
             if name == "consumerOffset.json":
                 data = self._moved_offsets(data)
             path = os.path.join(self.target, "config", name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            make_folders(os.path.dirname(path))
+            with make_file(path) as file:
+                file.write(0, data)
+                file.sync()
             copied.append(name)
         return copied
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.files import rename
 from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout.paths import StoreLayout, checked_path
@@ -99,7 +100,7 @@ def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportR
             sync(unfinished)
             if lost.count:
                 work.move_out(ranges, beside)
-            os.rename(unfinished, out)
+            rename(unfinished, out)
             sync(os.path.dirname(out))
     except OSError as err:
         raise Refused(f"{out}: cannot be written: {os.strerror(err.errno or 0)}") from err

@@ -5,9 +5,11 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TextIO
+from typing import Any
 
 from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.files import File, make_file, open_file
+from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.log.commit_log import Damage
 
 NAME = "lost+found"
@@ -50,7 +52,8 @@ class LostFound:
         self.count = self.bytes = 0
         self._reasons: Counter[str] = Counter()
         self._waiting: LostRange | None = None
-        self._manifest: TextIO | None = None
+        self._manifest: File | None = None
+        self._at = 0  # where the manifest goes on
 
     def damage(self, item: Damage) -> None:
         """Keep what could not be read."""
@@ -75,11 +78,10 @@ class LostFound:
         read_from = one.file
         one = replace(one, file=self._name(read_from))
         if self._manifest is None:
-            os.makedirs(self.path, exist_ok=True)
-            path = os.path.join(self.path, MANIFEST)
-            self._manifest = open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - until close
-            self._manifest.write(f'{{\n "source": {json.dumps(self._source)},\n "ranges": [')
-        self._manifest.write(("," if self.count else "") + f"\n  {json.dumps(asdict(one))}")
+            make_folders(self.path)
+            self._manifest = make_file(os.path.join(self.path, MANIFEST))
+            self._write(f'{{\n "source": {json.dumps(self._source)},\n "ranges": [')
+        self._write(("," if self.count else "") + f"\n  {json.dumps(asdict(one))}")
         _copy(read_from, one.at, one.length, os.path.join(self.path, os.path.basename(one.copy)))
         self.count += 1
         self.bytes += one.length
@@ -94,19 +96,23 @@ class LostFound:
         if self._manifest is None:
             return
         reasons: dict[str, Any] = dict(self._reasons.most_common())
-        self._manifest.write(f'\n ],\n "reasons": {json.dumps(reasons)}\n}}\n')
-        self._manifest.flush()
-        os.fsync(self._manifest.fileno())
+        self._write(f'\n ],\n "reasons": {json.dumps(reasons)}\n}}\n')
+        self._manifest.sync()
         self._manifest.close()
         self._manifest = None
         sync(self.path)
 
+    def _write(self, words: str) -> None:
+        """The manifest's next words, which are ASCII."""
+        assert self._manifest is not None
+        self._manifest.write(self._at, words.encode("ascii"))
+        self._at += len(words)
+
 
 def _copy(path: str, at: int, length: int, target: str) -> None:
-    with open(path, "rb") as source, open(target, "wb") as out:
-        source.seek(at)
-        while length and (part := source.read(min(length, _PIECE))):
-            out.write(part)
-            length -= len(part)
-        out.flush()
-        os.fsync(out.fileno())
+    with open_file(path) as source, make_file(target) as out:
+        done = 0
+        while done < length and (part := source.read(at + done, min(length - done, _PIECE))):
+            out.write(done, part)
+            done += len(part)
+        out.sync()

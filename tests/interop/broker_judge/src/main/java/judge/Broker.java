@@ -36,6 +36,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.MQClientManager;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -143,6 +144,9 @@ public final class Broker {
                 producer = new DefaultMQProducer("lab-producer");
                 start(producer);
                 return Map.of();
+            case "heartbeat": // of the producer, who otherwise says it every 30 seconds
+                MQClientManager.getInstance().getOrCreateMQClientInstance(producer).sendHeartbeatToAllBrokerWithLock();
+                return Map.of();
             case "sendMany":
                 return sendMany(request);
             case "rate":
@@ -199,6 +203,12 @@ public final class Broker {
             case "seen":
                 synchronized (seen) {
                     return new ArrayList<>(seen);
+                }
+            case "take": // as "seen", and what was told once is not told again
+                synchronized (seen) {
+                    List<Object> told = new ArrayList<>(seen);
+                    seen.clear();
+                    return told;
                 }
             case "reset":
                 admin().resetOffsetByTimestampOld(

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
-from rmqtool.store.changes import change as transaction
-from rmqtool.store.changes import steps
+from rmqtool.store.changes import change, steps
 from rmqtool.store.disk import durable
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import dispatch, plan, recover, truncate
@@ -168,7 +167,7 @@ def test_what_was_put_is_durable_before_anything_is_removed(tmp_path: Path, monk
     store, told = tmp_path / "s", list[tuple[str, str]]()
     store.mkdir()
     (store / "abort").write_bytes(b"")
-    made = transaction.Transaction(str(store), "test")
+    made = change.Change(str(store), "test")
     for name in ("consumequeue/T/0/00", "consumequeue/T/1/00"):
         staged = made.staging()
         Path(staged).write_bytes(b"x")

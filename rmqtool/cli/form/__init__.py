@@ -1,0 +1,1 @@
+"""The form of what is shown: plain text, and tables of it."""

@@ -1,0 +1,186 @@
+"""Tables for people: columns that fit a terminal, or blocks where none do."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+from rmqtool.cli.form.text import bold, cell_text, cut_to, note, width_of
+from rmqtool.errors import BadValue
+
+_SAMPLE = 100  # rows that decide the widths of a table's columns
+_SAMPLE_TEXT = 1 << 20  # characters of rows that wait for that: one body may inflate to hundreds of megabytes
+# columns that go first where a line does not hold all, in this order
+_LESS = (
+    *(
+        "batchNum",
+        "configured",
+        "consumeEnable",
+        "retryMaxTimes",
+        "order",
+        "perm",
+        "writeQueueNums",
+        "slot",
+        "timeDiff",
+        "previous",
+        "maxHashSlotNum",
+    ),
+    *("maxIndexNum", "hashSlotCount", "delay", "checkTimes", "halfQueueOffset", "minOffset", "lastStoreTime"),
+    *("lastTime", "storeSize", "delivered", "lastDeliverTime"),
+)
+_READABLE = 24  # cells; a cut text says something as long as it has so many
+
+Row = dict[str, Any]
+
+
+class Column:
+    """A column of a table: title, and how a row's cell is made."""
+
+    __slots__ = ("cell", "right", "title", "wide")
+
+    def __init__(
+        self, title: str, cell: Callable[[Row], Any] | None = None, *, right: bool = False, wide: bool = False
+    ) -> None:
+        self.title, self.right, self.wide = title, right, wide
+        self.cell = cell or (lambda row: row.get(title))
+
+
+class Tables:
+    """How tables of this run are to look, as the command line says.
+
+    Attributes:
+        columns: titles of the only columns that are shown; all where it is empty.
+        wide: every column whole, however long the lines get.
+    """
+
+    def __init__(self) -> None:
+        self.columns: tuple[str, ...] = ()
+        self.wide = self._used = False
+
+    def ask(self, columns: str | None, *, wide: bool) -> None:
+        """As the options say: titles with commas between them."""
+        self.columns = tuple(title.strip() for title in columns.split(",")) if columns else ()
+        self.wide, self._used = wide, False
+
+    def tell(self) -> None:
+        """Say so where there was no table to choose columns of."""
+        if (self.columns or self.wide) and not self._used:
+            note("--columns and --wide are for tables, and there was none")
+
+    def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """The columns that are asked for, in the order in which they are asked for.
+
+        Raises:
+            BadValue: there is no such column.
+        """
+        self._used = True
+        if not self.columns:
+            return columns
+        by_title = {column.title: column for column in columns}
+        if strange := [title for title in self.columns if title not in by_title]:
+            raise BadValue(f"no column {', '.join(strange)}; there are {', '.join(by_title)}")
+        return [by_title[title] for title in self.columns]
+
+
+TABLES = Tables()
+
+
+class TableWriter:
+    """Aligned columns. Their widths come from the first rows, so that a table streams too.
+
+    A terminal whose lines do not hold the columns does without those that matter least, and tells so. Where the others
+    do not fit either it gets a block for each row, a line for each column: nothing is cut, and ids and file names can
+    be copied.
+    """
+
+    def __init__(self, out: TextIO, columns: Sequence[Column]) -> None:
+        self._out, self._columns = out, TABLES.chosen(columns)
+        self._terminal = out.isatty()
+        self._waiting: list[list[str]] = []
+        self._waiting_text = 0
+        self._widths: list[int] | None = None
+        self._shown = list(range(len(self._columns)))
+        self._stacked = False
+        self._blocks = 0  # rows that were written as such
+
+    def row(self, row: Row) -> None:
+        cells = [cell_text(column.cell(row)) for column in self._columns]
+        if self._widths is None:
+            self._waiting.append(cells)
+            self._waiting_text += sum(map(len, cells))
+            if len(self._waiting) >= _SAMPLE or self._waiting_text >= _SAMPLE_TEXT:
+                self._begin()
+        else:
+            self._line(cells)
+
+    def begin(self) -> None:
+        """Write what waits for the widths of columns: nothing more may come for a while."""
+        if self._waiting:
+            self._begin()
+
+    def _begin(self) -> None:
+        titles = [column.title for column in self._columns]
+        self._widths = [max(map(width_of, column)) for column in zip(titles, *self._waiting, strict=True)]
+        if self._terminal and self._waiting and not TABLES.wide:
+            self._lay_out(self._widths)
+        if not self._stacked:
+            self._line(titles, title=True)
+        for cells in self._waiting:
+            self._line(cells)
+        self._waiting = []
+
+    def _lay_out(self, widths: list[int]) -> None:
+        """Find the layout that keeps most and fits."""
+        import shutil
+
+        room = shutil.get_terminal_size().columns
+        titles = [column.title for column in self._columns]
+        less = [titles.index(title) for title in _LESS if title in titles and not TABLES.columns]
+        for without in range(len(less) + 1):
+            shown = [number for number in range(len(widths)) if number not in less[:without]]
+            fitting = self._cut_to(room, widths, shown)
+            if fitting is not None:
+                self._shown, self._widths = shown, fitting
+                return
+        self._stacked = True
+
+    def _cut_to(self, room: int, widths: list[int], shown: list[int]) -> list[int] | None:
+        """Widths at which columns fit, free text cut as far as it can still be read; None where there are none."""
+        excess = sum(widths[number] for number in shown) + 2 * (len(shown) - 1) - room
+        fitting = list(widths)
+        for number in reversed(shown):
+            if excess > 0 and self._columns[number].wide:
+                cut = min(excess, max(widths[number] - _READABLE, 0))
+                fitting[number] -= cut
+                excess -= cut
+        return fitting if excess <= 0 else None
+
+    def _line(self, cells: list[str], *, title: bool = False) -> None:
+        assert self._widths is not None
+        if self._stacked:
+            self._block(cells)
+            return
+        parts = []
+        for number in self._shown:
+            column, cell, width = self._columns[number], cells[number], self._widths[number]
+            if self._terminal and column.wide and not TABLES.wide and width_of(cell) > width:
+                cell = cut_to(cell, width)
+            pad = " " * max(width - width_of(cell), 0)
+            parts.append(pad + cell if column.right else cell + pad)
+        line = "  ".join(parts).rstrip()
+        self._out.write((bold(line) if title and self._terminal else line) + "\n")
+
+    def _block(self, cells: list[str]) -> None:
+        """A row as lines of title and cell, without the empty ones."""
+        room = max(width_of(column.title) for column in self._columns)
+        self._out.write("\n" * bool(self._blocks))
+        self._blocks += 1
+        for column, cell in zip(self._columns, cells, strict=True):
+            if cell:
+                self._out.write(f"{bold(column.title.ljust(room))}  {cell}\n")
+
+    def close(self) -> None:
+        if self._widths is None:
+            self._begin()
+        self._out.flush()
+        left_out = [column.title for number, column in enumerate(self._columns) if number not in self._shown]
+        if left_out:
+            note(f"no room for {', '.join(left_out)}: --wide or --columns shows them")

@@ -1,0 +1,111 @@
+"""Mutated frames, half frames and lengths that lie, sent to a served store: ``python -m tests.interop.hostile``."""
+
+import argparse
+import random
+import socket
+import struct
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from formats.remoting.codes import RequestCode
+from formats.remoting.frame import Command, build
+from tests.interop.serving import Serving
+
+_NAMES = (
+    "topic", "queueId", "queueOffset", "consumerGroup", "a", "b", "c", "d", "e", "i", "maxMsgNums", "sysFlag", "group",
+)  # fmt: skip
+_VALUES = ("0", "-1", str(1 << 63), "x", "Orders", "")
+_LENGTHS = (-1, 0, 3, 1 << 24, (1 << 31) - 1)
+_GREETING = build(Command(RequestCode.GET_BROKER_RUNTIME_INFO, opaque=5))
+
+
+@dataclass
+class Met:
+    """How the server stood it. Sizes are KB, times are seconds.
+
+    Attributes:
+        lines: what it logged.
+        begin, end: its memory after the first twentieth of the frames, and after all.
+        slowest: answer to somebody else meanwhile.
+    """
+
+    lines: list[str]
+    begin: int = 0
+    end: int = 0
+    slowest: float = 0.0
+    code: int = -1
+
+
+def hostile(random: random.Random) -> bytes:
+    """One frame, or what is left of it."""
+    fields = {name: random.choice(_VALUES) for name in _NAMES}
+    code = random.choice([*RequestCode, 9999])
+    command = Command(code, fields=fields, body=random.randbytes(random.randrange(200)))
+    data = bytearray(build(command))
+    match random.randrange(4):
+        case 0:
+            for _ in range(random.randrange(1, 6)):
+                data[random.randrange(len(data))] = random.randrange(256)
+        case 1:
+            del data[random.randrange(len(data)) :]
+        case 2:
+            data[:4] = struct.pack(">i", random.choice(_LENGTHS))
+    return bytes(data)
+
+
+def memory(pid: int) -> int:
+    """What a process has in memory, in KB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
+
+
+def greet(address: tuple[str, int]) -> float:
+    """Seconds that a new connection waits for an answer."""
+    begun = time.monotonic()
+    with socket.create_connection(address, timeout=30) as other:
+        other.sendall(_GREETING)
+        assert other.recv(4), "somebody else is not served"
+    return time.monotonic() - begun
+
+
+def attack(store: Path, frames: int, seed: int = 1) -> Met:
+    """Send that many, each on a connection of its own."""
+    source, met = random.Random(seed), Met([])
+    with Serving(store, "--create", "--engine", "5.3") as serving:
+        host, _, port = serving.broker.rpartition(":")
+        address = (host, int(port))
+        assert serving.process.stderr is not None
+        logged = threading.Thread(target=met.lines.extend, args=(serving.process.stderr,))
+        logged.start()
+        for number in range(1, frames + 1):
+            with socket.create_connection(address, timeout=30) as connection:
+                connection.sendall(hostile(source))
+            if number % max(frames // 20, 1) == 0:
+                met.slowest = max(met.slowest, greet(address))
+                met.end = memory(serving.process.pid)
+                met.begin = met.begin or met.end
+        serving.process.terminate()
+        met.code = serving.process.wait(60)
+        logged.join(60)
+    return met
+
+
+def main() -> None:
+    """Attack and tell."""
+    options = argparse.ArgumentParser(prog="python -m tests.interop.hostile", description=__doc__)
+    options.add_argument("--frames", type=int, default=100_000)
+    options.add_argument("--seed", type=int, default=1)
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rmqtool-hostile-") as made:
+        met = attack(Path(made, "store"), chosen.frames, chosen.seed)
+    print(
+        f"{chosen.frames} frames: exit code {met.code}, {len(met.lines)} lines logged, memory {met.begin >> 10} to "
+        f"{met.end >> 10} MB, others answered within {met.slowest:.3f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

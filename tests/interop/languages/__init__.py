@@ -1,0 +1,73 @@
+"""Clients in other languages than Java: a program in each produces and consumes, and prints what it has seen."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.interop import engine
+
+
+class Language(NamedTuple):
+    """How a program is made and run in its folder.
+
+    Attributes:
+        build: makes it; fetches the client.
+        run: runs it; the name server and a count of messages follow.
+        wanted: what it prints where all goes well, with 40 messages.
+    """
+
+    build: tuple[str, ...]
+    run: tuple[str, ...]
+    wanted: str
+
+
+# half of the messages have the tag that is asked for, the Go program's batch of 10 too; "m0" is refused once
+LANGUAGES = {
+    "go": Language(("go", "build", "-o", "client", "."), ("./client",), "sent 50\nseen 30 m0 2\n"),
+    "node": Language(
+        ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund"),
+        ("node", "main.js"),
+        "sent 40\nseen 20 m0 2\n",
+    ),
+}
+
+
+@cache
+def folder(name: str) -> Path:
+    """Where the program of a language is, built on first use into the cache.
+
+    Raises:
+        Unavailable: the language is not on this machine, or its client cannot be fetched.
+    """
+    language, sources = LANGUAGES[name], Path(__file__).parent / name
+    if shutil.which(language.build[0]) is None:
+        raise engine.Unavailable(f"{language.build[0]} is not on the PATH")
+    digest = sha256(b"".join(path.read_bytes() for path in sorted(sources.iterdir()))).hexdigest()[:16]
+    root = engine._cache_root()
+    root.mkdir(parents=True, exist_ok=True)
+    build = root / f"{name}-{digest}"
+    with open(root / f".{name}-lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (build / ".built").exists():
+            shutil.rmtree(build, ignore_errors=True)
+            shutil.copytree(sources, build)
+            run = subprocess.run(
+                language.build, cwd=build, capture_output=True, text=True, check=False, timeout=600,
+                env={**os.environ, "CGO_ENABLED": "0"},
+            )  # fmt: skip
+            if run.returncode:
+                raise engine.Unavailable(f"its client for {name} cannot be built: {run.stderr.strip()[-300:]}")
+            (build / ".built").touch()
+    return build
+
+
+def run(name: str, namesrv: str, count: int = 40) -> tuple[str, str]:
+    """What the program printed, and what it logged."""
+    command = [*LANGUAGES[name].run, namesrv, str(count)]
+    done = subprocess.run(command, cwd=folder(name), capture_output=True, text=True, timeout=180, check=False)
+    return done.stdout, done.stderr
