@@ -35,14 +35,14 @@ def _shown(argv: list[str]) -> int:
     """Run a command line; what it shows on a terminal goes through a pager."""
     if not sys.stdout.isatty() and "--no-pager" not in argv:
         return _run(argv)
-    from rmqtool.cli.entry.paging import paged
+    from rmqtool.cli.launch.paging import paged
 
     with paged(argv) as left:
         return _run(left)
 
 
 def _last_line(words: str) -> str:
-    from rmqtool.cli.entry.failing import line
+    from rmqtool.cli.launch.failing import line
     from rmqtool.errors import UnreadableStore
 
     return line(UnreadableStore(words), sys.argv[1:])
@@ -74,7 +74,7 @@ def _unwritten(err: OSError) -> int:
         words = f"stdout: {words}"
         if changes:
             words += ": the command has done its work, but not all that it says of that could be written"
-    from rmqtool.cli.entry.failing import say
+    from rmqtool.cli.launch.failing import say
     from rmqtool.errors import OutputLost
 
     _stop_writing()
@@ -82,13 +82,13 @@ def _unwritten(err: OSError) -> int:
 
 
 def _stop_writing() -> None:
-    from rmqtool.cli.entry.failing import stop_writing
+    from rmqtool.cli.launch.failing import stop_writing
 
     stop_writing()
 
 
 def _complete() -> int:
-    from rmqtool.cli.entry.completing import command_word, complete
+    from rmqtool.cli.launch.completing import command_word, complete
 
     if complete():
         return 0
@@ -105,7 +105,7 @@ def _run(argv: list[str]) -> int:
 
         sys.stdout.write(TEXT)
         return 0
-    from rmqtool.cli.entry.defaults import read
+    from rmqtool.cli.launch.defaults import read
     from rmqtool.cli.look import quick
     from rmqtool.errors import RmqError, UnreadableStore
 
@@ -124,7 +124,7 @@ def _run(argv: list[str]) -> int:
         if err.filename is None:
             raise  # stdout, which has no name
         error = UnreadableStore(f"{err.filename}: {os.strerror(err.errno or 0)}")
-    from rmqtool.cli.entry.failing import say
+    from rmqtool.cli.launch.failing import say
 
     return say(error, argv)
 

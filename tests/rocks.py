@@ -17,16 +17,24 @@ def content(folder: Path) -> Families:
     return {name: dict(database.items(name)) for name in database.families}
 
 
+def _options() -> rocksdict.Options:
+    options = rocksdict.Options(raw_mode=True)
+    tables = rocksdict.BlockBasedOptions()
+    tables.set_format_version(5)  # a 5.3.3 broker's RocksDB knows none above
+    options.set_block_based_table_factory(tables)
+    return options
+
+
 def write(folder: Path, families: Families) -> None:
     """Make a database anew with this content, in tables as a broker that stopped leaves it."""
     shutil.rmtree(folder, ignore_errors=True)
-    options = rocksdict.Options(raw_mode=True)
+    options = _options()
     options.create_if_missing(True)
     database = rocksdict.Rdict(str(folder), options=options)
     for name, pairs in families.items():
         family = database
         if name != "default":
-            family = database.create_column_family(name, rocksdict.Options(raw_mode=True))
+            family = database.create_column_family(name, _options())
         for key, value in pairs.items():
             family.put(key, value)
         family.flush()

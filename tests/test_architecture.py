@@ -247,7 +247,7 @@ RAW_METHODS = {"read_bytes", "write_bytes", "read_text", "write_text"}
 OTHER_FILES = {
     "rmqtool.main": "the standard streams",
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
-    "rmqtool.cli.entry.failing": "the standard streams",
+    "rmqtool.cli.launch.failing": "the standard streams",
     "rmqtool.cli.repair.run_salvage": "messages that are written for other programs",
     "rmqtool.cli.shell.bus_error": "/proc/self/maps, and the last words of a process",
     "rmqtool.cli.write.run_append": "the input",
@@ -267,7 +267,7 @@ OTHER_FILES = {
     "rmqtool.analytics.spark.archive": "the classes that a JVM has kept",
     "rmqtool.analytics.spark.java": "the file release of a Java",
     "rmqtool.analytics.spark.jvm": "the port that a JVM tells",
-    "rmqtool.analytics.spark.start": "links to the parts of a Spark that starts faster",
+    "rmqtool.analytics.spark.settings": "links to the parts of a Spark that starts faster",
     "rmqtool.analytics.spark.warm_up": "the classes that a JVM keeps, and an empty log that it reads for practice",
     "rmqtool.analytics.sql.query": "the tables of a query, and its result in a file",
 }

@@ -58,7 +58,11 @@ class Bean:
 
     @classmethod
     def read(cls, raw: Value) -> Self:
-        """From the JSON value. Raises `Unfit`."""
+        """From the JSON value.
+
+        Raises:
+            Unfit: it is no object, or a value in it is of another kind.
+        """
         if not isinstance(raw, dict):
             raise Unfit(f"{describe(raw)} where an object must be")
         extra = {key: item for key, item in raw.items() if key not in cls.DERIVED}

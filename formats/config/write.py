@@ -196,7 +196,11 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def real_text(value: float) -> str:
-    """As ``Double.toString``: a point always, an exponent from 10**7 up and below 10**-3."""
+    """As ``Double.toString``: a point always, an exponent from 10**7 up and below 10**-3.
+
+    Raises:
+        ValueError: it is infinite, or no number.
+    """
     if isinstance(value, Real):
         return value.text
     if not math.isfinite(value):

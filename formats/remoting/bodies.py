@@ -227,7 +227,7 @@ class CheckClient:
 
 
 @dataclass
-class QueueEntry:
+class ConsumeQueueData:
     """An entry of a queue (body.ConsumeQueueData)."""
 
     physic_offset: Long
@@ -240,7 +240,7 @@ class QueueEntry:
 class QueueEntries:
     """Entries of a queue (body.QueryConsumeQueueResponseBody)."""
 
-    queue_data: list[QueueEntry] = field(default_factory=list)
+    queue_data: list[ConsumeQueueData] = field(default_factory=list)
     min_queue_index: Long = 0
     max_queue_index: Long = 0
     subscription_data: SubscriptionData | None = None

@@ -72,7 +72,7 @@ class Timestamp:
 
 
 @dataclass(kw_only=True)
-class QueueEntries:
+class QueryConsumeQueue:
     """Entries of a queue (QueryConsumeQueueRequestHeader)."""
 
     topic: str

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _FILES = re.compile(r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|MANIFEST-\d+|OPTIONS-\d+(\.dbtmp)?|\d+\.(sst|log|blob)")
+_TABLES = re.compile(r"MANIFEST-\d+|\d+\.sst")
+_STARTS = re.compile(r"CURRENT|(MANIFEST|OPTIONS)-\d+|\d+\.log")
 _READ = re.compile(r"MANIFEST-\d+|\d+\.(sst|log|blob)")
 
 
@@ -39,6 +41,19 @@ def is_rocksdb(file_names: Iterable[str]) -> bool:
     return "CURRENT" in names and any(re.fullmatch(r"MANIFEST-\d+", name) for name in names)
 
 
+def has_remains(file_names: Iterable[str]) -> bool:
+    """Whether a directory is a RocksDB database, or what is left of one."""
+    return any(name == "CURRENT" or _TABLES.fullmatch(name) for name in file_names)
+
+
+def starts_database(name: str) -> bool:
+    """Whether RocksDB, as 5.3.3 has it, opens a directory with this file as a database that is there, or fails to.
+
+    With tables alone it begins a new one.
+    """
+    return _STARTS.fullmatch(name) is not None
+
+
 def is_rocksdb_file(name: str) -> bool:
     """Whether a file name is one that RocksDB gives. Newer brokers keep topic folders next to such files."""
     return _FILES.fullmatch(name) is not None
@@ -52,9 +67,12 @@ def is_table_or_log(name: str) -> bool:
 def describe(file_names: Iterable[str], place: str) -> Form | None:
     """Which of the broker's databases a directory is, or None if it is none.
 
+    In the places of these databases one that has lost files is still one: what it held is not in files.
+
     Args:
         place: the directory below the store's root, with ``/`` between the parts.
     """
-    if not is_rocksdb(file_names):
-        return None
-    return PLACES.get(place.strip("/"), _UNKNOWN)
+    names, form = set(file_names), PLACES.get(place.strip("/"))
+    if is_rocksdb(names) or (form is not None and has_remains(names)):
+        return form or _UNKNOWN
+    return None

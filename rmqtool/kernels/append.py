@@ -71,8 +71,8 @@ class BatchReader:
     """Finds the messages of batches as clients send them (:func:`formats.message.bodies.build_batch`).
 
     Args:
-        table: as :class:`rmqtool.kernels.tables.Columns` has it; flag, body and properties are filled. Addresses in it
-            are valid as long as the batch is there.
+        table: as :class:`rmqtool.kernels.tables.messages.MessageColumns` has it; flag, body and properties are filled.
+            Addresses in it are valid as long as the batch is there.
         code: which code reads.
 
     Raises:
@@ -114,7 +114,7 @@ class Encoder:
     """Writes messages into a buffer, record after record.
 
     Args:
-        table: :class:`rmqtool.kernels.tables.Columns` as one array, shape (fields, messages).
+        table: :class:`rmqtool.kernels.tables.messages.MessageColumns` as one array, shape (fields, messages).
         topics, hosts: as :func:`text_table` gives them.
         following: next queue offset of each queue; counted up.
         code: which code writes.

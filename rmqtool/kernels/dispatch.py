@@ -15,7 +15,7 @@ import numpy as np
 from formats.layouts.derived import CQ_ENTRY
 from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
-from rmqtool.kernels.load.memory import Memory, array_address
+from rmqtool.kernels.load.memory import Buffer, Memory, array_address
 from rmqtool.kernels.plain import dispatch as plain
 from rmqtool.kernels.scan import Walker
 from rmqtool.kernels.tables.collected import FIELDS, TOPIC_FIELDS, BatchNumbers, Collector
@@ -40,12 +40,12 @@ class Dispatch(Protocol):
     """Entry points. Whoever calls them has checked that positions lie in the buffer."""
 
     def take(self, memory: Memory, rows: Table, first: int, count: int, into: Collector) -> tuple[int, int]:
-        """As :meth:`Columns.add`; ``rows`` of shape (fields of Rows, capacity), C-contiguous."""
+        """As :meth:`DispatchColumns.add`; ``rows`` of shape (fields of Rows, capacity), C-contiguous."""
 
     def survey(
         self, memory: Memory, at: int, limit: int, stop: int, crc: bool, tables: bool, into: Collector
     ) -> tuple[int, int]:
-        """As :meth:`Columns.survey`; the other arguments are those of :meth:`rmqtool.kernels.scan.Scan.walk`."""
+        """As :meth:`DispatchColumns.survey`; the others are those of :meth:`rmqtool.kernels.scan.Scan.walk`."""
 
     def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: _Entries) -> tuple[int, int]:
         """Tell records apart by topic and queue id.
@@ -171,7 +171,7 @@ class Room:
             self._home.append(self)
 
 
-class Columns:
+class DispatchColumns:
     """What dispatch needs to know of records, collected in columns.
 
     Args:
@@ -228,7 +228,7 @@ class Columns:
         """(position, length) in the buffer of each topic, by number."""
         return [(int(at), int(length)) for at, length in self._into.topics[:2, : self._into.topic_count].T]
 
-    def add(self, buffer: Any, rows: Table, first: int, count: int) -> tuple[int, int]:
+    def add(self, buffer: Buffer, rows: Table, first: int, count: int) -> tuple[int, int]:
         """Take rows ``first`` to ``count`` of a walker's table; returns (next row, why it stopped there).
 
         ``DONE``: all are taken. ``FULL``: clear, and go on with that row. ``ODD``: the row is taken as the last one

@@ -1,14 +1,14 @@
 """Put many keys into an index file at once, as ``IndexFile.putKey`` puts each (store.index; store-formats 5)."""
 
 import ctypes
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from formats.index import Header
 from formats.layouts.derived import INDEX_ENTRY, INDEX_SLOT
 from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
-from rmqtool.kernels.load.memory import Memory, array_address
+from rmqtool.kernels.load.memory import Buffer, Memory, array_address
 from rmqtool.kernels.plain import index as plain
 from rmqtool.kernels.tables.collected import Keys
 from rmqtool.kernels.tables.shapes import Column
@@ -67,8 +67,8 @@ def chosen(code: Code | None) -> Index:
 
 
 def put_keys(
-    slots: Any,
-    entries: Any,
+    slots: Buffer,
+    entries: Buffer,
     header: Header,
     rows: Column,
     hashes: Column,

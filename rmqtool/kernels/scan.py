@@ -5,14 +5,14 @@ reason: ``read`` does, asked at that place.
 """
 
 import ctypes
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from formats.layouts.derived import HEAD_V4_V4
 from rmqtool.kernels.crc import fast_function
 from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, is_compiled
-from rmqtool.kernels.load.memory import Memory, array_address
+from rmqtool.kernels.load.memory import Buffer, Memory, array_address
 from rmqtool.kernels.plain import scan as plain
 from rmqtool.kernels.tables.shapes import Column, Table
 
@@ -118,7 +118,7 @@ class Walker:
     """
 
     def __init__(
-        self, buffer: Any, capacity: int = 1, *, crc: bool = True, tables: bool = False, code: Code | None = None
+        self, buffer: Buffer, capacity: int = 1, *, crc: bool = True, tables: bool = False, code: Code | None = None
     ) -> None:
         self.memory = Memory(buffer)
         self.table: Table = np.empty((len(Rows._fields), capacity), np.int64)
@@ -159,7 +159,11 @@ class Walker:
         return found if found < last else stop
 
     def bounded(self, at: int, limit: int, stop: int | None = None) -> int:
-        """Where the last record that is wanted begins at the latest; raises what :meth:`walk` raises."""
+        """Where the last record that is wanted begins at the latest.
+
+        Raises:
+            ValueError: the range does not lie in the buffer.
+        """
         if at < 0 or limit > self.memory.length:
             raise ValueError(f"bytes {at} to {limit} of a buffer of {self.memory.length}")
         return limit if stop is None else min(stop, limit)

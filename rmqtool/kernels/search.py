@@ -1,11 +1,11 @@
 """Look for what is rare in many bytes, at the speed of memory: a short text, or properties that are not plain."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
-from rmqtool.kernels.load.memory import Memory
+from rmqtool.kernels.load.memory import Buffer, Memory
 from rmqtool.kernels.plain import search as plain
 from rmqtool.kernels.tables.messages import cells_address
 from rmqtool.kernels.tables.shapes import Column
@@ -40,7 +40,7 @@ def chosen(code: Code | None) -> Search:
     return _Compiled() if is_compiled(code) else plain
 
 
-def find(buffer: Any, text: bytes, start: int, stop: int, *, code: Code | None = None) -> int:
+def find(buffer: Buffer, text: bytes, start: int, stop: int, *, code: Code | None = None) -> int:
     """Where in [start, stop) a text begins first; -1 where none does. It may end behind ``stop``.
 
     Args:
@@ -56,7 +56,7 @@ def find(buffer: Any, text: bytes, start: int, stop: int, *, code: Code | None =
     return chosen(code).find(data, start, stop, text) if start < stop else -1
 
 
-def odd_properties(buffer: Any, at: Column, length: Column, *, code: Code | None = None) -> Column:
+def odd_properties(buffer: Buffer, at: Column, length: Column, *, code: Code | None = None) -> Column:
     """Rows whose properties are anything but ASCII items with a name and a separator; ascending.
 
     Args:

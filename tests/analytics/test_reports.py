@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqtool.analytics.sql.reports import REPORTS, report_frame
+from rmqtool.analytics.sql.ready import READY, ready_frame
 from rmqtool.errors import BadValue
 from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import TIME, record, store_of
@@ -200,11 +200,11 @@ def test_damage_shows_in_the_exit_code(spark: "SparkSession", golden: Unpacked) 
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in REPORTS]
+    "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in READY]
 )
 def test_reports_are_data_frames_too(name: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     """By the data source, the same rows as by the command."""
-    frame = report_frame(spark, name, str(golden("broker")), splitBytes=60_000)
+    frame = ready_frame(spark, name, str(golden("broker")), splitBytes=60_000)
     words = ["duplicates", "--by", name.rpartition("-")[2]] if name.startswith("duplicates") else [name]
     shown = rows(words[0], golden("broker"), *words[1:])
     assert frame.count() == len(shown)
@@ -214,7 +214,7 @@ def test_reports_are_data_frames_too(name: str, spark: "SparkSession", golden: U
 
 def test_no_such_report(spark: "SparkSession") -> None:
     with pytest.raises(BadValue, match="no report 'latency'; there are traffic"):
-        report_frame(spark, "latency", "store")
+        ready_frame(spark, "latency", "store")
 
 
 def test_an_empty_store(spark: "SparkSession", tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from rmqtool.analytics.ranges import range_start
-from rmqtool.analytics.ranges.range_start import exact
+from rmqtool.analytics.ranges import beginning
+from rmqtool.analytics.ranges.beginning import exact
 from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split
 from rmqtool.analytics.source.filter import Condition
 from rmqtool.analytics.source.plan import Piece, request_of, stores_of
@@ -130,11 +130,11 @@ def test_a_short_chain_proves_a_start_where_no_queue_does(
     build: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it is longer than any message."""
-    hostile, walked = build(), range_start._walked
+    hostile, walked = build(), beginning._walked
     data = hostile + moved_by(len(hostile))
-    monkeypatch.setattr(range_start, "is_large", lambda *_args: True)
-    monkeypatch.setattr(range_start, "CHAIN", 2 * len(hostile))
-    monkeypatch.setattr(range_start, "WINDOW", 500)
+    monkeypatch.setattr(beginning, "is_large", lambda *_args: True)
+    monkeypatch.setattr(beginning, "CHAIN", 2 * len(hostile))
+    monkeypatch.setattr(beginning, "WINDOW", 500)
     layout = store_of(tmp_path, data, size=len(data) + 40)
     (file,) = CommitLog(layout).segments.files
     chained = 0

@@ -21,7 +21,7 @@ from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.analytics.spark.jvm import Jvm, environment, reason_line
 from rmqtool.analytics.spark.session import spark_context
-from rmqtool.analytics.spark.start import has_unix_sockets, settings_of
+from rmqtool.analytics.spark.settings import has_unix_sockets, settings_of
 from rmqtool.analytics.spark.where import Where
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.errors import BadValue, MissingRuntime, RmqError

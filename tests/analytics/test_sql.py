@@ -448,14 +448,14 @@ def test_spark_connect(golden: Unpacked, tmp_path: Path) -> None:
     code = """
 import sys
 from pyspark.sql import SparkSession
-from rmqtool.analytics.sql.reports import report_frame
+from rmqtool.analytics.sql.ready import ready_frame
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.analytics.source.tables_source import register
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 frame = spark.read.format("rocketmq").load(sys.argv[1])
 print(type(spark).__module__, frame.count(), frame.where("topic = 'Orders'").count())
 register(spark)
-print(report_frame(spark, "retries", sys.argv[1]).count())
+print(ready_frame(spark, "retries", sys.argv[1]).count())
 stream = spark.readStream.format("rocketmq").load(sys.argv[1]).select("topic").writeStream.format("memory")
 stream.queryName("t").option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start().awaitTermination()
 print(spark.table("t").count())

@@ -2,16 +2,19 @@
 
 Run as ``python -m tests.bench.first_use``. The project is installed into a virtual environment of its own, anew for
 each command (pip compiles its modules), so that the first run finds nothing that an earlier one could have left. Both
-runs work on the same store, whose files are in the page cache.
+runs work on the same store, whose files are in the page cache. Beside the time stands the processor's, which tells what
+a first run has to do where others keep the machine busy.
 """
 
 import argparse
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.bench.make_log import write_log
@@ -41,11 +44,14 @@ def install(folder: Path, wheel: Path, command: str) -> Path:
     return run
 
 
-def report(work: Path, messages: int, body: int, file_size: int, rounds: int) -> dict[str, float]:
+def report(
+    work: Path, messages: int, body: int, file_size: int, rounds: int, names: Iterable[str] = tuple(COMMANDS)
+) -> dict[str, tuple[float, float]]:
     """Measure and print.
 
     Returns:
-        For each command its first run's time as a multiple of the second's, each the best of its rounds.
+        For each command its first run's time as a multiple of the second's, each the best of its rounds; and the same
+        of the processor's time.
     """
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(work / "wheel"), str(ROOT)]
     subprocess.run(build, check=True)
@@ -55,31 +61,42 @@ def report(work: Path, messages: int, body: int, file_size: int, rounds: int) ->
     print(f"{made} messages of {body} B, queues and index lost")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment["XDG_CACHE_HOME"] = str(work / "cache")
-    ratios: dict[str, float] = {}
-    for name, words in COMMANDS.items():
-        taken: list[tuple[float, float]] = []
+    ratios: dict[str, tuple[float, float]] = {}
+    for name in names:
+        words = COMMANDS[name]
+        taken: list[tuple[float, float, float, float]] = []
         for _ in range(rounds):
             folder = work / "environment"
             rmqtool = install(folder, wheel, "rmqtool")
-            pair = []
+            figures: list[float] = []
             for _ in range(2):
                 crash(store)
                 shutil.rmtree(out, ignore_errors=True)
                 if name == "check":
                     (store / "abort").unlink()
                 line = [str(rmqtool), *(word.format(store=store, out=out) for word in words)]
-                begun = time.perf_counter()
+                begun, used = time.perf_counter(), _processor()
                 done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
-                pair.append(time.perf_counter() - begun)
+                figures += time.perf_counter() - begun, _processor() - used
                 if done.returncode not in (0, 1):
                     raise RuntimeError(f"{' '.join(line)}: {done.returncode}: {done.stderr}")
-            taken.append((pair[0], pair[1]))
+            taken.append((figures[0], figures[1], figures[2], figures[3]))
             shutil.rmtree(folder)
             shutil.rmtree(work / "cache", ignore_errors=True)
-        first, second = min(one for one, _ in taken), min(two for _, two in taken)
-        ratios[name] = first / second
-        print(f"{name:16} first {first:6.2f} s, second {second:6.2f} s, {ratios[name]:4.2f} times  (limit {LIMIT})")
+        first, first_used, second, second_used = (min(one) for one in zip(*taken, strict=True))
+        ratios[name] = first / second, first_used / second_used
+        print(
+            f"{name:16} first {first:6.2f} s, second {second:6.2f} s, {ratios[name][0]:4.2f} times  (limit {LIMIT}); "
+            f"processor {first_used:6.2f} s and {second_used:6.2f} s, {ratios[name][1]:4.2f} times",
+            flush=True,
+        )
     return ratios
+
+
+def _processor() -> float:
+    """Seconds of the processor that ended children of this process took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -88,9 +105,10 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--body", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--commands", nargs="*", choices=list(COMMANDS), default=list(COMMANDS))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        report(Path(work), args.messages, args.body, 1 << 30, args.rounds)
+        report(Path(work), args.messages, args.body, 1 << 30, args.rounds, args.commands)
 
 
 if __name__ == "__main__":

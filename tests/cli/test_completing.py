@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.entry import completing
-from rmqtool.cli.entry.completing import ARGUMENTS, CHOICES, FLAGS, VALUES, candidates
+from rmqtool.cli.launch import completing
+from rmqtool.cli.launch.completing import ARGUMENTS, CHOICES, FLAGS, VALUES, candidates
 from rmqtool.cli.shell.app import MODULES
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import RMQTOOL, ROOT, Result, process

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.entry.defaults import OPTIONS, read
+from rmqtool.cli.launch.defaults import OPTIONS, read
 from rmqtool.cli.shell.options import Body, Output
 from rmqtool.cli.shell.times import parse_time, time_text, use_zone, zone_of
 from rmqtool.errors import BadValue, RmqError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import errors
-from rmqtool.cli.entry.failing import for_programs
+from rmqtool.cli.launch.failing import for_programs
 from tests.cli.running import process, rmqtool
 from tests.cli.test_bad_input import COMMANDS, run
 from tests.cli.test_bus_error import CUT

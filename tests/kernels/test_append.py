@@ -12,7 +12,7 @@ from formats.message.build import BLANK_SIZE, compose, pack
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.load.memory import address_of
-from rmqtool.kernels.tables.messages import Columns
+from rmqtool.kernels.tables.messages import MessageColumns
 from tests.kernels.codes import both
 
 INT = st.integers(-(2**31), 2**31 - 1)
@@ -84,7 +84,7 @@ def test_what_is_written_is_what_pack_makes(
     def column(name: str) -> np.ndarray:  # type: ignore[type-arg]
         return np.array([m[name] for m in messages], np.int64)
 
-    columns = Columns(
+    columns = MessageColumns(
         topic=np.array([topics.index(text) for text in texts]),
         queue=np.array([queues.index((m["topic"], m["queue_id"])) for m in messages]),
         queue_id=column("queue_id"),
@@ -130,14 +130,16 @@ ITEM = st.builds(
     )
     | st.just(b"a\x01b\x02"),
 )
-TEXT_ROWS = [Columns._fields.index(name) for name in ("body_at", "body_length", "properties_at", "properties_length")]
+TEXT_ROWS = [
+    MessageColumns._fields.index(name) for name in ("body_at", "body_length", "properties_at", "properties_length")
+]
 
 
 @both
 @given(st.lists(ITEM, max_size=8), st.sampled_from([b"", b"z\x01w"]))
 def test_a_batch_is_taken_apart(code: Code, items: list[BatchItem], more: bytes) -> None:
     body = build_batch(items)
-    table = np.full((len(Columns._fields), 8), -1, np.int64)
+    table = np.full((len(MessageColumns._fields), 8), -1, np.int64)
     batch = BatchReader(table, code=code).read(body, len(more))
     assert batch is not None
     assert batch.rows == len(items)
@@ -147,7 +149,7 @@ def test_a_batch_is_taken_apart(code: Code, items: list[BatchItem], more: bytes)
     expected, start = 0, address_of(body)[0]
     for row, item in enumerate(items):
         body_at, body_length, at, length = (table[TEXT_ROWS, row] - [start, 0, start, 0]).tolist()
-        assert table[Columns._fields.index("flag"), row] == item.flag
+        assert table[MessageColumns._fields.index("flag"), row] == item.flag
         assert body[body_at : body_at + body_length] == item.body
         assert body[at : at + length] == item.properties
         apart = more and item.properties and not item.properties.endswith(b"\x02")
@@ -159,7 +161,7 @@ def test_a_batch_is_taken_apart(code: Code, items: list[BatchItem], more: bytes)
 @both
 def test_properties_are_put_behind_each_messages_own(code: Code) -> None:
     items = [BatchItem(n, b"body", own) for n, own in enumerate((b"", b"a\x01b", b"a\x01b\x02"))]
-    table = np.zeros((len(Columns._fields), 3), np.int64)
+    table = np.zeros((len(MessageColumns._fields), 3), np.int64)
     body = build_batch(items)
     BatchReader(table, code=code).read(body, 3)
     topics, _topics = text_table([b"T"])
@@ -182,7 +184,7 @@ def test_properties_are_put_behind_each_messages_own(code: Code) -> None:
 @both
 def test_a_table_too_short_for_a_batch_is_told(code: Code) -> None:
     body = build_batch([BatchItem(0, b"x", b"")] * 5)
-    table = np.zeros((len(Columns._fields), 4), np.int64)
+    table = np.zeros((len(MessageColumns._fields), 4), np.int64)
     reader = BatchReader(table, code=code)
     assert reader.read(body) is None
     batch = reader.read(body[: len(body) * 4 // 5])
@@ -198,7 +200,7 @@ def test_no_batch_is_told_where_it_ends_to_be_one(code: Code, data: st.DataObjec
     spoilt = bytearray(good)
     spoilt[at] ^= data.draw(st.integers(1, 255))
     for raw in (good[:at], bytes(spoilt)):
-        table = np.zeros((len(Columns._fields), 4), np.int64)
+        table = np.zeros((len(MessageColumns._fields), 4), np.int64)
         told: list[object] = []
         for each in (code, Code.PLAIN):
             try:
@@ -210,7 +212,7 @@ def test_no_batch_is_told_where_it_ends_to_be_one(code: Code, data: st.DataObjec
 
 @both
 def test_only_whole_tables_are_taken(code: Code) -> None:
-    table = np.zeros((len(Columns._fields), 4), np.int64)
+    table = np.zeros((len(MessageColumns._fields), 4), np.int64)
     texts, _keep = text_table([b"T"])
     for wrong in (table[:, ::2], table.astype(np.int32)):
         with pytest.raises(ValueError, match="one behind the other"):

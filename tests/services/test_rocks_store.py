@@ -24,7 +24,7 @@ from formats.queues.rocks import (
     unit_key,
 )
 from rmqtool.analytics.source.tables import Store as TableStore
-from rmqtool.analytics.source.tables import parts_of, rows_of
+from rmqtool.analytics.source.tables import pieces_of, rows_of
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query_time import offset_by_time
 from rmqtool.services.opened.engine import Store
@@ -229,7 +229,7 @@ def test_query_time(golden: Unpacked) -> None:
 
 def test_tables_for_sql(golden: Unpacked) -> None:
     store = TableStore(str(golden(CASE)), "lab-a")
-    parts = parts_of("queues", store, 2000)
+    parts = pieces_of("queues", store, 2000)
     assert len(parts) > 3
     found = [row for part in parts for batch in rows_of("queues", store, part) for row in batch.to_pylist()]
     key = lambda row: (row["topic"], row["queueId"], row["queueOffset"])  # noqa: E731

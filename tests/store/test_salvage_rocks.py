@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens, rocks
@@ -39,6 +40,27 @@ def test_every_message_and_every_table_is_in_files(case: str, golden: Unpacked, 
     for name in TABLES:
         assert name in report["configs"]
         assert read_config(StoreLayout(str(new)), name) == read_config(StoreLayout(str(store)), name)
+
+
+def test_timers_go_on_waiting(golden: Unpacked, tmp_path: Path) -> None:
+    salvaged(golden(CASES[0]), tmp_path / "new")
+    waiting = []
+    for store in (golden(CASES[0]), tmp_path / "new"):
+        rows = map(json.loads, rmqtool("delay", "due", store, "--all", "-o", "ndjson").out.splitlines())
+        waiting.append(sorted((row["deliverTimestamp"], row["physicalOffset"]) for row in rows if not row["level"]))
+    assert waiting[0] == waiting[1]
+    assert len(waiting[0]) == 6
+    codes = {finding.code for finding in check_store(StoreLayout(str(tmp_path / "new"))) if is_problem(finding)}
+    assert not codes
+
+
+def test_settings_that_name_rocksdb_are_those_of_the_old_store(golden: Unpacked, tmp_path: Path) -> None:
+    conf, new = tmp_path / "broker.conf", tmp_path / "new"
+    conf.write_text("storeType=defaultRocksDB\nenableLmq=true\n")
+    result = rmqtool("salvage", golden(CASES[0]), new, "--broker-conf", conf)
+    assert result.code == 0, result.err
+    entries = rmqtool("consumequeue", "dump", new, "-o", "ndjson").out.splitlines()
+    assert len(entries) == len(SAID)
 
 
 def test_lag_is_the_same(golden: Unpacked, tmp_path: Path) -> None:

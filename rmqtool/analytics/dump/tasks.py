@@ -117,7 +117,7 @@ class Failed:
 
 
 def run_split(job: Job, split: Split) -> Done | Failed:
-    """Read one split and write its rows."""
+    """Read one split and write its rows; what came of it, a failure too."""
     began = time.time()
     folder = Folder(job.folder)
     writer = job.writer(folder, split, spill=job.spill)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from formats.endings import Ending
 from formats.message.read import Record
+from rmqtool.analytics.ranges.beginning import WINDOW, is_queued
 from rmqtool.analytics.ranges.large import is_large
-from rmqtool.analytics.ranges.range_start import WINDOW, is_queued
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.remote import need, reach, record_at

@@ -108,7 +108,11 @@ class Remote:
         return self._fetch(path, 0, min(known.size, limit)) if known.size else b""
 
     def map(self, path: str, size: int | None = None) -> Mirror | bytes:
-        """A file's first bytes, to be fetched."""
+        """A file's first bytes, to be fetched.
+
+        Raises:
+            UnreadableStore: there is no such file.
+        """
         if size is None:
             known = self.find(path)
             if known is None or known.is_dir:

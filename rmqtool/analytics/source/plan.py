@@ -13,7 +13,7 @@ from rmqtool.analytics.ranges.splits import SPLIT_BYTES, Split, plan
 from rmqtool.analytics.remote.stores import is_remote, local_of, matching, new_listing, open_log
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.narrow import Way, between, shortest
-from rmqtool.analytics.source.tables import TABLES, Store, parts_of
+from rmqtool.analytics.source.tables import TABLES, Store, pieces_of
 from rmqtool.analytics.source.times import proved
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.errors import BadValue, UnreadableStore
@@ -59,7 +59,7 @@ class Piece:
     Attributes:
         splits: of the commit log.
         ranges: for each split, int64 of shape (n, 2): bytes of the file in which records begin and end; None for all.
-        part: of another table, see :func:`rmqtool.analytics.source.tables.parts_of`.
+        part: of another table, see :func:`rmqtool.analytics.source.tables.pieces_of`.
     """
 
     store: Store
@@ -168,7 +168,7 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
     size = request.split_bytes or SPLIT_BYTES
     for store in request.stores:
         if request.table != "messages":
-            parts = parts_of(request.table, store, size)
+            parts = pieces_of(request.table, store, size)
             found += [Piece(store, request.table, part=part) for part in parts]
             continue
         log = open_log(store.layout())

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import pyarrow as pa
 
-from rmqtool.analytics.ranges.range_start import exact
+from rmqtool.analytics.ranges.beginning import exact
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.stores import METER
 from rmqtool.analytics.source.filter import Wanted

@@ -85,7 +85,7 @@ def rows_of(table: str, store: Store, part: tuple[str, ...] = ()) -> Iterator[pa
     """Batches of a table other than ``messages``, with the schema of the table but without ``broker``.
 
     Args:
-        part: of :func:`parts_of`; what of the table is asked for.
+        part: of :func:`pieces_of`; what of the table is asked for.
     """
     layout = store.layout()
     if table == "queues":
@@ -96,7 +96,7 @@ def rows_of(table: str, store: Store, part: tuple[str, ...] = ()) -> Iterator[pa
         yield from _from_rows(table, _PLAIN[table](layout))
 
 
-def parts_of(table: str, store: Store, limit: int) -> list[tuple[str, ...]]:
+def pieces_of(table: str, store: Store, limit: int) -> list[tuple[str, ...]]:
     """How the rows of a table other than ``messages`` are divided.
 
     Args:

@@ -29,7 +29,7 @@ _ROWS = 4096
 
 
 @dataclass
-class Part(WriterCommitMessage):
+class TaskRows(WriterCommitMessage):
     """What one task wrote."""
 
     path: str
@@ -59,7 +59,7 @@ class StoreWriter(DataSourceArrowWriter):
         refuse_existing(self.path)
         self._parts = f"{self.path}{_PARTS}-{uuid.uuid4().hex}"
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Part:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> TaskRows:
         """Called by each task."""
         import pyarrow.parquet as pq
 
@@ -73,7 +73,7 @@ class StoreWriter(DataSourceArrowWriter):
         finally:
             if writer is not None:
                 writer.close()
-        return Part(path=path if writer is not None else "", rows=rows)
+        return TaskRows(path=path if writer is not None else "", rows=rows)
 
     def commit(self, messages: list[Any]) -> None:
         """Called by the driver when all tasks are done.

@@ -13,7 +13,7 @@ from rmqtool.analytics.spark.archive import archive_of
 from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.spark.java import find_java, need_bash
 from rmqtool.analytics.spark.jvm import Jvm, environment
-from rmqtool.analytics.spark.start import NOT_CONNECT, applied, environment_of, settings_of
+from rmqtool.analytics.spark.settings import NOT_CONNECT, applied, environment_of, settings_of
 from rmqtool.errors import BadValue, MissingRuntime
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ _MIRRORED |= {other: name for name, other in _MIRRORED.items()} | {"EqualTo": "E
 
 
 @dataclass
-class _Part(InputPartition):
+class _Piece(InputPartition):
     split: Split
 
 
@@ -50,7 +50,7 @@ class _Reader(DataSourceReader):
         self._splits, self._choice, self._columns = splits, choice, columns
 
     def partitions(self) -> list[InputPartition]:
-        return [_Part(split) for split in self._splits]
+        return [_Piece(split) for split in self._splits]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         split: Split = partition.split

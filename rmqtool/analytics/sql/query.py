@@ -24,7 +24,7 @@ from rmqtool.analytics.source.tables import SCHEMAS
 from rmqtool.analytics.spark.failure import failure, lost
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.spark.session import spark_context
-from rmqtool.analytics.spark.start import NOT_CONNECT
+from rmqtool.analytics.spark.settings import NOT_CONNECT
 from rmqtool.analytics.sql.plan import Need, needs
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.store.log.commit_log import CommitLog

@@ -160,6 +160,14 @@ _TEXTS: dict[str, tuple[Callable[[RecordBlock], Texts], Callable[[pa.BinaryArray
 
 
 def column_of(name: str, kind: pa.DataType, tally: Tally, source: str) -> GrowingColumn:
+    """The column of a field of the message schema.
+
+    Args:
+        name: of the field.
+        kind: of its values.
+        tally: told what could not be decoded.
+        source: of the rows, for the field that says it.
+    """
     if name in _NUMBERS:
         return _Numbers(kind, _NUMBERS[name])
     if name in _TIMES:

@@ -19,7 +19,7 @@ from rmqtool.cli.shell.options import (
 )
 
 
-class Part(StrEnum):
+class Target(StrEnum):
     """What can be built from the log, or mended."""
 
     queues = "consumequeue"
@@ -33,7 +33,7 @@ class Part(StrEnum):
 def rebuild(
     store: StoreDir,
     part: Annotated[
-        list[Part],
+        list[Target],
         typer.Argument(metavar="PART...", help="consumequeue, index or checkpoint; or config or timer alone."),
     ],
     dry_run: DryRunOption = False,

@@ -62,8 +62,10 @@ def recover(
     from rmqtool.cli.shell.output import confirm, note
     from rmqtool.errors import Refused
     from rmqtool.store.disk.lock import holder
+    from rmqtool.store.layout.version import has_rocksdb_queues, unsupported
     from rmqtool.store.recovery import command as recovery
     from rmqtool.store.recovery.report import RecoveryReport
+    from rmqtool.store.recovery.rocks.command import plan_rocks
 
     layout = need_log(store, broker_conf).layout
     pid = holder(layout.root)
@@ -73,13 +75,22 @@ def recover(
             raise Refused(f"{layout.root}: {who}: stop the broker first")
         note(f"warning: {who}: the store changes while it is read, so this plan may be wrong")
     consented: list[str] = []
+    if not dry_run and (reason := unsupported(layout)) is not None:
+        raise Refused(f"{layout.root}: {reason}")
     asking = not yes and not dry_run
     if asking and not sys.stdin.isatty():
         raise Refused("recover writes: give --yes to do it, or --dry-run to look only")
     if dry_run or asking:
-        plan = recovery.plan(
-            layout, engine=engine_of(engine) or "auto", exactly=exactly, fix_delay_times=fix_delay_times, backup=backup
-        )
+        if engine_of(engine) != "4.9" and has_rocksdb_queues(layout):
+            plan = plan_rocks(layout)
+        else:
+            plan = recovery.plan(
+                layout,
+                engine=engine_of(engine) or "auto",
+                exactly=exactly,
+                fix_delay_times=fix_delay_times,
+                backup=backup,
+            )
         if dry_run or plan.clean or not plan.loadOk:
             write_report(plan, output.value, conf=broker_conf)
             return 0 if plan.clean else 1

@@ -64,7 +64,7 @@ MODULES = {
 }
 
 
-_defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.entry.defaults reads them
+_defaults: dict[str, str] = {}  # of the user, by parameter; rmqtool.cli.launch.defaults reads them
 
 
 class RootGroup(TyperGroup):

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from rmqtool.analytics.sql.query import answer
-from rmqtool.analytics.sql.reports import REPORTS
+from rmqtool.analytics.sql.ready import READY
 from rmqtool.cli.shell.choice import limited, matches, no_match
 from rmqtool.cli.shell.output import Column, write_all, writer
 from rmqtool.cli.shell.times import parse_time
@@ -28,7 +28,7 @@ def run_report(
     broker_conf: str | None = None,
 ) -> int:
     """A report's rows: 0, or 1 when damage was met, duplicates were found, or nothing that was asked for."""
-    report = REPORTS[name]
+    ready = READY[name]
     asked = request(
         store,
         broker_conf,
@@ -36,14 +36,14 @@ def run_report(
         since=str(parse_time(since)) if since else None,
         until=str(parse_time(until)) if until else None,
     )
-    with spark_process(), answer(asked, report.sql) as found, closing(rows_of(found)) as every:
+    with spark_process(), answer(asked, ready.sql) as found, closing(rows_of(found)) as every:
         rows: Iterable[dict[str, Any]] = (
             row for row in every if matches(row.get("topic"), topics) and matches(row.get("group"), groups)
         )
         rows = limited(iter(rows), limit, every)
         columns = columns_of(found, _WIDE)
-        if output == "table" and report.bar is not None:
-            rows = _drawn(list(rows), report.bar)
+        if output == "table" and ready.bar is not None:
+            rows = _drawn(list(rows), ready.bar)
             columns.append(Column("bar"))
         count = write_all(writer(output, found.columns, columns), rows)
         code = say(found)

@@ -55,7 +55,7 @@ TEXTS = {
 # columns of tables that both sides use, by the prefix of their names in C
 TABLES: dict[str, tuple[str, ...]] = {
     "ROW": scan.Rows._fields,
-    "MESSAGE": messages.Columns._fields,
+    "MESSAGE": messages.MessageColumns._fields,
     "TEXT": messages.TEXT,
     "ANSWER": messages.ANSWER,
     "BATCH": messages.Batch._fields[1:],

@@ -1,10 +1,12 @@
 """Buffers for both kinds of code: the bytes for plain Python, and where they lie for C."""
 
 import ctypes
+from mmap import mmap
 from typing import Any
 
 import numpy as np
 
+Buffer = bytes | bytearray | memoryview | mmap | np.ndarray[Any, np.dtype[Any]]
 _bytes_address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
 
 
@@ -26,14 +28,14 @@ class Memory:
 
     __slots__ = ("_keep", "address", "length", "view")
 
-    def __init__(self, buffer: Any, *, writable: bool = False) -> None:
+    def __init__(self, buffer: Buffer, *, writable: bool = False) -> None:
         self.address, self._keep = address_of(buffer, writable=writable)
-        view = memoryview(buffer)
+        view = memoryview(buffer)  # type: ignore[arg-type]  # an array is one to typeshed from 3.12 on
         self.view = view.cast("B") if view.nbytes and (view.format != "B" or view.ndim != 1) else view
         self.length = view.nbytes
 
 
-def address_of(buffer: Any, *, writable: bool = False) -> tuple[int, Any]:
+def address_of(buffer: Buffer, *, writable: bool = False) -> tuple[int, Any]:
     """(address, what keeps it valid) of a buffer's first byte.
 
     Raises:
@@ -44,7 +46,7 @@ def address_of(buffer: Any, *, writable: bool = False) -> tuple[int, Any]:
     if type(buffer) is bytearray and buffer:
         first = ctypes.c_char.from_buffer(buffer)
         return ctypes.addressof(first), first
-    view = memoryview(buffer)
+    view = memoryview(buffer)  # type: ignore[arg-type]  # an array is one to typeshed from 3.12 on
     if writable and view.readonly:
         raise ValueError("the buffer is read-only")
     if not view.nbytes:

@@ -12,10 +12,11 @@ from formats.message.properties import INNER
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from rmqtool.kernels.load.memory import Memory
-from rmqtool.kernels.tables.messages import Batch, Cells, Columns, Message, Messages
+from rmqtool.kernels.tables.messages import Batch, Cells, Message, MessageColumns, Messages
 
 _FLAG, _BODY_AT, _BODY_LENGTH, _PROPERTIES_AT, _PROPERTIES_LENGTH = (
-    Columns._fields.index(name) for name in ("flag", "body_at", "body_length", "properties_at", "properties_length")
+    MessageColumns._fields.index(name)
+    for name in ("flag", "body_at", "body_length", "properties_at", "properties_length")
 )
 _IPV4, _IPV6 = 4, 16  # bytes of an address
 _END = b"\x02"  # of an item of properties

@@ -18,7 +18,7 @@ MOST_NAMES = 64  # of the properties of one record; a name that comes twice is l
 ID_SPACE = 56  # digits of the longest message id
 
 
-class Columns(NamedTuple):
+class MessageColumns(NamedTuple):
     """Messages to be written, a column of int64 for each field. ``_at`` columns are addresses in memory."""
 
     topic: Column  # row of the texts' table
@@ -39,7 +39,7 @@ class Columns(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message of :class:`Columns`."""
+    """One message of :class:`MessageColumns`."""
 
     topic: int
     queue: int
@@ -62,7 +62,7 @@ class Messages:
     """Messages to be written, and what they refer to.
 
     Args:
-        table: :class:`Columns` as one array, shape (fields, messages).
+        table: :class:`MessageColumns` as one array, shape (fields, messages).
         topics, hosts: (address, length, port) of each text, shape (texts, 3).
         following: next queue offset of each queue; counted up.
 

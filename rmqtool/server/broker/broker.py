@@ -28,8 +28,8 @@ from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.positions import Positions
 from rmqtool.server.broker.requests.pulling import Pulling
 from rmqtool.server.broker.requests.replying import Replying
-from rmqtool.server.broker.requests.reports import Reports
 from rmqtool.server.broker.requests.sending import Sending
+from rmqtool.server.broker.requests.status import Status
 from rmqtool.server.broker.requests.tables import Tables
 from rmqtool.server.broker.requests.transactions import Transactions
 from rmqtool.services.lookup.queue_messages import SCHEDULE
@@ -137,7 +137,7 @@ class Broker:
             C.VIEW_MESSAGE_BY_ID: lookups.by_id,
             C.QUERY_CONSUME_QUEUE: lookups.entries,
             **Tables(core).handlers(),
-            **Reports(core).handlers(),
+            **Status(core).handlers(),
             **Control(core, self._positions).handlers(),
         }
         self._tasks: list[asyncio.Task[None]] = []

@@ -128,7 +128,11 @@ def _needed(room: str) -> str:
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
-    """``CONSISTENT_HASH``: a ring of points for each consumer; few queues move when consumers come or go."""
+    """``CONSISTENT_HASH``: a ring of points for each consumer; few queues move when consumers come or go.
+
+    Raises:
+        BadAllocation: a negative number of points.
+    """
     if virtual_nodes < 0:
         raise BadAllocation(f"illegal virtualNodeCnt :{virtual_nodes}")
 

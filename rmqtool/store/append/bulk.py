@@ -15,7 +15,7 @@ from formats.primitives import BORN_V6, STORE_V6
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import spaced
-from rmqtool.kernels.tables.messages import Columns
+from rmqtool.kernels.tables.messages import MessageColumns
 from rmqtool.kernels.tables.shapes import Column, Table
 from rmqtool.store.append.acceptance import objection
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
@@ -45,7 +45,7 @@ _NO_END = 1 << 62
 _IPV4 = 4  # bytes of an address
 # columns that are the same in all messages of a batch; and where the properties of each lie
 _STORE_HOST, _QUEUE_ID, _SYS_FLAG, _BORN_TIMESTAMP, _STORE_TIMESTAMP, _RECONSUME_TIMES, *_PROPERTIES = (
-    Columns._fields.index(name)
+    MessageColumns._fields.index(name)
     for name in (
         "store_host",
         "queue_id",
@@ -67,7 +67,7 @@ class Results(Sequence[PutResult]):
         physical_offset, size, queue_offset: a column of int64 for each.
     """
 
-    def __init__(self, answer: Table, columns: Columns, topics: list[str], hosts: list[Host]) -> None:
+    def __init__(self, answer: Table, columns: MessageColumns, topics: list[str], hosts: list[Host]) -> None:
         self.physical_offset, self.size, self.queue_offset = answer
         self._columns, self._topics, self._hosts = columns, topics, hosts
 
@@ -105,7 +105,7 @@ class Prepared:
         last_store_timestamp: of the last one.
     """
 
-    def __init__(self, columns: Columns, topics: list[str], hosts: list[Host], keep: object) -> None:
+    def __init__(self, columns: MessageColumns, topics: list[str], hosts: list[Host], keep: object) -> None:
         self._columns, self._topics, self._hosts, self._keep = columns, topics, hosts, keep
         self.last_store_timestamp = int(columns.store_timestamp[-1])
         self._queues: list[QueueKey] = []
@@ -152,7 +152,7 @@ class BatchWriter:
         self._rows = 0
 
     def _make_table(self, rows: int) -> None:
-        self._table = np.zeros((len(Columns._fields), spaced(rows)), np.int64)
+        self._table = np.zeros((len(MessageColumns._fields), spaced(rows)), np.int64)
         self._reader = BatchReader(self._table)
         self._same: dict[int, tuple[int, int]] = {}  # by column: a value, and how many rows have it
 
@@ -257,12 +257,12 @@ def _columns(
     places: tuple[Column, Column, Column],
     body: tuple[bytes, Column],
     properties: tuple[bytes, Column],
-) -> Columns:
+) -> MessageColumns:
     """Columns of what callers have brought together: (queue id ... prepared offset), (born, stored), (topic, hosts)."""
     count = len(body[1])
     queue_id, flag, sys_flag, reconsume_times, prepared = (_column(values, count) for values in numbers)
     topic, born_host, store_host = places
-    return Columns(
+    return MessageColumns(
         topic=topic,
         queue=topic,
         queue_id=queue_id,

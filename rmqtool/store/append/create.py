@@ -6,7 +6,7 @@ from formats import checkpoint
 from formats.checkpoint import Checkpoint
 from rmqtool.errors import Refused
 from rmqtool.store.disk.durable import sync
-from rmqtool.store.disk.files import entries
+from rmqtool.store.disk.files import listed
 from rmqtool.store.disk.new_files import make_file, make_root
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -23,7 +23,7 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
     root = checked_path(root)
     conf = conf or BrokerConf()
     try:
-        if os.path.lexists(root) and entries(root):
+        if os.path.lexists(root) and listed(root):
             raise Refused(f"{root}: is not empty")
         if not os.path.isdir(root):
             make_root(root)
@@ -32,7 +32,7 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
         layout = StoreLayout(root, conf)
         for folder in layout.commit_log_paths:
             # settings may name the log of a store that somebody else writes
-            if os.path.isdir(folder) and entries(folder):
+            if os.path.isdir(folder) and listed(folder):
                 raise Refused(f"{folder}: is not empty")
         for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):
             make_file(layout.path(path), data)

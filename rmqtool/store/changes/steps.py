@@ -66,7 +66,11 @@ def still(action: Action) -> None:
 
 
 def put(folder: str, _places: Places, action: Action, changed: Folders) -> None:
-    """The staged file takes its place."""
+    """The staged file takes its place.
+
+    Raises:
+        Differs: a file has appeared there since it was planned.
+    """
     staged, path = own_path(folder, action.staged or ""), action.path
     changed.update(map(os.path.dirname, (path, *action.made)))
     if not os.path.exists(staged):
@@ -89,7 +93,11 @@ def remove(folder: str, places: Places, action: Action, changed: Folders) -> Non
 
 
 def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> None:
-    """The bytes that were kept become zero, and no others."""
+    """The bytes that were kept become zero, and no others.
+
+    Raises:
+        Differs: something else was written there meanwhile.
+    """
     path = action.path
     accessed = os.stat(path).st_atime_ns
     with open_file(own_path(folder, action.kept or ""), link=False) as kept, open_to_change(path) as file:

@@ -18,7 +18,7 @@ from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import rocksdb_forms
 
 
-class ConfigEntry(NamedTuple):
+class ConfigFileInfo(NamedTuple):
     """One file below ``config/``."""
 
     name: str
@@ -121,7 +121,7 @@ def raw_config(layout: StoreLayout, name: str) -> Any:
         raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
 
 
-def list_configs(layout: StoreLayout) -> Iterator[ConfigEntry]:
+def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
     """Every file below ``config/``, parsed to see whether a broker could read it."""
     for entry in list_dir(layout.path("config")):
         if not entry.is_file():
@@ -133,7 +133,7 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigEntry]:
                 model.parse(read_small(entry.path) or b"")
             except (FormatError, CorruptFile) as err:
                 error = str(err)
-        yield ConfigEntry(entry.name, entry.size, model.__name__ if model else None, error)
+        yield ConfigFileInfo(entry.name, entry.size, model.__name__ if model else None, error)
     for name, table in TABLES.items():
         folder = table.place.rpartition("/")[2]
         try:
@@ -147,4 +147,4 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigEntry]:
             error = str(err)
         model = kind_of(name)
         size = files_below(layout.path(*table.place.split("/")))[1]
-        yield ConfigEntry(folder, size, model.__name__ if model else None, error)
+        yield ConfigFileInfo(folder, size, model.__name__ if model else None, error)

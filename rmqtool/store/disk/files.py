@@ -169,7 +169,7 @@ def remove_tree(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def entries(folder: str) -> list[os.DirEntry[str]]:
+def listed(folder: str) -> list[os.DirEntry[str]]:
     """Names in a directory, in no order; links are not followed unless who asks does so."""
     with os.scandir(folder) as found:
         return list(found)

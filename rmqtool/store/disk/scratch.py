@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from rmqtool.errors import UnreadableStore
+from rmqtool.errors import CorruptFile
 from rmqtool.store.disk.mapping import MAPPED
 from rmqtool.store.disk.segments import list_dir, read_small
 
@@ -41,7 +41,8 @@ def folder_of_links(path: str, linked: Callable[[str], bool], *, copied: str) ->
         copied: name of a small file that is copied.
 
     Raises:
-        UnreadableStore: the folder, or that file, is not there or cannot be read.
+        UnreadableStore: the folder is not there, or it or that file cannot be read.
+        CorruptFile: that file is not there.
     """
     with temporary_folder() as folder:
         for entry in list_dir(path):
@@ -49,7 +50,7 @@ def folder_of_links(path: str, linked: Callable[[str], bool], *, copied: str) ->
                 os.symlink(os.path.abspath(entry.path), os.path.join(folder, entry.name))
         content = read_small(os.path.join(path, copied), _SMALL)
         if content is None:
-            raise UnreadableStore(f"{path}: no {copied} in it")
+            raise CorruptFile(path, None, f"no {copied} in it")
         with open(os.path.join(folder, copied), "xb") as copy:
             copy.write(content)
         yield folder

@@ -241,6 +241,9 @@ class Segments:
 
         Args:
             listing: gives what is in a directory; :func:`list_dir` by default.
+
+        Raises:
+            UnreadableStore: a directory or a file in it cannot be looked at.
         """
         files, foreign = [], []
         for directory in directories:

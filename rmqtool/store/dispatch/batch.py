@@ -83,6 +83,11 @@ class QueuePuts:
         return int(physical[row]), int(size[row]), int(queue_offset[row]), int(timestamp[row])
 
     @property
+    def queue_offset(self) -> Column:
+        """Of each."""
+        return self._columns[2][self._row]
+
+    @property
     def ends(self) -> Column:
         """Physical offsets behind them."""
         physical, size, *_others = self._columns

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from formats.message.read import End, Record, read
-from rmqtool.kernels.dispatch import Columns, Room
+from rmqtool.kernels.dispatch import DispatchColumns, Room
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.scan import Walker, spaced
 from rmqtool.kernels.tables.collected import DONE, FIELDS, FULL
@@ -53,7 +53,7 @@ class BulkBuilder:
     ) -> None:
         self._view, self._plain = view, plain
         capacity = BATCH_RECORDS if capacity is None else capacity
-        self._columns = Columns(capacity, plain.delays.millis, light=plain.light_queues, spare=spare, code=code)
+        self._columns = DispatchColumns(capacity, plain.delays.millis, light=plain.light_queues, spare=spare, code=code)
         self._light: list[LightQueuePut] = []
 
     def __len__(self) -> int:

@@ -73,7 +73,11 @@ def open_index(
 
 
 def segment_of(path: str) -> Segment:
-    """An index file, which is opened when it is looked at."""
+    """An index file, which is opened when it is looked at.
+
+    Raises:
+        UnreadableStore: there is no such file.
+    """
     size = 0 if place_of(path) is None else size_of(path)
     if size is None:
         raise UnreadableStore(f"{path}: no such file")

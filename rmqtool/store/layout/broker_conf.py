@@ -63,7 +63,11 @@ class BrokerConf:
 
     @property
     def delay_levels(self) -> list[int]:
-        """Milliseconds of level 1, 2, ... (``messageDelayLevel``)."""
+        """Milliseconds of level 1, 2, ... (``messageDelayLevel``).
+
+        Raises:
+            CorruptFile: a broker could not read the setting.
+        """
         text = self.text("messageDelayLevel") or DEFAULT_DELAY_LEVELS
         levels = []
         for token in text.split():

@@ -131,3 +131,11 @@ class Database:
             found.status()
         except Exception as err:
             raise self._corrupt(err) from err
+
+
+class NoDatabase(Database):
+    """What a broker finds where none is: it makes one, and that is empty."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._families = {}

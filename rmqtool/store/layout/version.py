@@ -37,6 +37,12 @@ def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
     return found
 
 
+def has_rocksdb_queues(layout: StoreLayout) -> bool:
+    """Whether a broker has, or would make, its queues in RocksDB: there is such a database, or the settings say so."""
+    by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
+    return by_settings or "consumequeue" in rocksdb_forms(layout)
+
+
 def dledger_dirs(layout: StoreLayout) -> list[str]:
     """Directories of a DLedger commit log."""
     return [entry.path for entry in layout.entries() if entry.name.startswith("dledger-") and entry.is_dir()]
@@ -96,11 +102,17 @@ def _seen(path: str, limit: int = 64 << 20) -> bytes:
 
 def unsupported(layout: StoreLayout) -> str | None:
     """Why no writing command may touch this store's queues; None where it may."""
-    if "consumequeue" in rocksdb_forms(layout):
+    if has_rocksdb_queues(layout):
         return (
             "its queues are in a RocksDB database (storeType=defaultRocksDB), which is not written in place: "
-            "rmqtool salvage makes a new store of files"
+            "rmqtool recover --dry-run tells what a broker does at its next start, and rmqtool salvage makes a new "
+            "store of files"
         )
+    return dledger_reason(layout)
+
+
+def dledger_reason(layout: StoreLayout) -> str | None:
+    """Why a DLedger log is not written; None where there is none."""
     if directories := dledger_dirs(layout):
         return f"its log is a DLedger log ({os.path.basename(directories[0])}), which this version does not write"
     return None

@@ -205,8 +205,11 @@ def rocks_queue_names(layout: StoreLayout, *, units: bool = False) -> list[tuple
         units: also of those that have units only, which a broker does not see.
     """
     database = queue_database(layout)
-    if database is None:
-        return []
+    return [] if database is None else queue_names(database, units=units)
+
+
+def queue_names(database: Database, *, units: bool = False) -> list[tuple[str, int]]:
+    """As :func:`rocks_queue_names`, of a database."""
     found = set()
     for key, _value in database.items(OFFSETS):
         with suppress(FormatError):

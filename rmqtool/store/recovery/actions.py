@@ -7,6 +7,7 @@ from collections.abc import Callable
 from formats import checkpoint
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
+from formats.message.read import End
 from rmqtool.store.changes.change import Change
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
@@ -14,7 +15,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.losses import destroys, kept_by_salvage, not_looked_at
 from rmqtool.store.recovery.plan import Recovery
-from rmqtool.store.recovery.report import LogStop, Loss, QueueChange, RecoveryReport
+from rmqtool.store.recovery.report import LogStop, Loss, RecoveryReport
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.ways_on import ways_on
 
@@ -34,11 +35,16 @@ def lost(log: CommitLog, verdict: LogVerdict) -> tuple[list[Loss], int]:
     return [Loss(topic=t, queueId=i, messages=n) for (t, i), n in sorted(counts.items())], cut
 
 
+def stopped_at(stop: End) -> int:
+    """Byte of the file at which nothing of the log follows any more."""
+    return stop.at + (BLANK_SIZE if stop.ending is Ending.FILLER else 0)
+
+
 def _tail(verdict: LogVerdict) -> list[tuple[str, int, int]]:
     """What is not zero behind the end, in the file that holds it. An end-of-file blank there belongs to the log."""
     if verdict.stop_file is None or verdict.stop is None:
         return []
-    file, at = verdict.stop_file, verdict.stop.at + (BLANK_SIZE if verdict.stop.ending is Ending.FILLER else 0)
+    file, at = verdict.stop_file, stopped_at(verdict.stop)
     return [(file.path, at, file.size)] if has_bytes(file.path, at, file.size) > at else []
 
 
@@ -130,11 +136,6 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
             ending=verdict.stop.ending.value,
             reason=verdict.stop.reason,
         )
-    changed = [
-        QueueChange(topic=q.topic, queueId=q.queue_id, entriesCut=q.cut, entriesAdded=q.added)
-        for q in recovery.queues.values()
-        if q.cut or q.added
-    ]
     return RecoveryReport(
         store=root,
         engine=inputs.rules.engine,
@@ -142,13 +143,13 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
         loadOk=not recovery.refusals,
         refusals=recovery.refusals,
         abort=inputs.aborted,
-        startFile=os.path.relpath(verdict.start_file.path, root) if verdict.start_file else None,
+        startFile=os.path.relpath(verdict.first_file.path, root) if verdict.first_file else None,
         startReason=verdict.start_reason,
         stop=stop,
         lost=losses,
         bytesCut=cut,
         messagesRedispatched=recovery.dispatcher.messages,
-        queues=sorted(changed, key=lambda q: (q.topic, q.queueId)),
+        queues=recovery.dispatcher.changes,
         indexFilesRemoved=len(recovery.index.removed),
         indexEntriesAdded=recovery.index.added if actions else 0,
         warnings=recovery.warnings,

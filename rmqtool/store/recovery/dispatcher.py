@@ -11,6 +11,7 @@ from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.recovery.report import QueueChange
 
 QueueKey = tuple[str, int]
 OpenQueue = Callable[[str, int], QueueBuilder | None]
@@ -47,6 +48,21 @@ class Dispatcher:
         self.messages = 0
         self.unnamed: Counter[str] = Counter()
         self._held = 0  # bytes of entries, at most, that queues have gathered
+
+    @property
+    def ends(self) -> dict[QueueKey, int]:
+        """Queue offset after the last message of each queue."""
+        return {key: queue.end // UNIT for key, queue in self.queues.items()}
+
+    @property
+    def changes(self) -> list[QueueChange]:
+        """What became of queues that were cut or filled, sorted by topic and queue id."""
+        changed = [
+            QueueChange(topic=q.topic, queueId=q.queue_id, entriesCut=q.cut, entriesAdded=q.added)
+            for q in self.queues.values()
+            if q.cut or q.added
+        ]
+        return sorted(changed, key=lambda q: (q.topic, q.queueId))
 
     def put(self, batch: Batch) -> None:
         """Dispatch records in the order of the log."""

@@ -67,17 +67,18 @@ class Loaded:
         removed: files of the log that it deletes and goes on.
         queues: by topic and queue id; none where files of the log are refused.
         refusals: why it would not load the store.
+        log_refused: some of them are of files of the log.
     """
 
     files: list[Segment]
     removed: list[Segment]
     queues: dict[QueueKey, QueueBuilder] = field(default_factory=dict)
     refusals: list[str]
+    log_refused: bool
 
 
-def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
-    """Load the files of log and queues. The broker refuses mostly a file of another length than configured, or a
-    foreign one.
+def load_log(inputs: StoreInputs) -> Loaded:
+    """Load the files of the log. The broker refuses mostly a file of another length than configured, or a foreign one.
 
     Raises:
         Refused: the store has a form that these rules would do harm to.
@@ -93,8 +94,17 @@ def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
         for file in log.segments
         if file.path not in gone and (first is None or os.path.basename(file.path) < first)
     ]
-    loaded = Loaded(files=files, removed=removed, refusals=[*forms, *_worded(refused)])
-    if refused:
+    return Loaded(files=files, removed=removed, refusals=[*forms, *_worded(refused)], log_refused=bool(refused))
+
+
+def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
+    """Load the files of log and queues.
+
+    Raises:
+        Refused: the store has a form that these rules would do harm to.
+    """
+    loaded, rules = load_log(inputs), inputs.rules
+    if loaded.log_refused:
         return loaded
     for queue in staged.all():
         refused, queue.removed = rules.admit(queue.sources, queue.foreign, queue.file_size, "queue")

@@ -3,7 +3,6 @@
 import os
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse
-from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss
@@ -13,7 +12,7 @@ _LOOKED_AT = 100  # first messages of a log, which tell whether messages have ke
 
 def kept_by_salvage(recovery: Recovery) -> int:
     """Intact messages behind the end of the log, but old ones that repeat a queue offset: a salvage leaves them out."""
-    ends = {key: queue.end // UNIT for key, queue in recovery.queues.items()}
+    ends = recovery.dispatcher.ends
     last: dict[tuple[str, int], int] = {}  # store timestamp of what is kept
     kept = 0
     for item in recovery.inputs.log.walk(recovery.verdict.end + 1):
@@ -41,12 +40,13 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
             f"{kept} of them"
         )
     empty = not verdict.files or verdict.end <= verdict.files[0].base
-    entries = sum(queue.cut for queue in recovery.queues.values())
+    changes = recovery.dispatcher.changes
+    entries = sum(queue.entriesCut for queue in changes)
     point = inputs.checkpoint
     # a checkpoint alone proves nothing against a file that was just begun, when all before it had expired
     known = entries or (not verdict.files and (point.physic_msg_timestamp or point.logics_msg_timestamp))
     if empty and not losses and known:
-        queues = sum(bool(queue.cut) for queue in recovery.queues.values())
+        queues = sum(bool(queue.entriesCut) for queue in changes)
         paths = ((path, os.path.relpath(path, inputs.layout.root)) for path in inputs.layout.commit_log_paths)
         folders = ", ".join(path if name.startswith("..") else name for path, name in paths)
         said.append(
@@ -65,9 +65,9 @@ def not_looked_at(recovery: Recovery) -> list[str]:
     inputs, verdict = recovery.inputs, recovery.verdict
     said = []
     first = inputs.log.segments.files[0]
-    if verdict.start_file is not None and verdict.start_file.base > first.base:
-        files = sum(file.base < verdict.start_file.base for file in inputs.log.segments)
-        name = os.path.relpath(verdict.start_file.path, inputs.layout.root)
+    if verdict.first_file is not None and verdict.first_file.base > first.base:
+        files = sum(file.base < verdict.first_file.base for file in inputs.log.segments)
+        name = os.path.relpath(verdict.first_file.path, inputs.layout.root)
         said.append(f"the log was looked at from {name} on, {files} files before it were not")
     lacks = _lacks_index(recovery)
     if lacks:

@@ -71,7 +71,7 @@ def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: i
         end=cut,
         stop=End(Ending.CLEAN, at, "cut here, as asked for"),
         stop_file=file,
-        start_file=file,
+        first_file=file,
         start_reason="it holds the message that was named",
         last_store_timestamp=last or 0,
         last_record=inputs.checkpoint.confirm_phy_offset,

@@ -30,7 +30,7 @@ class LogVerdict:
         removed: that go as a whole.
         end: physical offset after the last message that stays.
         stop: why the log ends there, with the byte in ``stop_file``; None without files.
-        start_file: the first that was checked, and why that one.
+        first_file: the first that was checked, and why that one.
         lost_from: physical offset from which on intact messages go because somebody named it; None where the log ends
             at damage or at its own end.
         last_store_timestamp: of the last message that was checked, ms; 0 without one.
@@ -45,7 +45,7 @@ class LogVerdict:
     end: int
     stop: End | None = None
     stop_file: Segment | None = None
-    start_file: Segment | None = None
+    first_file: Segment | None = None
     start_reason: str | None = None
     lost_from: int | None = None
     last_store_timestamp: int = 0
@@ -97,9 +97,9 @@ class _LogCheck:
     def run(self) -> LogVerdict:
         inputs, files = self._inputs, self._files
         rules, aborted = inputs.rules, inputs.aborted
-        number, reason = rules.start_number(files, inputs.checkpoint, self._known, aborted=aborted)
+        number, reason = rules.first_checked(files, inputs.checkpoint, self._known, aborted=aborted)
         dispatched_from = rules.dispatched_from(self._known, self._unknown, aborted=aborted)
-        start_file = file = files[number]
+        first_file = file = files[number]
         # where there is no record a broker takes the place where the check begins, or the end of the files
         last_record = file.base if aborted else files[-1].end
         builder = BatchBuilder(
@@ -138,11 +138,11 @@ class _LogCheck:
             end=file.base + end.at,
             stop=end,
             stop_file=file,
-            start_file=start_file,
+            first_file=first_file,
             start_reason=reason,
             last_store_timestamp=self._last_store_timestamp,
             last_record=last_record,
-            dispatched_from=None if dispatched_from is None else max(start_file.base, dispatched_from),
+            dispatched_from=None if dispatched_from is None else max(first_file.base, dispatched_from),
             known=self._known,
             passed_over=self._passed_over,
         )

@@ -24,9 +24,9 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
             "after a crash: they will be delivered at once (--fix-delay-times keeps their time)"
         )
     said += of_unnamed_topics(dispatcher)
-    if inputs.aborted and verdict.start_file is not None and verdict.start_file.base > inputs.log.min_offset:
+    if inputs.aborted and verdict.first_file is not None and verdict.first_file.base > inputs.log.min_offset:
         said.append(
-            f"messages before offset {verdict.start_file.base} are not indexed anew, as a broker does not either"
+            f"messages before offset {verdict.first_file.base} are not indexed anew, as a broker does not either"
         )
     if verdict.passed_over is not None:
         words = f"{verdict.passed_over} at {verdict.known} is the first message that no queue has: a 5.3 broker "
@@ -66,7 +66,7 @@ def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatc
     """Damage in a file that was not checked now, and that the next start checks."""
     known = max((queue.max_physical_offset for queue in dispatcher.queues.values()), default=-1)
     for file in verdict.files[inputs.rules.next_start(verdict.files, known) :]:
-        if verdict.start_file is None or file.base >= verdict.start_file.base:
+        if verdict.first_file is None or file.base >= verdict.first_file.base:
             break
         end = _first_end(inputs, file)
         if end.ending is not Ending.FILLER:

@@ -24,7 +24,7 @@ from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.layout.version import first_version, unsupported, version_of
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
-from rmqtool.store.releases.start_file import SCANNED_FILES, known_number, start_number, start_number_v5
+from rmqtool.store.releases.first_file import SCANNED_FILES, first_checked, first_checked_v5, known_number
 
 ENGINES = ("auto", "4.9", "5.3")
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
@@ -75,9 +75,12 @@ class ReleaseRules:
         Raises:
             Refused: the store has a form that these rules would do harm to.
         """
-        if (reason := unsupported(self.layout)) is not None:
+        if (reason := self._unsupported()) is not None:
             raise Refused(f"{self.layout.root}: {reason}")
         return []
+
+    def _unsupported(self) -> str | None:
+        return unsupported(self.layout)
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
         """Load a directory: every entry must be a file of this size with a number for a name."""
@@ -85,9 +88,9 @@ class ReleaseRules:
         refused += [(f.path, f"{f.size} bytes long, not {size}") for f in files if f.size != size]
         return Admitted(refused, [])
 
-    def start_number(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
+    def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         """The commit-log file at which the check begins, and why; ``known`` is the end of what queues know."""
-        return start_number(files, self.conf, point, aborted=aborted)
+        return first_checked(files, self.conf, point, aborted=aborted)
 
     def next_start(self, files: list[Segment], known: int) -> int:
         """The file at which the check begins after a clean stop."""
@@ -200,6 +203,9 @@ class ReleaseRulesV5(ReleaseRules):
         super().check_forms()
         if self.conf.flag("forceVerifyPropCRC", False):
             raise Refused(f"{self.layout.root}: forceVerifyPropCRC is on, which this version does not follow")
+        return self._strange_queues() + self._strange_index()
+
+    def _strange_queues(self) -> list[str]:
         found = [
             f"{path}: topics.json says that the topic has batch consume queues"
             for topic, _queue_id, path in self.layout.queue_dirs()
@@ -210,12 +216,14 @@ class ReleaseRulesV5(ReleaseRules):
             for topic, _queue_id, path in self.batch_dirs()
             if topic not in self.batch_topics
         ]
-        found += [
+        return found
+
+    def _strange_index(self) -> list[str]:
+        return [
             f"{entry.path}: a directory where an index file must be"
             for entry in self.layout.entries("index")
             if offset_name(entry.name) is not None and entry.is_dir()
         ]
-        return found
 
     def admit(self, files: list[Segment], foreign: list[str], size: int, kind: str) -> Admitted:
         """Directories are passed over, and a last file without a byte is deleted (MappedFileQueue.doLoad)."""
@@ -228,8 +236,8 @@ class ReleaseRulesV5(ReleaseRules):
         refused, _ = super().admit(files, strange, size, kind)
         return Admitted([(path, why) for path, why in refused if path not in gone], removed)
 
-    def start_number(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
-        return start_number_v5(files, self.conf, point, known, aborted=aborted)
+    def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
+        return first_checked_v5(files, self.conf, point, known, aborted=aborted)
 
     def next_start(self, files: list[Segment], known: int) -> int:
         return known_number(files, known)
@@ -327,6 +335,9 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
 
     Args:
         engine: one of :data:`ENGINES`.
+
+    Raises:
+        ValueError: there is no such engine.
     """
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is none of {', '.join(ENGINES)}")

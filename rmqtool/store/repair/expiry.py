@@ -126,7 +126,7 @@ def _dispatched(layout: StoreLayout, log: list[Segment]) -> int:
     if not layout.aborted:
         return known
     point = checkpoint.parse(layout.checkpoint() or b"")
-    number, _why = rules_for(layout).rules.start_number(log, point, known, aborted=True)
+    number, _why = rules_for(layout).rules.first_checked(log, point, known, aborted=True)
     return min(known, log[number].base)
 
 

@@ -90,9 +90,7 @@ class Rebuild:
         self._staged = StagedQueues(inputs, stage)
         index = IndexBuilder([], inputs.geometry, stage)
         batch_topics = inputs.rules.batch_topics
-        self.dispatcher = Dispatcher(
-            {}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics
-        )
+        self.dispatcher = Dispatcher({}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics)
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._met = _Met()

@@ -18,6 +18,7 @@ from formats.message.build import append_crc, pack, verify_crc
 from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, MULTI_QUEUE_OFFSET, parse
 from formats.message.read import Record
 from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from formats.variants.timer import QUEUE_ID, TOPIC
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
 from rmqtool.store.config.files import config_database, read_config
 from rmqtool.store.disk.durable import NO_ROOM
@@ -31,14 +32,19 @@ from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.writer import LogWriter
+from rmqtool.store.queues.reader import open_queue
+from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.rules import ReleaseRulesV5, has_bad_batch_numbers, rules_for
+from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound, LostRange
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files
 
 _PART = ".salvaging"  # until the store is whole
-_PARTS = ("commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", LOST)
+_PARTS = (
+    "commitlog", "consumequeue", "index", "config", "checkpoint", "timerwheel", "timerlog", "abort", "lock", LOST,
+)  # fmt: skip
 _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
@@ -150,6 +156,7 @@ class Salvage:
         configs = self._copy_configs()
         self.lost.close()
         recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
+        self._make_timer()
         remove_tree(self._scratch())
         with suppress(OSError):  # something was lost, and found
             remove_folder(os.path.join(self.target, LOST))
@@ -173,6 +180,16 @@ class Salvage:
             warnings=self.warnings,
         )
 
+    def _make_timer(self) -> None:
+        """Wheel and timer log from the messages of their topic, which may lie elsewhere now.
+
+        A broker that finds how far its timer was, and no wheel, never delivers what waited.
+        """
+        new = StoreLayout(self.target, self._conf())
+        if open_queue(new, TOPIC, QUEUE_ID) is not None:
+            report = rebuild(new, (TIMER,), backup=self._scratch())
+            self.warnings += report.warnings
+
     @contextmanager
     def _room(self) -> Iterator[None]:
         """A lone file that was cut short says a wrong length of files."""
@@ -191,12 +208,15 @@ class Salvage:
         refuse_existing(self.store)
 
     def _conf(self) -> BrokerConf:
-        """The settings that queues are made by.
+        """The settings that queues are made by: in files, whatever the old store has them in.
 
         Only a broker that dispatches to light queues writes their offsets into a message. The new store shows nothing
         else of it yet, and the old one may have lost its queues.
         """
-        conf = self.layout.conf
+        values = {name: value for name, value in self.layout.conf.values.items() if name != "storeType"}
+        if timer_files := TimerFiles(self.layout).log.files:
+            values.setdefault("mappedFileSizeTimerLog", str(timer_files[0].size))
+        conf = BrokerConf(values, self.layout.conf.path)
         if not self._light or conf.text("enableMultiDispatch") or conf.text("enableLmq"):
             return conf
         return BrokerConf({**conf.values, "enableMultiDispatch": "true"}, conf.path)

@@ -53,7 +53,7 @@ class Lookups:
 
     def entries(self, _connection: Connection, request: Command) -> Command:
         """Request 321: entries of a queue as they are."""
-        header = header_of(h.QueueEntries, request)
+        header = header_of(h.QueryConsumeQueue, request)
         reading = self._core.reading
         queue = reading.queue(header.topic, header.queue_id)
         if queue is None:
@@ -61,7 +61,7 @@ class Lookups:
         low, high = reading.min_offset(header.topic, header.queue_id), queue.max_offset
         start = max(header.index, 0)
         rows = [
-            b.QueueEntry(physic_offset=entry.physical_offset, physic_size=entry.size, tags_code=entry.tags_code)
+            b.ConsumeQueueData(physic_offset=entry.physical_offset, physic_size=entry.size, tags_code=entry.tags_code)
             for entry in queue.entries(start, min(start + max(min(header.count, _ENTRIES), 0), high))
         ]
         group = self._core.clients.consumers.get(header.consumer_group or "")

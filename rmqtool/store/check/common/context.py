@@ -114,7 +114,7 @@ class Context:
         if not files:
             return
         known = files[-1].end if known is None else known
-        number, _reason = self.rules.start_number(files, self.checkpoint, known, aborted=aborted)
+        number, _reason = self.rules.first_checked(files, self.checkpoint, known, aborted=aborted)
         self.start = NextStart(
             number=number,
             after_next=self.rules.next_start(files, known),

@@ -10,7 +10,7 @@ import numpy as np
 
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
-from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, RocksUnit, parse_built, parse_offset, parse_offset_key
+from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, parse_built, parse_offset, parse_offset_key
 from rmqtool.errors import CorruptFile, MissingRuntime
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.log.log import Stretch
@@ -20,11 +20,9 @@ from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import dledger_dirs
 from rmqtool.store.log.commit_log import Damage
 from rmqtool.store.queues.rocks import PLACE, RocksQueue, built_up_to, queue_database, rocks_queue_names
+from rmqtool.store.queues.rocks_columns import Column, units_at
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
-_SPARSE = 8  # queue offsets for each message up to which a range is read at once
-Column = np.ndarray[Any, np.dtype[Any]]
-UNIT_TYPE = np.dtype([("offset", "i8"), ("physical", "i8"), ("size", "i8"), ("tags", "i8"), ("time", "i8")])
 
 
 class _Queue:
@@ -105,17 +103,6 @@ class RocksQueueCheck:
             queue.next_ordinal = max(queue.next_ordinal or 0, int(ordinals.max()) + 1)
             self._compare(queue, position[rows], ordinals, *(column[rows] for column in columns))
 
-    def _units(self, queue: RocksQueue, ordinals: Column) -> Column:
-        """The units at some queue offsets, as far as they are there, ascending."""
-        low, high = int(ordinals.min()), int(ordinals.max())
-        found: list[tuple[int, RocksUnit]]
-        if high - low < _SPARSE * len(ordinals):
-            found = list(queue.units(low, high + 1, beyond=True))
-        else:
-            offsets = np.unique(ordinals).tolist()
-            found = [(offset, unit) for offset in offsets if (unit := queue.unit(offset)) is not None]
-        return np.array([(offset, *unit) for offset, unit in found], UNIT_TYPE)
-
     def _compare(
         self, queue: _Queue, position: Column, ordinals: Column, size: Column, tags: Column, times: Column
     ) -> None:
@@ -126,7 +113,7 @@ class RocksQueueCheck:
         if self._broken:
             return
         try:
-            units = self._units(queue.units, ordinals)
+            units = units_at(queue.units, ordinals)
         except CorruptFile as err:
             self._break(err)
             return

@@ -30,6 +30,9 @@ final class Open {
         boolean loaded = store.load();
         answer.put("loadMillis", millisSince(begin));
         answer.put("loadOk", loaded);
+        if (loaded) {
+            Release.settle(store);
+        }
         answer.put("afterLoad", state(store));
         if (loaded && request.start) {
             begin = System.nanoTime();
@@ -55,21 +58,26 @@ final class Open {
         return (System.nanoTime() - nanos) / 1_000_000;
     }
 
-    static Map<String, Object> state(DefaultMessageStore store) {
+    static Map<String, Object> state(DefaultMessageStore store) throws Exception {
         Map<String, Object> state = new LinkedHashMap<>();
         state.put("minPhyOffset", store.getMinPhyOffset());
         state.put("maxPhyOffset", store.getMaxPhyOffset());
-        List<Map<String, Object>> queues = new ArrayList<>();
+        List<Map<String, Object>> queues = Release.otherQueues(store);
         for (ConsumeQueue queue : queues(store)) {
-            Map<String, Object> row = new LinkedHashMap<>();
-            row.put("topic", queue.getTopic());
-            row.put("queueId", queue.getQueueId());
-            row.put("minOffset", queue.getMinOffsetInQueue());
-            row.put("maxOffset", queue.getMaxOffsetInQueue());
-            queues.add(row);
+            queues.add(range(queue.getTopic(), queue.getQueueId(), queue.getMinOffsetInQueue(),
+                queue.getMaxOffsetInQueue()));
         }
         state.put("queues", queues);
         return state;
+    }
+
+    static Map<String, Object> range(String topic, int queueId, long min, long max) {
+        Map<String, Object> row = new LinkedHashMap<>();
+        row.put("topic", topic);
+        row.put("queueId", queueId);
+        row.put("minOffset", min);
+        row.put("maxOffset", max);
+        return row;
     }
 
     private static List<ConsumeQueue> queues(DefaultMessageStore store) {
@@ -80,7 +88,7 @@ final class Open {
 
     /** Every entry of every queue with the message that the engine reads for it, null where it reads none. */
     private static List<Map<String, Object>> messages(DefaultMessageStore store) throws Exception {
-        List<Map<String, Object>> rows = new ArrayList<>();
+        List<Map<String, Object>> rows = Release.otherEntries(store);
         for (ConsumeQueue queue : queues(store)) {
             long index = queue.getMinOffsetInQueue();
             while (index < queue.getMaxOffsetInQueue()) {
@@ -92,7 +100,8 @@ final class Open {
                 try {
                     ByteBuffer units = rest.getByteBuffer();
                     for (; units.remaining() >= ConsumeQueue.CQ_STORE_UNIT_SIZE; index++) {
-                        rows.add(entry(store, queue, index, units.getLong(), units.getInt(), units.getLong()));
+                        rows.add(entry(store, queue.getTopic(), queue.getQueueId(), index, units.getLong(),
+                            units.getInt(), units.getLong()));
                     }
                 } finally {
                     rest.release();
@@ -102,11 +111,11 @@ final class Open {
         return rows;
     }
 
-    private static Map<String, Object> entry(DefaultMessageStore store, ConsumeQueue queue, long index, long offset,
+    static Map<String, Object> entry(DefaultMessageStore store, String topic, int queueId, long index, long offset,
         int size, long tagsCode) throws Exception {
         Map<String, Object> row = new LinkedHashMap<>();
-        row.put("cqTopic", queue.getTopic());
-        row.put("cqQueueId", queue.getQueueId());
+        row.put("cqTopic", topic);
+        row.put("cqQueueId", queueId);
         row.put("cqOffset", index);
         row.put("cqPhysicalOffset", offset);
         row.put("cqSize", size);

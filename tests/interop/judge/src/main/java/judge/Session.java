@@ -68,6 +68,7 @@ final class Session {
         while (store.dispatchBehindBytes() > 0 && System.currentTimeMillis() < end) {
             Thread.sleep(1);
         }
+        Release.settle(store);
     }
 
     void stop() throws Exception {

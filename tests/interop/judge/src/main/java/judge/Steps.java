@@ -12,7 +12,11 @@ final class Steps {
                 session = new Session(request);
                 break;
             case "load":
-                answer.put("loadOk", session.store.load());
+                boolean loaded = session.store.load();
+                answer.put("loadOk", loaded);
+                if (loaded) {
+                    Release.settle(session.store);
+                }
                 answer.put("afterLoad", Open.state(session.store));
                 break;
             case "start":

@@ -13,6 +13,7 @@ import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.store.ConsumeQueue;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.RocksDBMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
@@ -25,8 +26,10 @@ final class Release {
     }
 
     static DefaultMessageStore construct(MessageStoreConfig config, BrokerConfig broker) throws Exception {
-        return new DefaultMessageStore(config, new BrokerStatsManager("judge", false), null, broker,
-            new ConcurrentHashMap<>());
+        BrokerStatsManager stats = new BrokerStatsManager("judge", false);
+        return config.isEnableRocksDBStore()
+            ? new RocksDBMessageStore(config, stats, null, broker, new ConcurrentHashMap<>())
+            : new DefaultMessageStore(config, stats, null, broker, new ConcurrentHashMap<>());
     }
 
     static void stopDelivery(DefaultMessageStore store) {
@@ -59,6 +62,23 @@ final class Release {
         message.setPropertiesString(put.propertiesString != null
             ? put.propertiesString : MessageDecoder.messageProperties2String(message.getProperties()));
         return store.putMessage(message);
+    }
+
+    /** Waits until what was dispatched is in the queues. */
+    static void settle(DefaultMessageStore store) throws Exception {
+        if (store instanceof RocksDBMessageStore) {
+            Rocks.settle(store);
+        }
+    }
+
+    /** Queues that are no files. */
+    static List<Map<String, Object>> otherQueues(DefaultMessageStore store) throws Exception {
+        return store instanceof RocksDBMessageStore ? Rocks.queues(store) : new ArrayList<>();
+    }
+
+    /** Their entries, with the message of each. */
+    static List<Map<String, Object>> otherEntries(DefaultMessageStore store) throws Exception {
+        return store instanceof RocksDBMessageStore ? Rocks.entries(store) : new ArrayList<>();
     }
 
     private Release() {

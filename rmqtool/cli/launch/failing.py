@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from rmqtool.cli.entry.defaults import read
+from rmqtool.cli.launch.defaults import read
 from rmqtool.cli.shell.output import dump_json, plain
 from rmqtool.errors import CorruptFile, RmqError
 

@@ -46,6 +46,7 @@ def exact(split: Split, layout: Callable[[], StoreLayout]) -> tuple[Split, int]:
 
 
 def is_queued(layout: StoreLayout, record: Record, physical_offset: int) -> bool:
+    """Whether the entry of a record's queue offset points at it."""
     queue = open_queue(layout, record.topic.decode("utf-8", "surrogateescape"), record.queue_id)
     entry = queue.entry(record.queue_offset) if queue is not None and record.queue_offset >= 0 else None
     return entry is not None and (entry.physical_offset, entry.size) == (physical_offset, record.total_size)

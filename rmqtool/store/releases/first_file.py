@@ -12,17 +12,18 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 
 SCANNED_FILES = 3  # from the end, after a clean stop (4.9)
 _MAGIC, _SYS_FLAG = HEADS[0].field("magic"), HEADS[0].field("sys_flag")  # at the same places in all heads
+_PHYSICAL_OFFSET = HEADS[0].field("physical_offset")
 _LARGEST_HEAD = max(head.size for head in HEADS.values())
 
 
-def start_number(files: list[Segment], conf: BrokerConf, point: Checkpoint, *, aborted: bool) -> tuple[int, str]:
+def first_checked(files: list[Segment], conf: BrokerConf, point: Checkpoint, *, aborted: bool) -> tuple[int, str]:
     """(number of the file, why that one), by the rules of 4.9."""
     if aborted:
         return _after_crash(files, conf, point, MAGIC_V1)
     return max(0, len(files) - SCANNED_FILES), "clean stop: the last three files are checked"
 
 
-def start_number_v5(
+def first_checked_v5(
     files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool
 ) -> tuple[int, str]:
     """(number of the file, why that one), by the rules of 5.3.
@@ -51,6 +52,33 @@ def _after_crash(files: list[Segment], conf: BrokerConf, point: Checkpoint, *mag
         if first is not None and first <= limit:
             return number, f"unclean stop: newest file whose first message is not younger than {limit}"
     return 0, f"unclean stop: no file begins with a message as old as {limit}, so all are checked"
+
+
+def start_number_rocks(files: list[Segment], known: int, *, aborted: bool) -> tuple[int, str]:
+    """(number of the file, why that one), by the rules of 5.3 for queues in RocksDB.
+
+    Args:
+        known: up to where the database has the log.
+    """
+    if not aborted:
+        number = known_number(files, known)
+    else:
+        number = next((n for n in range(len(files) - 1, -1, -1) if _says_at_most(files[n], known)), 0)
+    stop = "unclean stop" if aborted else "clean stop"
+    if number or (aborted and _says_at_most(files[0], known)):
+        return number, f"{stop}: newest file that begins where the database has the log, which is up to {known}"
+    return 0, f"{stop}: the database has the log up to {known}, so all files are checked"
+
+
+def _says_at_most(file: Segment, known: int) -> bool:
+    """Whether a file's first record says a physical offset up to this one, by its raw bytes."""
+    view = file.view()
+    try:
+        if len(view) < _LARGEST_HEAD or _MAGIC.unpack_from(view)[0] not in (MAGIC_V1, MAGIC_V2):
+            return False
+        return bool(_PHYSICAL_OFFSET.unpack_from(view)[0] <= known)
+    finally:
+        file.release()
 
 
 def _first_store_timestamp(file: Segment, magics: tuple[int, ...]) -> int | None:

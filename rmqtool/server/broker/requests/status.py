@@ -43,7 +43,7 @@ _TIMER = ("timerCongestNum", "timerOffsetBehind", "timerReadBehind")
 _TIMER_RATES = ("timerDequeueTps", "timerEnqueueTps")
 
 
-class Reports:
+class Status:
     """Requests that only ask."""
 
     def __init__(self, core: Core) -> None:

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterable
 
-from rmqtool.cli.entry.defaults import OPTIONS
+from rmqtool.cli.launch.defaults import OPTIONS
 
 # What stands behind a command, word by word, where it can be completed; "" is nothing, or a file
 ARGUMENTS: dict[str, tuple[str, ...]] = {

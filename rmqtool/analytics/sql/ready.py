@@ -1,4 +1,4 @@
-"""Ready reports: each one query over the tables of :mod:`rmqtool.analytics.source.tables`."""
+"""What the command ``report`` asks: ready queries over the tables of :mod:`rmqtool.analytics.source.tables`."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _TABLE = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
-class Report:
+class ReadyQuery:
     """A question and its query.
 
     Attributes:
@@ -38,9 +38,9 @@ class Report:
         return _TABLE.sub(r"\1", self.query)
 
 
-def _duplicates(by: str, key: str, source: str, columns: tuple[str, ...]) -> Report:
+def _duplicates(by: str, key: str, source: str, columns: tuple[str, ...]) -> ReadyQuery:
     """A row for each id, or key, that several messages of a topic have."""
-    return Report(
+    return ReadyQuery(
         f"duplicates-by-{by}",
         f"""
         SELECT broker, topic, {key} AS `{by}`, count(*) AS copies,
@@ -54,7 +54,7 @@ def _duplicates(by: str, key: str, source: str, columns: tuple[str, ...]) -> Rep
 
 _ALL = (
     # a row for each topic and hour (UTC) of the store time
-    Report(
+    ReadyQuery(
         "traffic",
         """
         SELECT broker, topic, date_trunc('HOUR', storeTimestamp) AS hour, count(*) AS messages, sum(storeSize) AS bytes
@@ -63,7 +63,7 @@ _ALL = (
         "messages",
     ),
     # a row for each topic and size class: stored sizes up to atMost bytes, and above half of that
-    Report(
+    ReadyQuery(
         "sizes",
         """
         SELECT broker, topic, shiftleft(CAST(1 AS BIGINT), length(bin(storeSize - 1))) AS atMost,
@@ -81,7 +81,7 @@ _ALL = (
         ("keys",),
     ),
     # a row for each address that messages were born at; the broker's own topics do not count
-    Report(
+    ReadyQuery(
         "producers",
         f"""
         SELECT broker, host, count(*) AS messages, sum(storeSize) AS bytes, count(DISTINCT topic) AS topics,
@@ -92,7 +92,7 @@ _ALL = (
         "messages",
     ),
     # a row for each group and topic with offsets; lag is the number of messages that are not consumed yet
-    Report(
+    ReadyQuery(
         "lag",
         """
         SELECT broker, `group`, topic, count(brokerOffset) AS queues, coalesce(sum(brokerOffset), 0) AS stored,
@@ -103,7 +103,7 @@ _ALL = (
     ),
     # a row for each group and message behind the group's offset, and one without a group for each message of a queue
     # in which no group has an offset; the broker's own topics do not count
-    Report(
+    ReadyQuery(
         "unconsumed",
         f"""
         WITH sent AS (SELECT * FROM {{messages}} WHERE NOT {_OWN})
@@ -121,7 +121,7 @@ _ALL = (
     ),
     # a row for each message that a group has failed to consume: how often it was delivered again, whether it is a dead
     # letter now, and its way there
-    Report(
+    ReadyQuery(
         "retries",
         r"""
         WITH again AS (
@@ -148,31 +148,31 @@ _ALL = (
         },
     ),
 )  # fmt: skip
-REPORTS = {report.name: report for report in _ALL}
+READY = {query.name: query for query in _ALL}
 
 
-def report_frame(spark: "SparkSession", name: str, path: str, **options: Any) -> "DataFrame":
-    """A report as a data frame, by the data source ``rocketmq``.
+def ready_frame(spark: "SparkSession", name: str, path: str, **options: Any) -> "DataFrame":
+    """The rows of a ready query as a data frame, by the data source ``rocketmq``.
 
     Args:
-        name: a key of :data:`REPORTS`.
+        name: a key of :data:`READY`.
         path: of a store, or of several.
         options: of the data source, as ``topic`` or ``since``.
 
     Raises:
         BadValue: no such report.
     """
-    report = REPORTS.get(name)
-    if report is None:
-        raise BadValue(f"no report {name!r}; there are {', '.join(REPORTS)}")
+    ready = READY.get(name)
+    if ready is None:
+        raise BadValue(f"no report {name!r}; there are {', '.join(READY)}")
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from rmqtool.analytics.source.tables import SCHEMAS
 
     frames: dict[str, Any] = {}
-    for table, columns in report.columns.items():
+    for table, columns in ready.columns.items():
         schema = from_arrow_schema(SCHEMAS[table])
         chosen = type(schema)([schema[column] for column in columns])
         reader = spark.read.format("rocketmq").schema(chosen).options(table=table, **options)
         frames[table] = reader.load(path)
-    return spark.sql(report.query, **frames)
+    return spark.sql(ready.query, **frames)

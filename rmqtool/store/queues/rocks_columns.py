@@ -1,0 +1,28 @@
+"""Units of a queue in RocksDB as columns: those of consecutive messages are read as a range."""
+
+from typing import Any
+
+import numpy as np
+
+from formats.queues.rocks import RocksUnit
+from rmqtool.store.queues.rocks import RocksQueue
+
+Column = np.ndarray[Any, np.dtype[Any]]
+UNIT_TYPE = np.dtype([("offset", "i8"), ("physical", "i8"), ("size", "i8"), ("tags", "i8"), ("time", "i8")])
+_SPARSE = 8  # queue offsets for each message up to which a range is read at once
+
+
+def units_at(queue: RocksQueue, offsets: Column) -> Column:
+    """The units at some queue offsets, as far as they are there, ascending, of ``UNIT_TYPE``. Others may be among them.
+
+    Raises:
+        CorruptFile: a part of the database cannot be read.
+    """
+    low, high = int(offsets.min()), int(offsets.max())
+    found: list[tuple[int, RocksUnit]]
+    if high - low < _SPARSE * len(offsets):
+        found = list(queue.units(low, high + 1, beyond=True))
+    else:
+        wanted = np.unique(offsets).tolist()
+        found = [(offset, unit) for offset in wanted if (unit := queue.unit(offset)) is not None]
+    return np.array([(offset, *unit) for offset, unit in found], UNIT_TYPE)

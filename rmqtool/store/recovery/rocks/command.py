@@ -1,0 +1,20 @@
+"""The plan of ``recover`` for a store in RocksDB form. There is no deed: such a store is not written in place."""
+
+from rmqtool.store.changes.writing import planning
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.report import RecoveryReport
+from rmqtool.store.recovery.rocks.plan import run_rocks_recovery
+from rmqtool.store.recovery.rocks.words import report
+
+
+def plan_rocks(layout: StoreLayout) -> RecoveryReport:
+    """What a 5.3 broker would do with the store at its next start; it is only read.
+
+    Raises:
+        MissingRuntime: no library to read its database.
+        Refused: it has a form besides that these rules do not cover.
+        UnreadableStore: a file of the log cannot be read.
+    """
+    with planning(layout.root) as change:
+        return report(run_rocks_recovery(StoreInputs.of(layout), change.staging))

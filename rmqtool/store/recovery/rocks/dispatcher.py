@@ -1,0 +1,122 @@
+"""Dispatch into queues in RocksDB, on paper: which units a broker would put, and where queues would end."""
+
+from formats.errors import FormatError
+from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, parse_built
+from rmqtool.errors import CorruptFile
+from rmqtool.store.dispatch.batch import Batch, QueuePuts
+from rmqtool.store.index.builder import IndexBuilder
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import Database
+from rmqtool.store.queues.rocks import RocksQueue, queue_names
+from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
+from rmqtool.store.recovery.report import QueueChange, QueueRange
+from rmqtool.store.recovery.rocks.queues import PlannedQueue
+
+_LONGEST = 281  # bytes of a topic: with them the key of a unit fills the broker's buffer
+
+
+class RocksDispatcher(Dispatcher):
+    """Puts nothing: it tells what the broker would put.
+
+    Attributes:
+        planned: queues by topic and queue id.
+        built: up to which physical offset the database says that the log is in the queues.
+        stuck: end that the broker cannot set back, by topic and queue id.
+        found_built: the same as it was found.
+        destroyed: the broker removes the database, because there is no log.
+        unread: why a part of the database cannot be read; None where it can.
+        too_long: topic whose messages the broker tries to put for ever; None without one.
+
+    Raises:
+        CorruptFile: the database cannot be read, or what it says of itself is no number.
+    """
+
+    def __init__(self, layout: StoreLayout, database: Database, index: IndexBuilder, *, indexed: bool) -> None:
+        super().__init__({}, index, lambda _topic, _queue_id: None, indexed=indexed)
+        self._layout, self._database = layout, database
+        self.planned: dict[QueueKey, PlannedQueue] = {}
+        self.stuck: list[QueueKey] = []
+        self.too_long: str | None = None
+        self.unread: str | None = None
+        self.destroyed = False
+        value = database.get(OFFSETS, CHECKPOINT_KEY)
+        try:
+            self.built = 0 if value is None else parse_built(value)
+        except FormatError as err:
+            raise CorruptFile(database.path, None, f"how far the log is in the queues: {err}") from err
+        self.found_built = self.built
+        for topic, queue_id in queue_names(database):
+            self._queue(topic, queue_id)
+
+    def _queue(self, topic: str, queue_id: int) -> PlannedQueue:
+        queue = self.planned.get((topic, queue_id))
+        if queue is None:
+            stored = RocksQueue(self._layout, self._database, topic, queue_id)
+            queue = self.planned[topic, queue_id] = PlannedQueue(stored)
+        return queue
+
+    @property
+    def ends(self) -> dict[QueueKey, int]:
+        return {key: queue.max_offset for key, queue in self.planned.items()}
+
+    @property
+    def changes(self) -> list[QueueChange]:
+        return [
+            QueueChange(topic=topic, queueId=queue_id, entriesCut=queue.cut, entriesAdded=queue.added)
+            for (topic, queue_id), queue in sorted(self.planned.items())
+            if queue.cut or queue.added
+        ]
+
+    def ranges(self, log_begins: int) -> list[QueueRange]:
+        """Lowest and next queue offset of all queues, as the broker tells them; the next time it may tell others."""
+        if self.destroyed:
+            return []
+        found = []
+        for (topic, queue_id), queue in sorted(self.planned.items()):
+            try:
+                low = queue.min_offset(log_begins)
+            except CorruptFile as err:
+                self.unread, low = err.reason, -1
+            found.append(QueueRange(topic=topic, queueId=queue_id, minOffset=low, maxOffset=queue.max_offset))
+        return found
+
+    def put(self, batch: Batch) -> None:
+        super().put(batch)
+        if batch.queued.any():
+            self.built = int((batch.physical_offset + batch.size)[batch.queued][-1])
+
+    def _put(self, topic: str, queue_id: int, puts: QueuePuts) -> None:
+        if len(topic.encode("utf-8", "surrogateescape")) > _LONGEST:
+            self.too_long = topic
+            return
+        physical, size, tags = (puts.entries[name].astype("i8") for name in ("physical_offset", "size", "tags_code"))
+        try:
+            self._queue(topic, queue_id).put(puts.queue_offset, physical, size, tags, puts.store_timestamp)
+        except CorruptFile as err:
+            self.unread = err.reason
+
+    def destroy(self) -> None:
+        """Without a log the broker removes the database."""
+        self.destroyed, self.built = True, 0
+        for queue in self.planned.values():
+            queue.destroy()
+
+    def truncate(self, log_begins: int, end: int) -> bool:
+        """Set queues back to the end of the log (truncateDirty).
+
+        Returns:
+            Whether the broker does so: it does not where the database has not more than the log.
+        """
+        if end >= self.built:
+            return False
+        self.built = end
+        for key, queue in sorted(self.planned.items()):
+            if queue.last is None or queue.last.physical_offset < end:
+                continue
+            try:
+                done = queue.set_back(log_begins, end)
+            except CorruptFile as err:
+                self.unread, done = err.reason, False
+            if not done:
+                self.stuck.append(key)
+        return True

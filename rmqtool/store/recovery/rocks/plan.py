@@ -1,0 +1,137 @@
+"""What a 5.3 broker would do at its next start with a store whose queues are in RocksDB. The store is only read.
+
+Source: store.RocksDBMessageStore, store.queue.RocksDBConsumeQueueStore, store.CommitLog of 5.3.3. The log is checked as
+in a store of files. The database takes what the log has behind the end that it notes, under the key of each message's
+own queue offset; a log that ends before that has the ends of queues set back.
+"""
+
+from dataclasses import replace
+
+from formats.variants.rocksdb import starts_database
+from rmqtool.errors import CorruptFile
+from rmqtool.store.disk.segments import list_dir
+from rmqtool.store.dispatch.light import is_light
+from rmqtool.store.index.builder import IndexBuilder
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import Database, NoDatabase
+from rmqtool.store.queues.rocks import PLACE, queue_database, queue_names
+from rmqtool.store.recovery.dispatcher import Dispatcher
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.loading import Loaded, Stage, load_log
+from rmqtool.store.recovery.plan import Recovery
+from rmqtool.store.recovery.report import StoreState
+from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
+from rmqtool.store.recovery.rocks.words import warnings_of
+from rmqtool.store.recovery.verdict import LogVerdict, judge_log
+from rmqtool.store.releases.rocks import RocksRules
+
+
+def _database(layout: StoreLayout) -> Database:
+    """The one that the broker opens. Where there is nothing of one, or tables alone, it makes a new one.
+
+    Raises:
+        MissingRuntime: no library to read it.
+        CorruptFile: it cannot be opened.
+    """
+    path = layout.path(PLACE)
+    if not any(entry.is_file() and starts_database(entry.name) for entry in list_dir(path)):
+        return NoDatabase(path)
+    return queue_database(layout) or Database(path)
+
+
+def _by_rocks_rules(inputs: StoreInputs, database: Database) -> StoreInputs:
+    """The same store, by the rules for RocksDB.
+
+    Raises:
+        CorruptFile: the database cannot be read, and the settings do not say whether there are light queues.
+    """
+    light = inputs.layout.conf.flag("enableLmq", False)
+    if inputs.layout.conf.text("enableLmq") is None:
+        light = any(is_light(topic) for topic, _queue_id in queue_names(database))
+    return replace(inputs, rules=RocksRules(inputs.layout, exactly=True), light_queues=light)
+
+
+def run_rocks_recovery(inputs: StoreInputs, stage: Stage) -> Recovery:
+    """The broker's load, up to the moment at which it would take messages; nothing is carried out.
+
+    Args:
+        stage: gives a path for a new staging file, outside the store: the index is put together there.
+
+    Raises:
+        MissingRuntime: no library to read the database.
+        Refused: the store has a form that these rules do not cover.
+        UnreadableStore: a file of the log cannot be read.
+    """
+    try:
+        database = _database(inputs.layout)
+        inputs = _by_rocks_rules(inputs, database)
+    except CorruptFile as err:
+        inputs = replace(inputs, rules=RocksRules(inputs.layout, exactly=True))
+        return _refused(inputs, load_log(inputs), [f"{err.path}: {err.reason}"])
+    loaded = load_log(inputs)
+    if loaded.refusals:
+        return _refused(inputs, loaded, [])
+    index = IndexBuilder(inputs.layout.index_paths(), inputs.geometry, stage)
+    try:
+        dispatcher = RocksDispatcher(inputs.layout, database, index, indexed=inputs.indexed)
+    except CorruptFile as err:
+        return _refused(inputs, loaded, [f"{err.path}: {err.reason}"])
+    return _Run(inputs, loaded, dispatcher).run()
+
+
+def _refused(inputs: StoreInputs, loaded: Loaded, why: list[str]) -> Recovery:
+    end = loaded.files[-1].end if loaded.files else 0
+    verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
+    return Recovery(
+        inputs=inputs,
+        verdict=verdict,
+        dispatcher=Dispatcher({}, IndexBuilder([], (1, 1), lambda: ""), lambda _topic, _queue_id: None),
+        refusals=loaded.refusals + why,
+        warnings=list(inputs.warnings),
+        after_load=StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=end, queues=[]),
+    )
+
+
+class _Run:
+    """Recovery of a store that can be loaded."""
+
+    def __init__(self, inputs: StoreInputs, loaded: Loaded, dispatcher: RocksDispatcher) -> None:
+        self._inputs, self._loaded, self._dispatcher = inputs, loaded, dispatcher
+
+    def run(self) -> Recovery:
+        inputs, dispatcher = self._inputs, self._dispatcher
+        if inputs.aborted:
+            dispatcher.index.prune(inputs.checkpoint.index_msg_timestamp)
+        known, found_ends = dispatcher.built, dispatcher.ends
+        verdict = self._judged(known)
+        after_load, after_start = (
+            StoreState(
+                minPhyOffset=verdict.min_offset,
+                maxPhyOffset=verdict.end,
+                queues=dispatcher.ranges(verdict.min_offset),
+            )
+            for _moment in range(2)
+        )
+        dispatcher.index.finish()
+        return Recovery(
+            inputs=inputs,
+            verdict=verdict,
+            dispatcher=dispatcher,
+            found_ends=found_ends,
+            refusals=[],
+            warnings=[*inputs.warnings, *warnings_of(inputs, verdict, dispatcher)],
+            after_load=after_load,
+            after_start=after_start,
+        )
+
+    def _judged(self, known: int) -> LogVerdict:
+        inputs, dispatcher = self._inputs, self._dispatcher
+        if not self._loaded.files:
+            dispatcher.destroy()
+            last = inputs.checkpoint.confirm_phy_offset
+            return LogVerdict(files=[], removed=self._loaded.removed, end=0, last_record=last)
+        verdict = judge_log(inputs, self._loaded, known, dispatcher)
+        # what was dispatched meanwhile has moved the noted end: a broker that looks at it then does not cut
+        if known >= verdict.end:
+            dispatcher.truncate(verdict.min_offset, verdict.end)
+        return verdict

@@ -1,0 +1,110 @@
+"""What a broker would do with a store in RocksDB form, and what is to be said of that, in words."""
+
+import os
+import shlex
+from dataclasses import replace
+
+from rmqtool.store.disk.sparse import has_bytes
+from rmqtool.store.queues.rocks import PLACE
+from rmqtool.store.recovery.actions import report as report_of
+from rmqtool.store.recovery.actions import stopped_at
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.plan import Recovery
+from rmqtool.store.recovery.report import RecoveryReport
+from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
+from rmqtool.store.recovery.verdict import LogVerdict
+
+_NAMED = 3  # queues that a warning names
+NOT_IN_PLACE = (
+    "a RocksDB database is not written in place, so recover does none of this: a broker does it at its next start, and "
+    "rmqtool salvage STORE NEWSTORE makes a store of files with all that is intact"
+)
+
+
+def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispatcher) -> list[str]:
+    """All of them."""
+    said = list(inputs.rules.warnings())
+    if verdict.passed_over is not None:
+        said.append(
+            f"{verdict.passed_over} at {verdict.known} is the first message that the database does not have: a 5.3 "
+            "broker leaves it out after a clean stop, and no later start puts it in"
+        )
+    if inputs.rules.waits:
+        said.append("recheckReputOffsetFromCq is on: the start dispatches the whole log anew, which is not told here")
+    if dispatcher.too_long is not None:
+        name = dispatcher.too_long
+        said.append(f"topic {name[:40]!r}...: its name is too long for the broker's keys: it tries for ever to put it")
+    if dispatcher.stuck:
+        said.append(
+            f"{_named(dispatcher.stuck)}: the end cannot be set back, and stays behind the end of the log: consumers "
+            "wait at offsets that do not exist"
+        )
+    behind = [
+        key
+        for key, queue in dispatcher.planned.items()
+        if queue.last is not None and queue.last.physical_offset >= verdict.end and key not in dispatcher.stuck
+    ]
+    if behind and verdict.files:
+        does = "may leave it (it depends on which of two threads is first)" if inputs.aborted else "leaves it"
+        said.append(
+            f"{_named(behind)}: the last unit points behind the end of the log, and the broker {does}: consumers get "
+            "nothing for it"
+        )
+    if dispatcher.unread is not None:
+        said.append(f"a part of the database cannot be read ({dispatcher.unread}): of its queues nothing is known")
+    return said
+
+
+def _named(keys: list[tuple[str, int]]) -> str:
+    names = ", ".join(f"topic {topic!r} queue {queue_id}" for topic, queue_id in sorted(keys)[:_NAMED])
+    return names + (f" and {len(keys) - _NAMED} more" if keys[_NAMED:] else "")
+
+
+def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
+    """What the broker would do, in words. An empty list means that it would change nothing."""
+    inputs, verdict, index = recovery.inputs, recovery.verdict, dispatcher.index
+    root = inputs.layout.root
+    said: list[str] = []
+    if inputs.aborted:
+        said.append("take the last stop for a crash, because there is a file abort")
+    if verdict.stop is not None and verdict.stop_file is not None:
+        path, at, size = verdict.stop_file.path, stopped_at(verdict.stop), verdict.stop_file.size
+        if has_bytes(path, at, size) > at:
+            said.append(f"write over bytes {at} to {size} of {os.path.relpath(path, root)}")
+    said += [f"remove {os.path.relpath(file.path, root)}" for file in reversed(verdict.removed)]
+    changes = dispatcher.changes
+    if dispatcher.destroyed:
+        said.append("remove consumequeue, and begin it anew: queue offsets go on where they were")
+    if added := sum(change.entriesAdded for change in changes):
+        said.append(f"put {added} units into consumequeue")
+    if back := sum(bool(change.entriesCut) for change in changes):
+        said.append(f"set the ends of {back} queues back in consumequeue")
+    if dispatcher.built != dispatcher.found_built:
+        said.append(f"note in consumequeue that the log is in queues up to {dispatcher.built}")
+    said += [f"remove {os.path.relpath(file.path, root)}" for file in index.removed if file.path is not None]
+    if said and index.added > index.repeated:
+        said.append(f"put {index.added} entries into index")
+    return said
+
+
+def report(recovery: Recovery) -> RecoveryReport:
+    """What the broker would do; nothing of it is done."""
+    dispatcher = recovery.dispatcher
+    actions = actions_of(recovery, dispatcher) if isinstance(dispatcher, RocksDispatcher) else []
+    told = report_of(recovery, actions=actions, applied=False, backup=None)
+    if recovery.refusals:
+        return replace(told, nextSteps=_ways_on(recovery, told.nextSteps))
+    return replace(told, notes=[*told.notes, NOT_IN_PLACE] if actions else told.notes)
+
+
+def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
+    layout = recovery.inputs.layout
+    if not any(why.startswith(f"{layout.path(PLACE)}: ") for why in recovery.refusals):
+        return ways
+    root = shlex.quote(layout.root)
+    # a database that is not there is made of the log; after a clean stop 5.3.3 leaves out the first message then
+    anew = (
+        f"or, with a copy of the store at hand and the broker stopped, move {PLACE} out of the store and put an empty "
+        "file abort into it: a broker dispatches the whole log into a new database at its next start"
+    )
+    return [f"rmqtool salvage {root} NEWSTORE: makes a store of files with every message that is intact", anew]

@@ -1,0 +1,43 @@
+"""``recover --dry-run`` of stores in RocksDB form against 5.3.3 itself: damaged, planned, and every answer compared.
+
+Random damage is a program of its own: :mod:`tests.interop.rocks_recovery`.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop.engine import Engine
+from tests.interop.rocks_recovery import DAMAGES, hold_against, killed_store, stopped_store
+
+pytestmark = [pytest.mark.interop]
+# after a crash all is dispatched anew from the start file on, so what became of single units does not matter
+OF_A_CRASH = [name for number, name in enumerate(DAMAGES) if not number % 3]
+
+
+@pytest.fixture(scope="module")
+def stopped(engine_5: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("rocks") / "stopped"
+    stopped_store(engine_5, store)
+    return store
+
+
+@pytest.fixture(scope="module")
+def killed(engine_5: Engine, stopped: Path) -> Path:
+    store = stopped.with_name("killed")
+    killed_store(engine_5, stopped, store)
+    return store
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_stopped_broker(damage: str, engine_5: Engine, stopped: Path, tmp_path: Path) -> None:
+    report = hold_against(engine_5, stopped, DAMAGES[damage], tmp_path)
+    assert not report.abort
+    assert damage != "none" or not report.actions
+
+
+@pytest.mark.parametrize("damage", OF_A_CRASH)
+def test_a_killed_broker(damage: str, engine_5: Engine, killed: Path, tmp_path: Path) -> None:
+    report = hold_against(engine_5, killed, DAMAGES[damage], tmp_path)
+    assert report.abort
+    assert damage != "none" or report.messagesRedispatched > 0
