@@ -54,7 +54,7 @@ def _after_crash(files: list[Segment], conf: BrokerConf, point: Checkpoint, *mag
     return 0, f"unclean stop: no file begins with a message as old as {limit}, so all are checked"
 
 
-def start_number_rocks(files: list[Segment], known: int, *, aborted: bool) -> tuple[int, str]:
+def first_checked_rocks(files: list[Segment], known: int, *, aborted: bool) -> tuple[int, str]:
     """(number of the file, why that one), by the rules of 5.3 for queues in RocksDB.
 
     Args:

@@ -8,8 +8,8 @@ from typing import ClassVar
 from formats.checkpoint import Checkpoint
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.version import dledger_reason
+from rmqtool.store.releases.first_file import first_checked_rocks
 from rmqtool.store.releases.rules import ReleaseRulesV5
-from rmqtool.store.releases.start_file import start_number_rocks
 
 
 class RocksRules(ReleaseRulesV5):
@@ -24,5 +24,5 @@ class RocksRules(ReleaseRulesV5):
         """Directories beside the database are passed over, and all topics have their queues in it."""
         return []
 
-    def start_number(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
-        return start_number_rocks(files, known, aborted=aborted)
+    def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
+        return first_checked_rocks(files, known, aborted=aborted)
