@@ -5,12 +5,12 @@ a queue has got as far in the log as its last record begins, a unit says its que
 out of place, and the first unit of a queue lies at byte 0 whatever its queue offset is.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rmqtool.store.dispatch.batch import QueuePuts
-from rmqtool.store.queues.builder import QueueBuilder, QueueFile, Units
+from rmqtool.store.queues.builder import QueueBuilder, QueueFile
 from rmqtool.store.queues.reader import BATCH, UnitForm
 
 _NONE = -1  # the lowest queue offset of a queue without units, as a broker has it
@@ -105,7 +105,6 @@ class BatchQueueBuilder(QueueBuilder):
             self._min_offset = int(base[0])
 
 
-def _unit(file: QueueFile, number: int) -> Units:
+def _unit(file: QueueFile, number: int) -> Any:
     """One unit."""
-    unit: Units = file.units()[number : number + 1][0]
-    return unit
+    return file.units()[number]
