@@ -47,3 +47,15 @@ def change(folder: Path, what: Callable[[Families], None]) -> None:
     families = content(folder)
     what(families)
     write(folder, families)
+
+
+def write_tables(folder: Path, count: int) -> None:
+    """A database of so many tables with a key in each."""
+    options = _options()
+    options.create_if_missing(True)
+    options.set_disable_auto_compactions(True)
+    database = rocksdict.Rdict(str(folder), options=options)
+    for number in range(count):
+        database.put(b"key-%d" % number, b"value")
+        database.flush()
+    database.close()

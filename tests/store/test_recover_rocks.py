@@ -94,6 +94,15 @@ def test_an_end_that_cannot_be_set_back(golden_copy: Unpacked) -> None:
     assert ends(report)["Orders", 2] == (70, 71)
 
 
+def test_topics_that_the_table_lacks(golden_copy: Unpacked) -> None:
+    store = golden_copy(CASE)
+    rocks.change(store / "config" / "topics", lambda families: families["default"].pop(b"Orders"))
+    report = planned(store, code=0)
+    [words] = report["warnings"]
+    assert words.startswith("topics that the table of topics does not have: 'Orders': ")
+    assert "deletes their queues" in words
+
+
 def test_without_a_log_the_database_goes(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
     shutil.rmtree(store / "commitlog")

@@ -4,12 +4,14 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rocksdict
 
 from formats.queues.rocks import (
     MAX,
@@ -23,6 +25,7 @@ from formats.queues.rocks import (
     unit_key,
 )
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
+from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.queues.batch import every_queue, open_any_queue
@@ -281,7 +284,7 @@ def test_damaged_files_end_in_one_line(golden_copy: Unpacked, name: str) -> None
 def test_no_current(golden_copy: Unpacked) -> None:
     folder = golden_copy(CASE) / "consumequeue"
     (folder / "CURRENT").unlink()
-    with pytest.raises(UnreadableStore, match="no CURRENT"):
+    with pytest.raises(CorruptFile, match="no CURRENT"):
         Database(str(folder))
 
 
@@ -290,3 +293,40 @@ def test_a_table_that_is_gone(golden_copy: Unpacked) -> None:
     (folder / "000011.sst").unlink()
     with pytest.raises(CorruptFile, match=str(folder)):
         Database(str(folder))
+
+
+OPEN_ALL = """
+import resource, sys
+from rmqtool.store.layout.rocksdb import Database
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, int(sys.argv[2])))
+try:
+    print(len(list(Database(sys.argv[1]).items("default"))))
+except Exception as err:
+    print(type(err).__name__, err)
+"""
+
+
+@pytest.mark.parametrize(("most", "said"), [(40, "UnreadableStore"), (400, "60")])
+def test_many_tables_and_few_descriptors_are_no_damage(most: int, said: str, tmp_path: Path) -> None:
+    rocks.write_tables(tmp_path / "many", 60)
+    told = subprocess.run(
+        [sys.executable, "-c", OPEN_ALL, str(tmp_path / "many"), str(most)], capture_output=True, text=True, check=True
+    ).stdout
+    assert told.startswith(said), told
+    assert said == "60" or "60 tables" in told
+
+
+def test_a_table_of_somebody_else_is_no_damage(monkeypatch: pytest.MonkeyPatch, golden: Unpacked) -> None:
+    """Its mode refuses it; for root there is no such thing, so the library is asked in its place."""
+    folder = golden(CASE) / "consumequeue"
+    refused = Exception(f"IO error: While open a file for random read: {folder}/000010.sst: Permission denied")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise refused
+
+    monkeypatch.setattr(rocksdict.Rdict, "list_cf", refuse)
+    with pytest.raises(UnreadableStore, match=r"consumequeue.*Permission denied"):
+        Database(str(folder))
+    findings = list(check_store(StoreLayout(str(golden(CASE)))))
+    assert {f.file for f in findings if f.code == "file-unreadable"} >= {"consumequeue", "config/topics"}
+    assert not {f.code for f in findings} & {"rcq-unreadable", "config-database"}

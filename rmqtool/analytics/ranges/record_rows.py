@@ -4,6 +4,7 @@ from collections.abc import Generator
 
 import numpy as np
 
+from rmqtool.kernels.plain.scan import row_of
 from rmqtool.kernels.scan import Rows, Walker
 from rmqtool.store.disk.remote import reach
 from rmqtool.store.disk.segments import Segment
@@ -16,7 +17,7 @@ _WINDOW = 8 << 20  # bytes walked before their pages are given back
 def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Rows | Damage, None, int]:
     """As ``walk_file``; rows are arrays that the next step overwrites, at most
     :data:`rmqtool.store.log.scan.ROWS` long."""
-    view, size, forgotten, disagreed = file.mapped(), file.size, at, -1
+    view, size, forgotten = file.mapped(), file.size, at
     if at >= stop:
         return at
     walker = Walker(view, ROWS)
@@ -41,11 +42,10 @@ def walk_rows(file: Segment, at: int, stop: int, *, last: bool) -> Generator[Row
             if isinstance(item, Damage):
                 yield item
                 at = item.at + item.length
-                disagreed = -1
-            elif disagreed == at:  # once is a record that was being written meanwhile
-                raise AssertionError(f"{file.path}: byte {at}: compiled and plain reader disagree")
-            else:
-                disagreed = at
+            else:  # a record that was being written meanwhile, or one that compiled code does not know
+                walker.table[:, 0] = row_of(item.record, item.at)
+                yield Rows(*walker.table[:, :1])
+                at = item.at + item.record.total_size
         if at - forgotten >= _WINDOW:
             file.forget(forgotten, min(at, size))
             forgotten = at

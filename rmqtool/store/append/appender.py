@@ -13,6 +13,7 @@ from formats.message.properties import INNER_BASE, MULTI_QUEUE_OFFSET, build, pa
 from formats.message.read import End, read
 from rmqtool.store.append.inner_batches import as_inner_batch, check_items, gathered, is_named
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
+from rmqtool.store.dispatch.batch import BULK_MESSAGES
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.log.writer import LogWriter
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 QueueKey = tuple[str, int]
 Clock = Callable[[], int]
-BULK = 256  # compiled code takes a tenth of a second to load, so for few messages it is not worth it
-_LOADED_BULK = 16  # once it is there
 _BUFFER = 4 << 20
 
 
@@ -61,10 +60,6 @@ class Appender:
         self.last_store_timestamp = 0
         self._buffer: bytearray | None = None
         self._batches: BatchWriter | None = None
-
-    @property
-    def _bulk(self) -> int:
-        return BULK if self._buffer is None else _LOADED_BULK
 
     def put(self, message: Message) -> PutResult:
         """Append one message; it has been handed to the system when this returns."""
@@ -145,7 +140,7 @@ class Appender:
 
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages one after the other, each by itself; what is not taken is told in its result."""
-        if len(messages) >= self._bulk:
+        if len(messages) >= BULK_MESSAGES:
             from rmqtool.store.append.bulk import of_messages
 
             prepared = of_messages(messages, self.rules, self.clock())
@@ -165,7 +160,7 @@ class Appender:
 
     def _put_all(self, ready: list[Ready]) -> Sequence[PutResult]:
         now = self.clock()
-        if len(ready) >= self._bulk and not any(one.light_queues or one.inner_messages for one in ready):
+        if len(ready) >= BULK_MESSAGES and not any(one.light_queues or one.inner_messages for one in ready):
             from rmqtool.store.append.bulk import of_ready
 
             return self._write(of_ready(ready, now))

@@ -16,7 +16,7 @@ from formats.config.rocksdb import TABLES
 from formats.errors import FormatError
 from formats.message.properties import LMQ_PREFIX
 from formats.message.read import SCHEDULE_TOPIC
-from rmqtool.errors import CorruptFile, MissingRuntime, RmqError
+from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
 from rmqtool.store.config.files import config_database, read_config
@@ -88,6 +88,9 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
             return read_config(ctx.layout, name)
     except CorruptFile as err:
         found.add("config-database", TABLES[name].place, actual=err.reason)
+        return None
+    except UnreadableStore as err:
+        found.add("file-unreadable", TABLES[name].place, actual=str(err))
         return None
     except MissingRuntime as err:
         found.add("not-checked", TABLES[name].place, actual=f"a RocksDB database: {err}")

@@ -33,10 +33,12 @@ Column = np.ndarray[Any, np.dtype[Any]]
 Following = Callable[[], tuple[memoryview, int] | None]
 BATCH_RECORDS = 1 << 15
 NO_NUMBERS = BatchNumbers(*np.zeros((len(BatchNumbers._fields), 0), np.int64))
-# What is large, and gone through by kernels and threads: so many bytes of records, so many index keys of one batch.
-# Which way is gone changes no result: tests and fuzzing go both over the same stores.
+# What is large, and gone through by kernels and threads: so many bytes of records, so many index keys of one batch, so
+# many messages that are appended at once. Which way is gone changes no result: tests and fuzzing go both over the same
+# stores.
 BULK_BYTES = 2 << 20
 BULK_KEYS = 1 << 11
+BULK_MESSAGES = 16
 _PROBE = 4096
 
 

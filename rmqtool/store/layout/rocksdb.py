@@ -3,14 +3,21 @@
 The library is the optional dependency ``rocksdict`` (``rmqtool[rocksdb]``).
 """
 
+import errno
+import os
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 from formats.variants.rocksdb import is_table_or_log
-from rmqtool.errors import CorruptFile, MissingRuntime
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
+from rmqtool.store.disk.mapping import raise_open_files
 from rmqtool.store.disk.scratch import folder_of_links
+from rmqtool.store.disk.segments import list_dir
 
+# what the system says of a file that is whole: that is no damage
+_NOT_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+_OTHER_FILES = 256
 _TRIES = 3  # a broker that runs may remove a file between the listing and the opening
 
 
@@ -49,8 +56,8 @@ class Database:
 
     Raises:
         MissingRuntime: no library.
-        UnreadableStore: the directory or a file in it is missing or cannot be read.
-        CorruptFile: RocksDB does not take it for a database.
+        UnreadableStore: the system does not let us read the directory or a file in it, or has not enough descriptors.
+        CorruptFile: a file is missing, or RocksDB does not take it for a database.
     """
 
     def __init__(self, path: str) -> None:
@@ -67,6 +74,8 @@ class Database:
 
     def _open(self, folder: str) -> dict[str, Any]:
         module = self._module
+        tables = sum(entry.name.endswith(".sst") for entry in list_dir(folder))
+        raise_open_files(tables + _OTHER_FILES)
         try:
             names = module.Rdict.list_cf(folder, self._options())
             database = module.Rdict(
@@ -77,7 +86,11 @@ class Database:
             )
             return {name: database.get_column_family(name) for name in names}
         except Exception as err:  # the library has one class for all of its errors
-            raise self._corrupt(err, folder) from err
+            corrupt = self._corrupt(err, folder)
+            if any(os.strerror(number) in corrupt.reason for number in _NOT_OURS):
+                reason = f"{self.path}: {tables} tables, which are opened at once: {corrupt.reason}"
+                raise UnreadableStore(reason) from err
+            raise corrupt from err
 
     def _options(self) -> Any:
         options = self._module.Options(raw_mode=True)

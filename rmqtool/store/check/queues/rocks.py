@@ -11,7 +11,7 @@ import numpy as np
 from formats.errors import FormatError
 from formats.message.read import SCHEDULE_TOPIC
 from formats.queues.rocks import CHECKPOINT_KEY, OFFSETS, parse_built, parse_offset, parse_offset_key
-from rmqtool.errors import CorruptFile, MissingRuntime
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.ordinals import check_ordinals
@@ -56,6 +56,8 @@ def open_database(ctx: Context) -> Database | None:
         ctx.found.add("not-checked", PLACE, actual=f"queues in a RocksDB database: {err}")
     except CorruptFile as err:
         ctx.found.add("rcq-unreadable", PLACE, actual=err.reason)
+    except UnreadableStore as err:
+        ctx.found.add("file-unreadable", PLACE, actual=str(err))
     return None
 
 

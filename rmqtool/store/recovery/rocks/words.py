@@ -4,7 +4,12 @@ import os
 import shlex
 from dataclasses import replace
 
+from formats.config.files import Topics
+from formats.errors import FormatError
+from rmqtool.errors import RmqError
+from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.sparse import has_bytes
+from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.queues.rocks import PLACE
 from rmqtool.store.recovery.actions import report as report_of
 from rmqtool.store.recovery.actions import stopped_at
@@ -15,6 +20,20 @@ from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.verdict import LogVerdict
 
 _NAMED = 3  # queues that a warning names
+# Source: org.apache.rocketmq.common.topic.TopicValidator of 5.3.3
+_SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
 NOT_IN_PLACE = (
     "a RocksDB database is not written in place, so recover does none of this: a broker does it at its next start, and "
     "rmqtool salvage STORE NEWSTORE makes a store of files with all that is intact"
@@ -50,9 +69,33 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
             f"{_named(behind)}: the last unit points behind the end of the log, and the broker {does}: consumers get "
             "nothing for it"
         )
+    if unknown := _unknown_topics(inputs, dispatcher):
+        names = ", ".join(map(repr, unknown[:_NAMED])) + (
+            f" and {len(unknown) - _NAMED} more" if unknown[_NAMED:] else ""
+        )
+        said.append(
+            f"topics that the table of topics does not have: {names}: ten minutes after its start a broker deletes "
+            "their queues from the database"
+        )
     if dispatcher.unread is not None:
         said.append(f"a part of the database cannot be read ({dispatcher.unread}): of its queues nothing is known")
     return said
+
+
+def _unknown_topics(inputs: StoreInputs, dispatcher: RocksDispatcher) -> list[str]:
+    """Topics whose queues a broker takes for left over (RocksDBConsumeQueueStore.cleanDirty); none without a table."""
+    try:
+        table = read_config(inputs.layout, "topics.json")
+    except (RmqError, FormatError):
+        return []
+    if not isinstance(table, Topics):
+        return []
+    found = {topic for topic, _queue_id in dispatcher.planned if not _is_kept(topic)}
+    return sorted(found - table.topics.keys())
+
+
+def _is_kept(topic: str) -> bool:
+    return topic in _SYSTEM_TOPICS or topic.startswith("rmq_sys_") or is_light(topic)
 
 
 def _named(keys: list[tuple[str, int]]) -> str:

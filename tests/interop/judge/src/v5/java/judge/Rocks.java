@@ -8,7 +8,6 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeoutException;
 import org.apache.rocketmq.common.ServiceThread;
-import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 import org.apache.rocketmq.store.queue.CqUnit;
@@ -30,10 +29,6 @@ final class Rocks {
                 throw new TimeoutException("what is dispatched does not get into RocksDB");
             }
             Thread.sleep(1);
-        }
-        // ten seconds after its start the engine deletes queues of topics that it does not know
-        for (String topic : names(store).keySet()) {
-            store.getTopicConfigs().put(topic, new TopicConfig(topic));
         }
     }
 
