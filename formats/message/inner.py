@@ -9,10 +9,27 @@ from collections.abc import Iterator
 
 from formats.errors import FormatError
 from formats.message.bodies import BatchSpan, batch_spans
-from formats.message.read import Record
+from formats.message.properties import BATCH_NUMBERS, INNER_BASE, parse_raw
+from formats.message.read import Record, is_java_int
 from formats.primitives import COMPRESSED, INNER_BATCH, NEED_UNWRAP, crc31
 
 BATCH_BITS = INNER_BATCH | NEED_UNWRAP  # of sys_flag; a message of a batch is no batch itself
+_BATCH_MARK = INNER_BASE.encode() + b"\x01"
+
+
+def batch_numbers(properties: bytes) -> tuple[int, int] | None:
+    """(first queue offset, messages) as properties say them, whatever the flags; None unless they say both as numbers.
+
+    Dispatch of 5.x goes by them (CommitLog.setBatchSizeIfNeeded); without them a record is one message, at its own
+    queue offset. Numbers that cannot be read are damage to it.
+    """
+    if _BATCH_MARK not in properties:
+        return None
+    found = parse_raw(properties)
+    if not all(name in found and is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS):
+        return None
+    base, count = (int(found[name]) for name, _bits in BATCH_NUMBERS)
+    return base, count
 
 
 def is_inner_batch(sys_flag: int) -> bool:

@@ -18,7 +18,7 @@ from rmqtool.kernels.load.library import INT32, INT64, POINTER, Code, Function, 
 from rmqtool.kernels.load.memory import Buffer, Memory, array_address
 from rmqtool.kernels.plain import dispatch as plain
 from rmqtool.kernels.scan import Walker
-from rmqtool.kernels.tables.collected import FIELDS, TOPIC_FIELDS, Collector
+from rmqtool.kernels.tables.collected import FIELDS, TOPIC_FIELDS, BatchNumbers, Collector
 from rmqtool.kernels.tables.shapes import Column, Table
 
 _KEYS_PER_ROW = 4
@@ -72,9 +72,11 @@ class _CCollector(ctypes.Structure):
         ("topics", POINTER),
         ("slots", POINTER),
         ("slot_count", INT64),
+        ("numbers", POINTER),
         ("record_count", INT64),
         ("key_count", INT64),
         ("topic_count", INT64),
+        ("number_count", INT64),
     )
 
 
@@ -106,12 +108,15 @@ class _Compiled:
             array_address(into.topics),
             array_address(into.slots),
             len(into.slots),
+            array_address(into.numbers),
             into.records,
             into.key_count,
             into.topic_count,
+            into.number_count,
         )
         position = function(*arguments, ctypes.byref(found), ctypes.byref(why))
         into.records, into.key_count, into.topic_count = found.record_count, found.key_count, found.topic_count
+        into.number_count = found.number_count
         return position, why.value
 
     def group(self, into: Collector, queues: Table, groups: Table, rows: Column, entries: _Entries) -> tuple[int, int]:
@@ -148,6 +153,7 @@ class Room:
     Attributes:
         table: int64 of shape (:data:`FIELDS`, capacity).
         keys: int64 of shape (2, room): row and hash of each index key.
+        numbers: int64 of shape (fields of :class:`BatchNumbers`, capacity).
         rows, entries: of those that get a consume-queue entry, apart by queue: row, and entry (of CQ_ENTRY.dtype).
     """
 
@@ -155,6 +161,7 @@ class Room:
         self._home = home
         self.table: Table = np.empty((len(FIELDS), capacity), np.int64)
         self.keys: Table = np.empty((2, _KEYS_PER_ROW * capacity + 0x8000), np.int64)
+        self.numbers: Table = np.empty((len(BatchNumbers._fields), capacity), np.int64)
         self.rows: Column = np.empty(capacity, np.int64)
         self.entries = np.empty(capacity, CQ_ENTRY.dtype)
 
@@ -198,6 +205,7 @@ class DispatchColumns:
             self.room.keys,
             np.empty((len(TOPIC_FIELDS), capacity), np.int64),
             np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32),
+            self.room.numbers,
         )
 
     def _free_room(self) -> Room:
@@ -252,6 +260,11 @@ class DispatchColumns:
         records, keys = self._into.records, self._into.key_count
         return self.room.table[:, :records], self.room.keys[0, :keys], self.room.keys[1, :keys]
 
+    @property
+    def numbers(self) -> BatchNumbers:
+        """Of those records that are inner batches: views of the room."""
+        return BatchNumbers(*self.room.numbers[:, : self._into.number_count])
+
     def grouped(self) -> Grouped | None:
         """The records that get a consume-queue entry, apart by queue; None for very many queues."""
         room = self.room
@@ -266,6 +279,6 @@ class DispatchColumns:
         """Begin anew in another room."""
         into = self._into
         into.slots[into.topics[TOPIC_FIELDS.index("slot"), : into.topic_count]] = 0  # few, nearly always
-        into.records = into.key_count = into.topic_count = 0
+        into.records = into.key_count = into.topic_count = into.number_count = 0
         self.room = self._free_room()
-        into.table, into.keys = self.room.table, self.room.keys
+        into.table, into.keys, into.numbers = self.room.table, self.room.keys, self.room.numbers

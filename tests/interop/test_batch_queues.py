@@ -11,6 +11,7 @@ from rmqtool.services.lookup.query_time import offset_by_time_batches
 from rmqtool.store.layout.paths import BATCH_UNIT, StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import batch_queues_of
+from rmqtool.store.recovery.command import recover
 from tests import goldens
 from tests.interop.broker import Broker
 from tests.store.findings import found_in
@@ -28,6 +29,11 @@ def config() -> dict[str, Any]:
     # its timers and transaction checks would go on where it was stopped, which is not asked here
     settings: dict[str, Any] = dict(goldens.about(CASE)["config"])
     return settings | {"transactionCheckInterval": 3_600_000}
+
+
+def batch_files(store: Path) -> dict[str, bytes]:
+    folder = store / "batchconsumequeue"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("0*") if path.is_file()}
 
 
 def fields(**more: object) -> dict[str, str]:
@@ -74,7 +80,7 @@ def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tm
     store = goldens.unpack(CASE, tmp_path)
     queue = store / "batchconsumequeue" / TOPIC / "0"
     file = queue / f"{0:020d}"
-    whole = {path: path.read_bytes() for path in sorted((store / "batchconsumequeue").rglob("0*")) if path.is_file()}
+    whole = batch_files(store)
     if damage == "gone":
         shutil.rmtree(queue)
     else:
@@ -90,6 +96,51 @@ def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tm
         shutil.move(queue, tmp_path / "moved")
     shutil.move(store / "checkpoint", tmp_path / "checkpoint")
     (store / "abort").touch()  # as a broker leaves it that was killed
+    recover(StoreLayout(str(shutil.copytree(store, tmp_path / "ours"))))
     broker_5.boot(store, config())
     broker_5.stop()
-    assert {path: path.read_bytes() for path in whole} == whole
+    assert batch_files(store) == batch_files(tmp_path / "ours") == whole
+
+
+@pytest.mark.parametrize(
+    "damage", ["log cut in a batch", "log cut behind a batch", "units lost", "units and marker lost"]
+)
+def test_recovery_leaves_what_a_broker_leaves(damage: str, broker_5: Broker, tmp_path: Path) -> None:
+    """After a kill, but for the last damage: a broker that stopped cleanly looks for no units that are missing."""
+    theirs = goldens.unpack(CASE, tmp_path)
+    whole = batch_files(theirs)
+    layout = StoreLayout(str(theirs))
+    units = sorted(
+        (unit for queue in batch_queues_of(layout) for unit in queue.entries()), key=lambda u: u.physical_offset
+    )
+    (theirs / "abort").touch()
+    if damage.startswith("log"):
+        unit = units[3]  # the last batch, of 15 messages; single messages follow
+        cut = unit.physical_offset + (100 if damage == "log cut in a batch" else unit.size)
+        with open(theirs / "commitlog" / f"{0:020d}", "r+b") as log:
+            log.seek(cut)
+            log.write(bytes(200_481 - cut))
+    else:
+        for path in (theirs / "batchconsumequeue" / TOPIC).glob("*/0*"):
+            data = path.read_bytes()
+            path.write_bytes(data[: 2 * BATCH_UNIT] + bytes(len(data) - 2 * BATCH_UNIT))
+        if damage == "units and marker lost":
+            (theirs / "abort").unlink()
+    damaged = batch_files(theirs)
+    ours = shutil.copytree(theirs, tmp_path / "ours")
+    recover(StoreLayout(str(ours)))
+    queues = [queue for queue in batch_queues_of(StoreLayout(str(ours))) if queue.topic == TOPIC]
+    broker_5.boot(theirs, config())
+    for queue in queues:
+        said = broker_5.ask("request", code=MAX, fields=fields(queueId=queue.queue_id))
+        assert int(said["fields"]["offset"]) == queue.max_offset
+    broker_5.stop()
+    left, found = batch_files(theirs), batch_files(ours)
+    if damage.startswith("log"):
+        assert len(found) == 2
+        for name, data in found.items():  # a broker leaves the bytes of what it cuts, and so it may come back
+            units_left = len(data.rstrip(b"\0")) // BATCH_UNIT + 1
+            assert left[name][: units_left * BATCH_UNIT] == data[: units_left * BATCH_UNIT]
+            assert units_left < len(whole[name].rstrip(b"\0")) // BATCH_UNIT + 1
+    else:
+        assert found == left == (whole if damage == "units lost" else damaged)

@@ -4,12 +4,14 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from formats.config.files import SubscriptionGroups, Topics
+from formats.message.bodies import BatchItem, build_batch
 from formats.message.read import Record, read
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
@@ -24,6 +26,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.batch import BatchQueue, batch_queues_of
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.testing import broker
 from tests.conftest import Unpacked
@@ -357,3 +360,40 @@ def test_what_a_broker_for_tests_cannot_do_is_raised(tmp_path: Path) -> None:
     with broker() as running, pytest.raises(Refused), broker(running.store):
         pass
     assert not Path(running.store).exists()
+
+
+def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
+    """At once and after the next start; what the topic's queues are, nobody changes."""
+    store = tmp_path / "store"
+    body = build_batch([BatchItem(n, b"in %d" % n, b"KEYS\x01k%d\x02" % n) for n in range(5)])
+    made = h.CreateTopic(
+        topic="InBatches", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+        topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False, attributes="+queue.type=BatchCQ",
+    )  # fmt: skip
+
+    async def test(client: Connection) -> None:
+        base = 6 * sum(1 for _ in queues())
+        again = made if base == 0 else replace(made, attributes="-queue.type")
+        answer = await client.call(Command(C.UPDATE_AND_CREATE_TOPIC, fields=to_fields(again)))
+        assert bool(answer.code) == bool(base)
+        fields = send("InBatches", properties="UNIQ_KEY\x01" + "A" * 32, batch=True)
+        done = await client.call(Command(C.SEND_BATCH_MESSAGE, fields=fields, body=body))
+        assert (done.code, done.fields["queueOffset"], done.fields["msgId"].count(",")) == (0, str(base), 0)
+        alone = await client.call(Command(C.SEND_MESSAGE_V2, fields=send("InBatches"), body=b"alone"))
+        assert (alone.code, alone.fields["queueOffset"]) == (0, str(base + 5))
+        for offset in range(base, base + 6):
+            got = await client.call(Command(C.PULL_MESSAGE, fields=pull(offset, "InBatches")))
+            assert (got.code, got.fields["nextBeginOffset"]) == (0, str(base + 6))
+            first = read(got.body, 0, len(got.body))
+            assert isinstance(first, Record)
+            assert first.queue_offset == (base if offset < base + 5 else base + 5)
+        behind = await client.call(Command(C.PULL_MESSAGE, fields=pull(base + 6, "InBatches")))
+        assert behind.code == ResponseCode.PULL_NOT_FOUND
+
+    def queues() -> Iterator[BatchQueue]:
+        return (queue for queue in batch_queues_of(StoreLayout(str(store))) if queue.topic == "InBatches")
+
+    for _ in range(2):
+        serving(store, test, create=True, engine="5.3")
+    (queue,) = queues()
+    assert [(entry.queue_offset, entry.batch_num) for entry in queue.entries()] == [(0, 5), (5, 1), (6, 5), (11, 1)]

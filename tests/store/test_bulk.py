@@ -63,8 +63,18 @@ def rows_of(batches: list[Batch]) -> list[tuple[Any, ...]]:
             light[put.row].append((put.queue, put.queue_offset))
         columns = [column.tolist() for column in (*batch[:6], batch.queued)]
         names = [batch.topics[number] for number in batch.topic.tolist()]
-        rows += zip(*columns, names, keys, light, strict=True)
+        numbers = dict(
+            zip(batch.numbers.row.tolist(), zip(*map(column_of, batch.numbers[1:]), strict=True), strict=True)
+        )
+        rows += zip(*columns, names, keys, light, map(numbers.get, range(len(batch))), strict=True)
     return rows
+
+
+def column_of(column: np.ndarray[Any, np.dtype[Any]]) -> list[int]:
+    """A column of numbers."""
+    assert column.dtype == np.int64
+    found: list[int] = column.tolist()
+    return found
 
 
 def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, crc: bool = True) -> int:
@@ -89,6 +99,7 @@ def same_puts(batch: Batch, plain: Batch) -> None:
         assert puts.steady is plain_puts.steady
         assert puts.entries.dtype == plain_puts.entries.dtype
         assert puts.entries.tolist() == plain_puts.entries.tolist()
+        assert puts.batch_units().tolist() == plain_puts.batch_units().tolist()
         assert puts.store_timestamp.tolist() == plain_puts.store_timestamp.tolist()
         assert puts.ends.tolist() == plain_puts.ends.tolist()
         for number in range(len(plain_puts)):
@@ -110,6 +121,8 @@ NAMES = [
     b"DELAY",
     b"INNER_MULTI_DISPATCH",
     b"INNER_MULTI_QUEUE_OFFSET",
+    b"INNER_BASE",
+    b"INNER_NUM",
     b"TAG",
     b"KEYSX",
 ]
@@ -172,6 +185,33 @@ topics = st.one_of(
 )
 def test_any_properties_are_dispatched_the_same(found: list[Record], light: bool, levels: list[int]) -> None:
     agree(b"".join(map(pack, found)), light=light, levels=levels)
+
+
+NUMBERS = [b"0", b"7", b"-1", b"+3", b"0032767", b"32768", b"-32768", b"-32769", b"", b"-", b"1 ", b"x"]
+NUMBERS += [b"%d" % (sign * 2**63 + more) for sign in (1, -1) for more in (-1, 0, 1)]
+NUMBERS += [b"0" * 62 + b"5", b"0" * 63 + b"5", b"9" * 63, b"\xd9\xa3", b"1\x012"]
+
+
+@pytest.mark.parametrize("base", NUMBERS)
+def test_numbers_of_batches_are_read_the_same(base: bytes) -> None:
+    both = [b"INNER_NUM\x01" + count + b"\x02INNER_BASE\x01" + base for count in NUMBERS]
+    both += [b"INNER_BASE\x01" + base, b"INNER_BASE\x019\x02INNER_NUM\x012\x02INNER_BASE\x01" + base + b"\x02"]
+    made = [a_record(topic=b"T%d" % (n % 2), properties=text, queue_offset=n) for n, text in enumerate(both)]
+    assert agree(b"".join(map(pack, made))) == len(made)
+
+
+def test_units_of_batches() -> None:
+    said = b"INNER_NUM\x0111\x02INNER_BASE\x0140"
+    made = [a_record(queue_offset=n, properties=said if n in (1, 2) else b"INNER_NUM\x013") for n in range(4)]
+    raw = positioned(made)
+    (batch,), _end = drained(recovery_batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
+    at = batch.physical_offset.tolist()
+    for start, rows in ((0, [0, 1, 2, 3]), (at[1], [1, 2, 3]), (at[3], [3])):
+        ((_row, puts),) = batch.since(start).puts()
+        expected = [(40, 11) if row in (1, 2) else (row, 1) for row in rows]
+        names = ["physical_offset", "base_queue_offset", "batch_size", "compacted_offset", "reserved"]
+        units = puts.batch_units()[names].tolist()
+        assert units == [(at[row], *numbers, -1, 0) for row, numbers in zip(rows, expected, strict=True)]
 
 
 @examples
@@ -486,7 +526,13 @@ def test_rows_are_told_apart_by_queue() -> None:
         assert [rows.tolist() for rows in batch.by_queue()] == [groups[key] for key in sorted(groups)]
     assert (
         Batch(
-            *[np.zeros(0, np.int64)] * 6, np.zeros(0, bool), np.zeros(0, np.int64), [], *[np.zeros(0)] * 2, []
+            *[np.zeros(0, np.int64)] * 6,
+            np.zeros(0, bool),
+            np.zeros(0, np.int64),
+            [],
+            *[np.zeros(0)] * 2,
+            [],
+            dispatch.NO_NUMBERS,
         ).by_queue()
         == []
     )

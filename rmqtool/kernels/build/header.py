@@ -47,6 +47,8 @@ TEXTS = {
     "ITEM_KEYS": properties.KEYS.encode() + b"\x01",
     "ITEM_UNIQ_KEY": properties.UNIQ_KEY.encode() + b"\x01",
     "ITEM_DELAY": properties.DELAY.encode() + b"\x01",
+    "ITEM_INNER_BASE": properties.INNER_BASE.encode() + b"\x01",
+    "ITEM_INNER_NUM": properties.INNER_NUM.encode() + b"\x01",
     "ITEM_MULTI_DISPATCH": properties.MULTI_DISPATCH.encode() + b"\x01",
     "INNER": properties.INNER.encode(),
 }
@@ -62,6 +64,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "VIEW": messages.VIEW,
     "FIELD": collected.FIELDS,
     "TOPIC": collected.TOPIC_FIELDS,
+    "NUMBERS": collected.BatchNumbers._fields,
     "HEADER": index.HEADER_FIELDS,
 }
 

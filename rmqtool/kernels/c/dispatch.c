@@ -22,7 +22,8 @@ typedef struct {
     int64_t *topics; /* columns TOPIC_..., `capacity` cells apart */
     int32_t *slots;  /* hash table of topics: number + 1, or 0; a power of two of them, more than topics */
     int64_t slot_count;
-    int64_t record_count, key_count, topic_count;
+    int64_t *numbers; /* columns NUMBERS_..., `capacity` cells apart */
+    int64_t record_count, key_count, topic_count, number_count;
 } collector;
 
 #define FIELD(into, r, field) ((into)->records[(into)->capacity * FIELD_##field + (r)])
@@ -69,7 +70,7 @@ typedef struct {
 
 /* The properties that dispatch looks at; of equal names the last counts. */
 typedef struct {
-    text tags, keys, unique, delay;
+    text tags, keys, unique, delay, base, count;
     bool multi;
 } items;
 
@@ -82,6 +83,10 @@ static inline void sort_item(items *found, const uint8_t *at, const uint8_t *end
         found->unique = (text){at + SIZEOF(ITEM_UNIQ_KEY), end};
     } else if (BEGINS(at, end, ITEM_DELAY)) {
         found->delay = (text){at + SIZEOF(ITEM_DELAY), end};
+    } else if (BEGINS(at, end, ITEM_INNER_BASE)) {
+        found->base = (text){at + SIZEOF(ITEM_INNER_BASE), end};
+    } else if (BEGINS(at, end, ITEM_INNER_NUM)) {
+        found->count = (text){at + SIZEOF(ITEM_INNER_NUM), end};
     } else if (BEGINS(at, end, ITEM_MULTI_DISPATCH)) {
         found->multi = true;
     }
@@ -114,7 +119,7 @@ INLINE bool find_tags_code(const collector *into, const items *found, bool sched
     *tags_code = (int32_t)hash;
     if (found->delay.at != NULL && schedule) {
         int64_t level;
-        java_int(found->delay.at, found->delay.end, &level);
+        java_number(found->delay.at, found->delay.end, 32, &level);
         level = min64(level, into->delay_levels);
         if (level > 0) {
             *tags_code = wrapping_add(store_timestamp, into->delays[level - 1]);
@@ -151,6 +156,19 @@ INLINE bool put_keys(collector *into, const items *found, int64_t record, int64_
     return good;
 }
 
+/* The numbers of an inner batch, where a record says both. */
+INLINE void put_numbers(collector *into, const items *found, int64_t record) {
+    int64_t base, count;
+    if (found->base.at != NULL && found->count.at != NULL &&
+        java_number(found->base.at, found->base.end, 64, &base) &&
+        java_number(found->count.at, found->count.end, 16, &count)) {
+        int64_t *numbers = into->numbers + into->number_count++;
+        numbers[into->capacity * NUMBERS_ROW] = record;
+        numbers[into->capacity * NUMBERS_BASE] = base;
+        numbers[into->capacity * NUMBERS_MESSAGES] = count;
+    }
+}
+
 /* Take one record. Returns whether all of it could be taken; what could not is left to the caller. */
 INLINE bool take_record(collector *into, const uint8_t *base, table rows, int64_t row) {
     int64_t topic_at = CELL(rows, row, ROW_TOPIC_AT), topic_length = CELL(rows, row, ROW_TOPIC_LENGTH);
@@ -169,6 +187,7 @@ INLINE bool take_record(collector *into, const uint8_t *base, table rows, int64_
     items found = {0};
     const uint8_t *properties = base + CELL(rows, row, ROW_PROPERTIES_AT);
     find_items(&found, properties, properties + CELL(rows, row, ROW_PROPERTIES_LENGTH));
+    put_numbers(into, &found, record);
     int64_t tags_code, keys = 0;
     bool schedule = is_schedule(base + topic_at, topic_length);
     bool good = find_tags_code(into, &found, schedule, store_timestamp, &tags_code);
@@ -214,6 +233,7 @@ static inline int64_t take_rows(collector *whole, const uint8_t *base, table row
     whole->record_count = mine.record_count;
     whole->key_count = mine.key_count;
     whole->topic_count = mine.topic_count;
+    whole->number_count = mine.number_count;
     return row;
 }
 

@@ -60,7 +60,7 @@ static bool delay_is_number(const uint8_t *at, const uint8_t *stop) {
         const uint8_t *end = first_in(at, stop, ITEM_END);
         if (BEGINS(at, end, ITEM_DELAY)) {
             int64_t level;
-            good = java_int(at + SIZEOF(ITEM_DELAY), end, &level);
+            good = java_number(at + SIZEOF(ITEM_DELAY), end, 32, &level);
         }
         at = end + 1;
     }

@@ -107,8 +107,9 @@ static inline bool is_schedule(const uint8_t *at, int64_t length) {
 
 #define MAX_INT_TEXT 63 /* longer texts are no number to formats.message.read.is_java_int */
 
-/* Whether [at, stop) is a text that Integer.parseInt takes, as is_java_int tells; stores its value. */
-static inline bool java_int(const uint8_t *at, const uint8_t *stop, int64_t *value) {
+/* Whether [at, stop) is a text that Integer.parseInt takes, or the like for another width, as is_java_int tells; stores
+ * its value. */
+static inline bool java_number(const uint8_t *at, const uint8_t *stop, int bits, int64_t *value) {
     *value = 0;
     if (stop - at > MAX_INT_TEXT) {
         return false;
@@ -120,15 +121,16 @@ static inline bool java_int(const uint8_t *at, const uint8_t *stop, int64_t *val
     if (at == stop) {
         return false;
     }
-    int64_t found = 0;
+    uint64_t most = ((uint64_t)1 << (bits - 1)) - (sign != '-'), found = 0;
     for (; at < stop; at++) {
-        if (*at < '0' || *at > '9') {
+        uint64_t digit = (uint64_t)(*at - '0');
+        if (*at < '0' || *at > '9' || found > (most - digit) / 10) {
             return false;
         }
-        found = min64(found * 10 + (*at - '0'), (int64_t)1 << 32);
+        found = found * 10 + digit;
     }
-    *value = sign == '-' ? -found : found;
-    return *value >= INT32_MIN && *value <= INT32_MAX;
+    *value = sign == '-' ? (int64_t)(0 - found) : (int64_t)found;
+    return true;
 }
 
 /* Bytes of the well-formed UTF-8 character at an address, and its code point; 0 bytes where it is malformed. */

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from formats.index import key_hash
+from formats.message.inner import batch_numbers
 from formats.message.properties import DELAY, KEYS, MULTI_DISPATCH, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import SCHEDULE_TOPIC, Record, read
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
@@ -52,7 +53,8 @@ def _take_row(memory: Memory, row: Row, into: Collector) -> bool:
     """Take a record; whether all of it could be taken."""
     number, transaction = into.records, row.sys_flag & TRANSACTION_MASK
     topic = bytes(memory.view[row.topic_at : row.topic_at + row.topic_length])
-    properties = parse(bytes(memory.view[row.properties_at : row.properties_at + row.properties_length]))
+    stored = bytes(memory.view[row.properties_at : row.properties_at + row.properties_length])
+    properties = parse(stored)
     tags_code = java_hash(properties.get(TAGS, ""))
     if topic == SCHEDULE_TOPIC and DELAY in properties:
         level = min(int(properties[DELAY]), len(into.delays))
@@ -70,6 +72,9 @@ def _take_row(memory: Memory, row: Row, into: Collector) -> bool:
         _topic_number(memory, topic, row.topic_at, into),
     )
     into.records += 1
+    if (numbers := batch_numbers(stored)) is not None:
+        into.numbers[:, into.number_count] = number, *numbers
+        into.number_count += 1
     if into.light and MULTI_DISPATCH in properties:
         return False
     if transaction != TRANSACTION_ROLLBACK:

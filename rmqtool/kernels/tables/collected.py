@@ -12,6 +12,14 @@ TOPIC_FIELDS = ("at", "length", "mix", "hash", "good", "slot")  # hash: Java's, 
 DONE, FULL, ODD = range(3)
 
 
+class BatchNumbers(NamedTuple):
+    """What records say that are inner batches, in columns of int64."""
+
+    row: Column  # of the record; ascending
+    base: Column  # queue offset of its first message
+    messages: Column  # of it
+
+
 @dataclass(slots=True)
 class Collector:
     """What is collected, and the room for it; the same as ``collector`` in c/dispatch.c.
@@ -23,7 +31,8 @@ class Collector:
         keys: int64 of shape (2, room): record and hash of each index key.
         topics: int64 of shape (:data:`TOPIC_FIELDS`, capacity).
         slots: hash table of topics: number + 1, or 0; int32, a power of two of them, more than topics.
-        records, key_count, topic_count: how many there are.
+        numbers: int64 of shape (fields of :class:`BatchNumbers`, capacity).
+        records, key_count, topic_count, number_count: how many there are.
     """
 
     delays: Column
@@ -32,9 +41,11 @@ class Collector:
     keys: Table
     topics: Table
     slots: "np.ndarray[Any, np.dtype[np.int32]]"
+    numbers: Table
     records: int = 0
     key_count: int = 0
     topic_count: int = 0
+    number_count: int = 0
 
 
 class Keys(NamedTuple):

@@ -47,8 +47,13 @@ def get_message(
     """
     if isinstance(queue, BatchQueue):
         low = queue.min_offset(log.min_offset, engine)
-        nothing: GetResult[Found] | None = _nothing_at(offset, low, queue.max_offset)
-        return _get_batches(log, queue, offset, max_msg_nums, low) if nothing is None else nothing
+        nothing: GetResult[Found] | None = nothing_at(offset, low, queue.max_offset)
+        if nothing is not None:
+            return nothing
+        end = log.segments.files[-1].end if log.segments.files else 0
+        found = select_batches(queue, offset, max_msg_nums, lambda e: log.read(e.physical_offset, crc=False), low, end)
+        messages = [message for record in found.messages for message in record.messages()]
+        return found._replace(messages=messages)
     return select(
         log,
         queue,
@@ -83,7 +88,7 @@ def select(
         # looking a queue up creates it in the broker's memory, so "no such queue" looks like an empty one
         return GetResult("NO_MESSAGE_IN_QUEUE", 0, 0, 0, [])
     low, high = queue.min_offset(log.min_offset, engine), queue.max_offset
-    if (nothing := _nothing_at(offset, low, high)) is not None:
+    if (nothing := nothing_at(offset, low, high)) is not None:
         return nothing
     stop, following = _looked_at(queue, offset, max_msg_nums)
     if stop is None:
@@ -126,7 +131,7 @@ def _looked_at(queue: PlainQueue, offset: int, max_msg_nums: int) -> tuple[int |
     return min(file.end // UNIT, offset + -(-max(_SCAN_BYTES, max_msg_nums * UNIT) // UNIT)), offset
 
 
-def _nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
+def nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
     """The answer to a pull outside [low, high), which has no messages; None for one inside."""
     if high == 0:
         return GetResult("NO_MESSAGE_IN_QUEUE", 0, low, high, [])
@@ -144,15 +149,27 @@ def _limits(log_end: int, physical_offset: int) -> tuple[int, int]:
     return _ON_DISK if log_end - physical_offset > physical_memory() * 40 // 100 else _IN_MEMORY
 
 
-def _get_batches(log: CommitLog, queue: BatchQueue, offset: int, max_msg_nums: int, low: int) -> GetResult[Found]:
-    """A pull from a batch queue, which 5.x alone has: whole batches, the first of them whatever it holds.
+def select_batches(
+    queue: BatchQueue,
+    offset: int,
+    max_msg_nums: int,
+    read: Callable[[QueueEntry], M | None],
+    low: int,
+    log_end: int,
+    accept: Callable[[QueueEntry], bool] | None = None,
+) -> GetResult[M]:
+    """A pull from a batch queue, which 5.x alone has: whole records, the first of them whatever it holds.
 
     A broker sends the first batch as a whole also where the offset lies inside it, and so the messages here may begin
     before the offset: see :func:`asked_for`. The next offset is that behind the last batch.
+
+    Args:
+        offset: one that the queue has.
+        read, log_end, accept: as in :func:`select`.
+        low: the queue's lowest offset.
     """
     high = queue.max_offset
-    log_end = log.segments.files[-1].end if log.segments.files else 0
-    messages: list[Found] = []
+    records: list[M] = []
     total, count, following = 0, 0, offset
     first = queue.entry(offset)
     if first is None:
@@ -165,13 +182,15 @@ def _get_batches(log: CommitLog, queue: BatchQueue, offset: int, max_msg_nums: i
         ):
             break
         following = entry.queue_offset + entry.batch_num
-        found = log.read(entry.physical_offset, crc=False)
-        if found is None:
-            status = status if messages else "MESSAGE_WAS_REMOVING"
+        if accept is not None and not accept(entry):
             continue
-        messages += found.messages()
+        found = read(entry)
+        if found is None:
+            status = status if records else "MESSAGE_WAS_REMOVING"
+            continue
+        records.append(found)
         total, count, status = total + entry.size, count + entry.batch_num, "FOUND"
-    return GetResult(status, following, low, high, messages)
+    return GetResult(status, following, low, high, records)
 
 
 def asked_for(result: GetResult[Found], queue: AnyQueue | None, offset: int, count: int) -> list[Found]:

@@ -30,6 +30,7 @@ from rmqtool.store.append.appender import system_clock
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.version import release_of
+from rmqtool.store.releases.rules import batch_topics_of
 
 T = TypeVar("T", bound=ConfigFile)
 TOPICS, GROUPS, DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
@@ -131,6 +132,8 @@ class BrokerState:
 
     def _set_topics(self, topics: Mapping[str, TopicConfig]) -> None:
         self._topics = replace(self._topics, topics=topics, data_version=self._next(self._topics.data_version))
+        if self.store.writable:  # of a topic that goes, the queues stay what they are
+            self.store.live.batch_topics |= batch_topics_of(topics)
         self._dirty[TOPICS] = lambda: self._topics.build(engine=self.engine)
         self._save(TOPICS)
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import MIN_SIZE
-from rmqtool.services.lookup.get_message import GetResult, select
+from rmqtool.services.lookup.get_message import GetResult, nothing_at, select, select_batches
 from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Found, says_position
-from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
 
@@ -67,6 +67,7 @@ class Reading:
         self.engine = store.live.engine if store.writable else release_of(store.layout)
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._rocks: dict[tuple[str, int], RocksQueue] = {}
+        self._batches: dict[tuple[str, int], tuple[int, BatchQueue]] = {}  # with the end of the log that it knows
         self._log = CommitLog(store.layout)
         self._keys: tuple[int, KeyReader] | None = None
         self._seen = -1
@@ -80,6 +81,7 @@ class Reading:
     def refresh(self) -> None:
         """Look again at what lies on the disk: somebody else may have written or removed files."""
         self._queues.clear()
+        self._batches.clear()
         self._log = CommitLog(self.store.layout)
         self._keys = None
 
@@ -100,9 +102,9 @@ class Reading:
         files = self._log.segments.files
         return files[-1].end if files else 0
 
-    def queue(self, topic: str, queue_id: int) -> PlainQueue | None:
+    def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         """A queue that has messages or had some, else None. One in RocksDB is as it was when it was first asked for."""
-        found = self._in_files(topic, queue_id)
+        found = self._in_files(topic, queue_id) or self._of_batches(topic, queue_id)
         if found is not None or self.store.writable:
             return found
         key = (topic, queue_id)
@@ -129,6 +131,20 @@ class Reading:
             self._queues[key] = found
         return found
 
+    def _of_batches(self, topic: str, queue_id: int) -> BatchQueue | None:
+        if not is_path_name(topic) or queue_id < 0:
+            return None
+        if self.store.writable and topic not in self.store.live.batch_topics:
+            return None
+        key, end = (topic, queue_id), self.end
+        known, queue = self._batches.get(key, (-1, None))
+        if queue is None or known != end:
+            queue = BatchQueue(self.store.layout, topic, queue_id)
+            if not queue.segments.files:
+                return None
+            self._batches[key] = end, queue
+        return queue
+
     def _dispatched(self, topic: str, queue_id: int) -> int:
         """Entries of a queue that is written; all that was appended must have been dispatched."""
         return self.store.live.appender.next_offsets.get((topic, queue_id), 0)
@@ -149,10 +165,17 @@ class Reading:
     def pull(
         self, topic: str, queue_id: int, offset: int, most: int, accept: Accept | None = None
     ) -> GetResult[memoryview]:
-        """One pull; messages are the bytes of their records."""
+        """One pull; messages are the bytes of their records, each of which may hold a batch."""
+        queue = self.queue(topic, queue_id)
+        if isinstance(queue, BatchQueue):
+            low = queue.min_offset(self.log.min_offset)
+            nothing: GetResult[memoryview] | None = nothing_at(offset, low, queue.max_offset)
+            if nothing is not None:
+                return nothing
+            return select_batches(queue, offset, most, self._record, low, self.end, accept)
         return select(
             self.log,
-            self.queue(topic, queue_id),
+            queue,
             offset,
             most,
             self._record,

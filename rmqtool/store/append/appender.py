@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats.message.build import compose, fits, pack
 from formats.message.ids import offset_id
-from formats.message.properties import MULTI_QUEUE_OFFSET, build, parse
+from formats.message.properties import INNER_BASE, MULTI_QUEUE_OFFSET, build, parse
 from formats.message.read import End, read
+from rmqtool.store.append.inner_batches import as_inner_batch, check_items, gathered, is_named
 from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
 from rmqtool.store.dispatch.batch import BULK_MESSAGES
 from rmqtool.store.dispatch.light import light_queue_id
@@ -73,9 +74,14 @@ class Appender:
     def put_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages of one queue as one batch: all of them behind each other in one file, or none.
 
+        In batch queues they become one record, an inner batch.
+
         Raises:
             Illegal: one of them is not taken, or they are not of one queue.
         """
+        if any(message.topic in self.rules.batch_topics for message in messages):
+            result, count = self._put_inner(gathered(messages, self.rules))
+            return [result._replace(queue_offset=result.queue_offset + number) for number in range(count)]
         ready = [self.rules.ready(message, batch=True) for message in messages]
         if len({(one.topic, one.queue_id) for one in ready}) > 1:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch goes to one queue")
@@ -89,13 +95,19 @@ class Appender:
     def put_encoded(self, batch: Message) -> EncodedResult:
         """Append a batch whose body holds its messages as clients send them; all of them, or none.
 
-        Properties, hosts, system flag and born timestamp of the batch are those of each of its messages.
+        Properties, hosts, system flag and born timestamp of the batch are those of each of its messages. In batch
+        queues a batch with an id of its own becomes one record, an inner batch.
 
         Raises:
             Illegal: it is not taken.
         """
         from rmqtool.store.append.bulk import BatchWriter
 
+        if batch.topic in self.rules.batch_topics and is_named(batch):
+            done, count = self._put_inner(as_inner_batch(batch))
+            return EncodedResult(done.queue_offset, done.physical_offset, done.size, count, done.store_timestamp)
+        if batch.topic in self.rules.batch_topics:
+            check_items(batch)
         ready = self.rules.ready(batch, batch=True)
         if self._batches is None:
             self._batches = BatchWriter()
@@ -114,6 +126,17 @@ class Appender:
         self.next_offsets[key] = queue_offset + messages
         self.last_store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
         return EncodedResult(queue_offset, physical, size, messages, self.last_store_timestamp)
+
+    def _put_inner(self, batch: Message) -> tuple[PutResult, int]:
+        """(where it lies, number of its messages) of an inner batch.
+
+        Raises:
+            Illegal: it is not taken.
+        """
+        ready = self.rules.ready(batch, batch=True)
+        result = self._put(ready, self.clock())
+        self.writer.hand_over()
+        return result, ready.inner_messages
 
     def put_many(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages one after the other, each by itself; what is not taken is told in its result."""
@@ -137,7 +160,7 @@ class Appender:
 
     def _put_all(self, ready: list[Ready]) -> Sequence[PutResult]:
         now = self.clock()
-        if len(ready) >= BULK_MESSAGES and not any(one.light_queues for one in ready):
+        if len(ready) >= BULK_MESSAGES and not any(one.light_queues or one.inner_messages for one in ready):
             from rmqtool.store.append.bulk import of_ready
 
             return self._write(of_ready(ready, now))
@@ -158,7 +181,9 @@ class Appender:
         light = [(name, light_queue_id(name, ready.queue_id)) for name in ready.light_queues]
         if light:
             offsets = ",".join(str(self.next_offsets.get(one, 0)) for one in light)
-            properties = _with_light_offsets(properties, offsets, trailing=self.rules.engine != "4.9")
+            properties = _with_place(properties, MULTI_QUEUE_OFFSET, offsets, trailing=self.rules.engine != "4.9")
+        if ready.inner_messages:
+            properties = _with_place(properties, INNER_BASE, str(queue_offset))
         store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
         size = ready.size + len(properties) - len(ready.properties)
         physical = self.writer.reserve(size)
@@ -186,7 +211,7 @@ class Appender:
         _read_back(packed)
         self.writer.append(packed)
         if ready.queued:
-            self.next_offsets[key] = queue_offset + 1
+            self.next_offsets[key] = queue_offset + max(ready.inner_messages, 1)
             for one in light:
                 self.next_offsets[one] = self.next_offsets.get(one, 0) + 1
         self.last_store_timestamp = store_timestamp
@@ -233,5 +258,6 @@ def _read_back(packed: bytes) -> None:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"the next start would cut the log here: {found.reason}")
 
 
-def _with_light_offsets(properties: bytes, offsets: str, *, trailing: bool) -> bytes:
-    return build(parse(properties) | {MULTI_QUEUE_OFFSET: offsets}, trailing_separator=trailing)
+def _with_place(properties: bytes, name: str, value: str, *, trailing: bool = True) -> bytes:
+    """Properties with one more, which says where the message has its place."""
+    return build(parse(properties) | {name: value}, trailing_separator=trailing)

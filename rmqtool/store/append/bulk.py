@@ -11,7 +11,7 @@ from formats.message.build import MAX_PROPERTIES, MAX_TOPIC
 from formats.message.ids import offset_id
 from formats.message.properties import DELAY, INNER, KEYS, TAGS
 from formats.message.read import MIN_SIZE, SCHEDULE_TOPIC
-from formats.primitives import BORN_V6, STORE_V6
+from formats.primitives import BORN_V6, INNER_BATCH, STORE_V6
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import spaced
@@ -290,7 +290,7 @@ def of_ready(ready: list[Ready], now: int) -> Prepared:
     count = len(ready)
     topics, hosts = _Numbers[bytes](), _Numbers[Host]()
     names, ids, bodies, properties, flags, sys_flags, born, stored, *rest = zip(*ready, strict=True)
-    born_hosts, store_hosts, times, prepared, _light_queues = rest
+    born_hosts, store_hosts, times, prepared, _light_queues, _inner_messages = rest
     body, packed = b"".join(bodies), b"".join(properties)
     columns = _columns(
         (ids, flags, sys_flags, times, prepared),
@@ -340,7 +340,7 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
     for column in (columns.queue_id, columns.flag, columns.sys_flag, columns.reconsume_times):
         if column.min() < -(2**31) or column.max() >= 2**31:
             return None
-    if columns.queue_id.min() < 0:
+    if columns.queue_id.min() < 0 or (columns.sys_flag & INNER_BATCH).any():
         return None
     wide = np.array([len(address) == 16 for address, _port in hosts])
     sys_flag = columns.sys_flag & ~(BORN_V6 | STORE_V6)

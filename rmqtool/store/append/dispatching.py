@@ -3,15 +3,16 @@
 Source: store.DefaultMessageStore.ReputMessageService; store-engine 3.1.
 """
 
+from collections.abc import Set
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.append.live_files import DEFAULT_EXT, LiveIndex, LiveQueue, QueueExtension, Touched
+from rmqtool.store.append.live_files import DEFAULT_EXT, LiveBatchQueue, LiveIndex, LiveQueue, QueueExtension, Touched
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.dispatch.reading import reput_batches
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -25,31 +26,48 @@ class LiveQueues:
         inputs: the store as a recovery found it healthy.
         ends: queue offset at which each queue ended then.
         touched: writes files, and knows what is not durable yet.
+        batch_topics: whose queues are batch queues, whenever it is asked.
     """
 
-    def __init__(self, layout: StoreLayout, inputs: StoreInputs, ends: dict[QueueKey, int], touched: Touched) -> None:
-        self._layout, self._ends, self._touched = layout, ends, touched
-        self._size = inputs.queue_size
+    def __init__(
+        self,
+        layout: StoreLayout,
+        inputs: StoreInputs,
+        ends: dict[QueueKey, int],
+        touched: Touched,
+        batch_topics: Set[str],
+    ) -> None:
+        self._layout, self._inputs, self._ends, self._touched = layout, inputs, ends, touched
+        self._batch_topics = batch_topics
         conf = layout.conf
         self._extended = conf.flag("enableConsumeQueueExt", is_dir(layout.path("consumequeue_ext")))
         self._extension_size = conf.sizes.get("mappedFileSizeConsumeQueueExt", DEFAULT_EXT)
 
-    def open(self, topic: str, queue_id: int) -> LiveQueue:
+    def open(self, topic: str, queue_id: int) -> QueueBuilder:
         """A queue that is dispatched to for the first time.
 
         Raises:
             UnreadableStore: it does not end where it did.
         """
-        queue = LiveQueue(topic, queue_id, self._layout.queue_path(topic, queue_id), self._size, self._touched)
-        if self._extended and not is_light(topic):
-            folder = self._layout.queue_path(topic, queue_id, "consumequeue_ext")
-            queue.extension = QueueExtension(folder, self._extension_size, self._touched)
+        queue = self._batches(topic, queue_id) if topic in self._batch_topics else self._plain(topic, queue_id)
         # A fresh look, though a recovery has seen this queue: hours may lie between, and whoever does not respect the
         # lock may have written. Entries must not be put behind an end that is none any more.
         queue.recover()
         if queue.max_offset != self._ends.get((topic, queue_id), 0):
             raise UnreadableStore(f"{queue.path}: was changed while it was open: another process writes to this store")
         return queue
+
+    def _plain(self, topic: str, queue_id: int) -> LiveQueue:
+        path = self._layout.queue_path(topic, queue_id)
+        queue = LiveQueue(topic, queue_id, path, self._inputs.queue_size, self._touched)
+        if self._extended and not is_light(topic):
+            folder = self._layout.queue_path(topic, queue_id, "consumequeue_ext")
+            queue.extension = QueueExtension(folder, self._extension_size, self._touched)
+        return queue
+
+    def _batches(self, topic: str, queue_id: int) -> LiveBatchQueue:
+        path = self._layout.queue_path(topic, queue_id, BATCH_QUEUES)
+        return LiveBatchQueue(topic, queue_id, path, self._inputs.batch_queue_size, self._touched)
 
 
 class LiveDispatch:
@@ -60,18 +78,21 @@ class LiveDispatch:
         inputs: the store as a recovery found it healthy.
         ends: queue offset at which each queue ended then.
         end: physical offset up to which all was dispatched.
+        batch_topics: whose queues are batch queues; more may be added.
 
     Attributes:
         index: the index files.
         asked: physical offset up to which dispatch was asked for.
     """
 
-    def __init__(self, layout: StoreLayout, inputs: StoreInputs, ends: dict[QueueKey, int], end: int) -> None:
+    def __init__(
+        self, layout: StoreLayout, inputs: StoreInputs, ends: dict[QueueKey, int], end: int, batch_topics: Set[str]
+    ) -> None:
         self._layout, self._levels, self._light_queues = layout, inputs.levels, inputs.light_queues
         self._touched = Touched()
         self.index = LiveIndex(layout.path("index"), inputs.layout.index_paths(), inputs.geometry)
-        opened = LiveQueues(layout, inputs, ends, self._touched)
-        self._dispatcher = Dispatcher({}, self.index, opened.open, indexed=inputs.indexed)
+        opened = LiveQueues(layout, inputs, ends, self._touched, batch_topics)
+        self._dispatcher = Dispatcher({}, self.index, opened.open, indexed=inputs.indexed, batch_topics=batch_topics)
         self._dispatched = self.asked = end
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[int] | None = None

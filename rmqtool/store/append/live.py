@@ -49,6 +49,9 @@ class LiveStore:
         mend: finish what a killed writer left, where no message is lost by it.
         clock: milliseconds since the epoch.
 
+    Attributes:
+        batch_topics: topics with batch consume queues; one that is made with those is added before its first message.
+
     Raises:
         Refused: the store is in use, or a broker would repair it before it starts.
         UnreadableStore: not a store.
@@ -108,6 +111,7 @@ class LiveStore:
         end = examined.report.afterStart.maxPhyOffset
         self.engine = engine or inputs.rules.engine
         self.sync_flush = (conf.text("flushDiskType") == "SYNC_FLUSH") if sync_flush is None else sync_flush
+        self.batch_topics = set(inputs.rules.batch_topics)
         file_size = inputs.log.file_size
         logs = layout.commit_log_paths[: len(conf.paths("storePathCommitLog")) or 1]
         rules = Rules(
@@ -115,9 +119,10 @@ class LiveStore:
             levels=len(inputs.levels.millis),
             room=file_size - BLANK_SIZE,
             light_queues=inputs.light_queues,
+            batch_topics=self.batch_topics if self.engine != "4.9" else set(),
         )
         self.appender = Appender(LogWriter(logs, file_size, end), rules, dict(examined.ends), self.clock)
-        self._reput = LiveDispatch(layout, inputs, examined.ends, end)
+        self._reput = LiveDispatch(layout, inputs, examined.ends, end, self.batch_topics)
         self._places = WritePlaces(layout, logs)
         self._checkpoint = CheckpointFile(layout.path("checkpoint"), inputs.checkpoint)
         self._open_for_writing = False

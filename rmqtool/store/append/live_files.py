@@ -23,8 +23,9 @@ from rmqtool.store.disk.new_files import make_file, open_at_length
 from rmqtool.store.disk.segments import Segment, Segments, name_of
 from rmqtool.store.dispatch.batch import Batch, QueuePuts
 from rmqtool.store.index.builder import IndexBuilder, IndexFile
-from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import Column, QueueBuilder, QueueFile, Stage, Units
+from rmqtool.store.queues.reader import UnitForm
 
 DEFAULT_EXT = 48 << 20
 
@@ -98,8 +99,10 @@ class CheckpointFile:
 class LiveQueueFile(QueueFile):
     """A queue file that is written where it is."""
 
-    def __init__(self, path: str, base: int, size: int, source: Segment | None, touched: Touched) -> None:
-        super().__init__(base, size, source)
+    def __init__(
+        self, path: str, base: int, size: int, source: Segment | None, form: UnitForm, touched: Touched
+    ) -> None:
+        super().__init__(base, size, source, form)
         self.path = path
         self._touched = touched
 
@@ -108,7 +111,7 @@ class LiveQueueFile(QueueFile):
 
     def write(self, units: Units, stage: Stage) -> None:
         self._touched.write(self.path, self.size, self.wrote, units.tobytes())
-        self.wrote += len(units) * UNIT
+        self.wrote += units.nbytes
 
 
 class QueueExtension:
@@ -170,13 +173,26 @@ class LiveQueue(QueueBuilder):
         self.extension: QueueExtension | None = None
 
     def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
-        return LiveQueueFile(os.path.join(self.path, name_of(base)), base, self.file_size, source, self.touched)
+        path = os.path.join(self.path, name_of(base))
+        return LiveQueueFile(path, base, self.file_size, source, self.form, self.touched)
 
     def put(self, puts: QueuePuts) -> None:
         if self.extension is not None:
             codes = self.extension.put(puts.entries["tags_code"].astype(np.int64), puts.store_timestamp)
             puts = puts.coded(codes)
         super().put(puts)
+
+
+class LiveBatchQueue(BatchQueueBuilder):
+    """A batch queue that is written where it is; it has no extension."""
+
+    def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: Touched) -> None:
+        self._touched = touched
+        super().__init__(topic, queue_id, path, file_size, str, Segments.of([path]))
+
+    def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
+        path = os.path.join(self.path, name_of(base))
+        return LiveQueueFile(path, base, self.file_size, source, self.form, self._touched)
 
 
 class LiveIndexFile(IndexFile):

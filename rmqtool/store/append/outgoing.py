@@ -4,6 +4,7 @@ Source: the checks of store.DefaultMessageStore and CommitLog (4.9.8), and of br
 store-engine 2.1 to 2.5. Where the real engine takes a message and then loses it, this one refuses it and says why.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -11,8 +12,11 @@ from typing import NamedTuple
 
 from formats.errors import BadText, FormatError
 from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES, MAX_TOPIC
+from formats.message.inner import is_inner_batch, spans_of
 from formats.message.properties import (
     DELAY,
+    INNER_BASE,
+    INNER_NUM,
     KEYS,
     MULTI_DISPATCH,
     MULTI_QUEUE_OFFSET,
@@ -25,6 +29,7 @@ from formats.message.properties import (
 from formats.message.read import SCHEDULE_TOPIC, java_int
 from formats.primitives import (
     BORN_V6,
+    INNER_BATCH,
     STORE_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -39,6 +44,8 @@ _SCHEDULE = SCHEDULE_TOPIC.decode()
 _INT = range(-(2**31), 2**31)
 _LONG = range(-(2**63), 2**63)
 _OFFSETS_NAME, _OFFSET_DIGITS = len(MULTI_QUEUE_OFFSET) + 2, 20  # bytes that the offsets of further queues may take
+_BASE_SIZE = len(INNER_BASE) + 2 + _OFFSET_DIGITS
+_MOST_INNER = 2**15 - 1  # messages of one record: a broker keeps their number in 16 bits
 
 
 class PutStatus(StrEnum):
@@ -116,6 +123,7 @@ class Ready(NamedTuple):
     reconsume_times: int
     prepared_transaction_offset: int
     light_queues: tuple[str, ...] = ()  # further queues, whose offsets are put into the properties
+    inner_messages: int = 0  # of an inner batch, whose first queue offset is put into the properties
 
     @property
     def version(self) -> int:
@@ -124,7 +132,7 @@ class Ready(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the record, for a message without further queues."""
+        """Bytes of the record, without what is put into its properties when its place is known."""
         hosts = len(self.born_host[0]) + len(self.store_host[0]) - 8
         return 91 + hosts + self.version - 1 + len(self.body) + len(self.topic) + len(self.properties)
 
@@ -162,6 +170,7 @@ class Rules:
         levels: number of delay levels.
         room: largest record that a commit-log file has room for, beside the blank that ends it.
         light_queues: whether further queues are dispatched to (``enableMultiDispatch``, ``enableLmq``).
+        batch_topics: whose queues are batch queues; these alone take inner batches.
         store_host: of messages that name none.
     """
 
@@ -170,6 +179,7 @@ class Rules:
     room: int = 1 << 30
     max_message_size: int = MAX_MESSAGE_SIZE
     light_queues: bool = False
+    batch_topics: Set[str] = frozenset()
     store_host: str = _HOST
 
     @property
@@ -212,8 +222,15 @@ class Rules:
                 if topic in light or _SCHEDULE in light:
                     text = f"{MULTI_DISPATCH}: neither the message's own topic nor {_SCHEDULE} is a further queue"
                     raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+                if light and self.batch_topics & {topic, *light}:
+                    text = f"{MULTI_DISPATCH}: nothing goes into further queues from batch queues, or into those"
+                    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
         if batch and message.sys_flag & TRANSACTION_MASK:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no transactional message")
+        inner = self._inner_messages(topic, message)
+        if inner:
+            named = parse(properties) if isinstance(properties, bytes) else properties
+            properties = {name: value for name, value in named.items() if name != INNER_BASE} | {INNER_NUM: str(inner)}
         if message.tags is not None or message.keys is not None:
             packed = self._packed(message, properties)
         elif isinstance(properties, bytes):
@@ -223,6 +240,7 @@ class Rules:
         else:
             packed = self._packed(message, properties)
         longest = len(packed) + (_OFFSETS_NAME + _OFFSET_DIGITS * len(light) if light else 0)
+        longest += _BASE_SIZE if inner else 0
         if longest > MAX_PROPERTIES:
             text = f"properties of {longest} bytes, at most {MAX_PROPERTIES} fit"
             raise Illegal(PutStatus.PROPERTIES_SIZE_EXCEEDED, text)
@@ -250,6 +268,7 @@ class Rules:
             message.reconsume_times,
             message.prepared_transaction_offset,
             light,
+            inner,
         )
         _check_ranges(made)
         if (size := made.size + longest - len(packed)) > self.room:
@@ -276,6 +295,31 @@ class Rules:
             text = "the value of a property holds U+0001, which separates names from values"
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
         return packed
+
+    def _inner_messages(self, topic: str, message: Message) -> int:
+        """Messages of an inner batch; 0 for a message that is none (5.3: HookUtils.checkInnerBatch)."""
+        if self.engine == "4.9":
+            return 0
+        if not message.sys_flag & INNER_BATCH:
+            if message.topic in self.batch_topics and INNER_NUM in message.property_map():
+                text = f"{INNER_NUM} is of inner batches alone, and the system flag does not say that this is one"
+                raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+            return 0
+        if topic not in self.batch_topics:
+            if not is_inner_batch(message.sys_flag):
+                return 0  # nobody divides it
+            text = f"topic {topic!r} takes no inner batch: topics.json does not give it batch consume queues"
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        if message.sys_flag & TRANSACTION_MASK:
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, "an inner batch may not be transactional")
+        spans = spans_of(message.body, 0, len(message.body)) if is_inner_batch(message.sys_flag) else None
+        count = sum(1 for _span in spans or ())
+        if not 0 < count <= _MOST_INNER:
+            text = (
+                f"an inner batch of {count} messages, 1 to {_MOST_INNER} fit" if count else "the body is no plain batch"
+            )
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        return count
 
     def _delay_level(self, named: dict[str, str], sys_flag: int) -> int:
         """The level of a delayed message, at most the highest there is; 0 for one that is not delayed."""

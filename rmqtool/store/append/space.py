@@ -18,7 +18,7 @@ class WritePlaces:
     """
 
     def __init__(self, layout: StoreLayout, logs: list[str]) -> None:
-        parts = [layout.path(name) for name in ("consumequeue", "index", "consumequeue_ext")]
+        parts = [layout.path(name) for name in ("consumequeue", "index", "consumequeue_ext", "batchconsumequeue")]
         self._layout, self._places = layout, [layout.root, *logs, *parts]
 
     def need_space(self) -> None:

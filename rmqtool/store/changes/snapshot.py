@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rmqtool.store.disk.files import listed
 from rmqtool.store.layout.paths import StoreLayout
 
-_FOLDERS = ("consumequeue", "consumequeue_ext", "index", "config", "timerlog")
+_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "config", "timerlog")
 _FILES = ("checkpoint", "abort", "timerwheel")
 _Seen = tuple[int, int]  # length, time of modification in ns
 

@@ -16,7 +16,7 @@ from rmqtool.store.changes.prints import Print, digest_before, digest_of, is_sti
 from rmqtool.store.disk.files import File, open_file
 from rmqtool.store.disk.segments import list_dir, offset_name
 
-_QUEUE = re.compile(r"(consumequeue|consumequeue_ext|index)/")
+_QUEUE = re.compile(r"(consumequeue|consumequeue_ext|batchconsumequeue|index)/")
 
 
 class How(Enum):

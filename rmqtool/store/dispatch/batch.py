@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from formats.index import key_hash
-from formats.layouts.derived import CQ_ENTRY
+from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
+from formats.message.inner import batch_numbers
 from formats.message.properties import (
     DELAY,
     KEYS,
@@ -23,6 +24,7 @@ from formats.message.properties import (
 )
 from formats.message.read import SCHEDULE_TOPIC, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE, TRANSACTION_ROLLBACK, java_hash
+from rmqtool.kernels.tables.collected import BatchNumbers
 
 if TYPE_CHECKING:
     from rmqtool.kernels.dispatch import Room
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 Column = np.ndarray[Any, np.dtype[Any]]
 Following = Callable[[], tuple[memoryview, int] | None]
 BATCH_RECORDS = 1 << 15
+NO_NUMBERS = BatchNumbers(*np.zeros((len(BatchNumbers._fields), 0), np.int64))
 # What is large, and gone through by kernels and threads: so many bytes of records, so many index keys of one batch, so
 # many messages that are appended at once. Which way is gone changes no result: tests and fuzzing go both over the same
 # stores.
@@ -55,12 +58,22 @@ class QueuePuts:
         row: where in them each message is.
         entries: what they are in the queue, of CQ_ENTRY.dtype.
         steady: physical offsets grow, and queue offsets count up.
+        numbers: of those records that are inner batches.
     """
 
-    __slots__ = ("_columns", "_row", "entries", "steady")
+    __slots__ = ("_columns", "_numbers", "_row", "entries", "steady")
 
-    def __init__(self, columns: tuple[Column, ...], row: Column, entries: Column, *, steady: bool) -> None:
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        row: Column,
+        entries: Column,
+        *,
+        steady: bool,
+        numbers: BatchNumbers,
+    ) -> None:
         self._columns, self._row, self.entries, self.steady = columns, row, entries, steady
+        self._numbers = numbers
 
     def __len__(self) -> int:
         return len(self._row)
@@ -87,11 +100,39 @@ class QueuePuts:
         """Of each."""
         return self._columns[-1][self._row]
 
+    def batch_units(self) -> Column:
+        """What they are in a batch queue, of BATCH_CQ_ENTRY.dtype; see :func:`numbers_of`."""
+        units = np.zeros(len(self._row), BATCH_CQ_ENTRY.dtype)
+        for name in ("physical_offset", "size", "tags_code"):
+            units[name] = self.entries[name]
+        units["store_timestamp"] = self.store_timestamp
+        base, count = numbers_of(self._numbers, self._row, self._columns[2][self._row])
+        units["base_queue_offset"], units["batch_size"], units["compacted_offset"] = base, count, -1
+        return units
+
     def coded(self, tags_codes: Column) -> "QueuePuts":
         """The same with other tags codes."""
         entries = self.entries.copy()
         entries["tags_code"] = tags_codes
-        return QueuePuts(self._columns, self._row, entries, steady=self.steady)
+        return QueuePuts(self._columns, self._row, entries, steady=self.steady, numbers=self._numbers)
+
+
+def numbers_of(numbers: BatchNumbers, rows: Column, queue_offset: Column) -> tuple[Column, Column]:
+    """(queue offset of the first, count) of the messages of records; without numbers a record is one message.
+
+    Numbers are what records say: negative ones are among them, of which a broker makes no unit.
+
+    Args:
+        rows: the records; any order.
+        queue_offset: that each of them says.
+    """
+    base, count = queue_offset.copy(), np.ones(len(rows), np.int64)
+    if len(numbers.row):
+        of = np.searchsorted(numbers.row, rows)
+        of[of == len(numbers.row)] = 0
+        said = np.flatnonzero(numbers.row[of] == rows)
+        base[said], count[said] = numbers.base[of[said]], numbers.messages[of[said]]
+    return base, count
 
 
 class Groups(NamedTuple):
@@ -121,6 +162,7 @@ class Batch(NamedTuple):
     key_row: Column  # row of each index key, in the order in which keys are put
     key_hash: Column
     light: list[LightQueuePut]
+    numbers: BatchNumbers
     room: "Room | None" = None  # memory of the columns, where another batch can use it
     groups: Groups | None = None  # where compiled code has grouped the rows already
 
@@ -139,7 +181,8 @@ class Batch(NamedTuple):
         start = 0
         for stop, steady in zip(groups.stop.tolist(), groups.steady.tolist(), strict=True):
             row = groups.row[start:stop]
-            yield int(row[0]), QueuePuts(columns, row, groups.entries[start:stop], steady=steady)
+            entries = groups.entries[start:stop]
+            yield int(row[0]), QueuePuts(columns, row, entries, steady=steady, numbers=self.numbers)
             start = stop
 
     def light_puts(self, put: LightQueuePut) -> QueuePuts:
@@ -147,7 +190,8 @@ class Batch(NamedTuple):
         one = slice(put.row, put.row + 1)
         physical, size = self.physical_offset[one], self.size[one]
         columns = physical, size, np.array([put.queue_offset], np.int64), self.store_timestamp[one]
-        return QueuePuts(columns, np.zeros(1, np.int64), entries_of(physical, size, self.tags_code[one]), steady=True)
+        entries = entries_of(physical, size, self.tags_code[one])
+        return QueuePuts(columns, np.zeros(1, np.int64), entries, steady=True, numbers=NO_NUMBERS)
 
     def release(self) -> None:
         """Give back the memory of the columns, for the next batch; nobody may look at this one any more."""
@@ -159,7 +203,7 @@ class Batch(NamedTuple):
         kept = self.physical_offset >= physical_offset
         if kept.all():
             return self
-        row, keyed = np.cumsum(kept) - 1, kept[self.key_row]
+        row, keyed, numbered = np.cumsum(kept) - 1, kept[self.key_row], kept[self.numbers.row]
         return Batch(
             self.physical_offset[kept],
             self.size[kept],
@@ -173,6 +217,7 @@ class Batch(NamedTuple):
             row[self.key_row[keyed]],
             self.key_hash[keyed],
             [put._replace(row=int(row[put.row])) for put in self.light if kept[put.row]],
+            BatchNumbers(row[self.numbers.row[numbered]], self.numbers.base[numbered], self.numbers.messages[numbered]),
         )
 
 
@@ -241,6 +286,7 @@ class BatchBuilder:
         self._rows: list[tuple[int, int, int, int, int, int, bool, int]] = []
         self._keys: list[tuple[int, int]] = []
         self._light: list[LightQueuePut] = []
+        self._numbers: list[tuple[int, int, int]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -263,6 +309,8 @@ class BatchBuilder:
         )
         self._keys += [(row, value) for value in hashes]
         self._light += light
+        if (numbers := batch_numbers(record.properties)) is not None:
+            self._numbers.append((row, *numbers))
 
     def texts(self, record: Record, row: int) -> tuple[int, list[int], list[LightQueuePut]]:
         """What topic and properties come to: tags code, hash of each index key in order, puts to further queues."""
@@ -300,8 +348,9 @@ class BatchBuilder:
             keys[:, 0],
             keys[:, 1],
             self._light,
+            BatchNumbers(*np.array(self._numbers, np.int64).reshape(-1, 3).T),
         )
-        self._topics, self._rows, self._keys, self._light = {}, [], [], []
+        self._topics, self._rows, self._keys, self._light, self._numbers = {}, [], [], [], []
         return batch
 
 

@@ -105,6 +105,7 @@ class BulkBuilder:
             key_row=key_rows,
             key_hash=key_hashes,
             light=self._light,
+            numbers=self._columns.numbers,
             room=self._columns.room,
             groups=None if apart is None else Groups(*apart),
         )

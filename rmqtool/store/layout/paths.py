@@ -185,11 +185,14 @@ class StoreLayout:
         """File size of batch consume queues in bytes, rounded up to whole units.
 
         Args:
-            sample: files of one of them.
+            sample: files of one of them; without any as :meth:`queue_size`.
         """
         size = self.conf.sizes.get("mapperFileSizeBatchConsumeQueue")
         if size is None and sample is not None:
             size = common_size(sample)
+        if size is None:
+            found = (common_size(self.files_in(path)) for _topic, _id, path in self._queue_dirs(BATCH_QUEUES))
+            size = next(filter(None, found), None)
         return -(-(size or DEFAULT_BATCH_CONSUME_QUEUE) // BATCH_UNIT) * BATCH_UNIT
 
     def index_paths(self) -> list[str]:

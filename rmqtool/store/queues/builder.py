@@ -7,19 +7,19 @@ difference on disk: what is cut is zero afterwards, so that no later start can t
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from formats.layouts.derived import CQ_ENTRY
-from formats.queues.consume import FILLER_SIZE, as_array
+from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.files import make_file, open_to_change
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.segments import Segment, Segments, name_of
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.dispatch.batch import QueuePuts
 from rmqtool.store.layout.paths import UNIT
-from rmqtool.store.queues.reader import NO_OFFSET, SCANNED_FILES, first_from, runs_of, valid_units
+from rmqtool.store.queues.reader import NO_OFFSET, PLAIN, SCANNED_FILES, UnitForm, first_from, runs_of, valid_units
 
 MAX_OFFSET = 2**63 - 2**32
 _GATHERED = 128 << 10  # bytes of a file that are written together
@@ -31,8 +31,8 @@ Stage = Callable[[], str]
 class QueueFile:
     """One file of the queue: the one on disk, or a staged copy of its valid part once something was written."""
 
-    def __init__(self, base: int, size: int, source: Segment | None) -> None:
-        self.base, self.size, self.source = base, size, source
+    def __init__(self, base: int, size: int, source: Segment | None, form: UnitForm = PLAIN) -> None:
+        self.base, self.size, self.source, self.form = base, size, source, form
         self.wrote = 0
         self._gathered = bytearray()  # what comes last of that, and is not in the file yet
         self._used = 0  # bytes of a staged file that may not be zero
@@ -49,18 +49,18 @@ class QueueFile:
 
     def units(self) -> Units:
         """All entries the file has room for, mapped as long as somebody has them."""
-        return as_array(memoryview(map_file(self.where())))
+        return self.form.as_array(memoryview(map_file(self.where())))
 
     def runs(self, start: int = 0, stop: int | None = None) -> Generator[tuple[int, Units], None, None]:
         """(number of the first, entries) of entries [start, stop), by default all, without those in holes."""
-        return runs_of(self.where(), start, self.size // UNIT if stop is None else stop)
+        return runs_of(self.where(), start, self.size // self.form.size if stop is None else stop, self.form)
 
     def write(self, units: Units, stage: Stage) -> None:
         """Append entries; the caller has made sure that they fit."""
         if self.staged is None:
             self._make(stage())
         self._gathered += units.view(np.uint8).data
-        self.wrote += len(units) * UNIT
+        self.wrote += units.nbytes
         if len(self._gathered) >= _GATHERED:
             self.hand_over()
 
@@ -96,6 +96,7 @@ class QueueBuilder:
     """State of one queue during recovery.
 
     Attributes:
+        form: of its files.
         max_physical_offset: end of the message of the last entry; the only guard against dispatching twice.
         min_offset: lowest queue offset, as the broker would report it.
         cut, added: entries that went and came.
@@ -111,6 +112,8 @@ class QueueBuilder:
         segments: what is in the directory.
     """
 
+    form: ClassVar[UnitForm] = PLAIN
+
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int, stage: Stage, segments: Segments) -> None:
         self.topic, self.queue_id, self.path = topic, queue_id, path
         self.file_size = file_size
@@ -123,7 +126,7 @@ class QueueBuilder:
         self.cut = self.added = self.misplaced = self.begun_at = 0
 
     def _file(self, base: int, size: int, source: Segment | None) -> QueueFile:
-        return QueueFile(base, size, source)
+        return QueueFile(base, size, source, self.form)
 
     @property
     def sources(self) -> list[Segment]:
@@ -145,6 +148,11 @@ class QueueBuilder:
         """Queue offset after the last entry."""
         return self.end // UNIT
 
+    @property
+    def unknown_from(self) -> int:
+        """Physical offset from which on records may be there that the queue does not know."""
+        return self.max_physical_offset
+
     def _drop(self, file: QueueFile) -> None:
         self.files.remove(file)
         if file.source is not None:
@@ -158,11 +166,11 @@ class QueueBuilder:
         end = 0
         for file in self.files[max(0, len(self.files) - SCANNED_FILES) :]:
             with closing(file.runs()) as runs:
-                count, last_end = valid_units(runs)
+                count, last = valid_units(runs, self.form)
             if count:
-                self.max_physical_offset = last_end
-            end = file.base + count * UNIT
-            if count * UNIT < self.file_size:
+                self.max_physical_offset = last
+            end = file.base + count * self.form.size
+            if count * self.form.size < self.file_size:
                 break
         for file in list(self.files):
             if file.base + self.file_size <= end:
@@ -182,18 +190,18 @@ class QueueBuilder:
         while self.files:
             file = self.files[-1]
             with closing(file.runs()) as runs:
-                count, last_end = _before(runs, physical_offset)
+                count, last = _before(runs, physical_offset, self.form)
             if not count:
                 self._drop(file)
                 continue
-            self.max_physical_offset = last_end
-            file.wrote = count * UNIT
+            self.max_physical_offset = last
+            file.wrote = count * self.form.size
             break
-        self.cut += max(before - self.end, 0) // UNIT
+        self.cut += max(before - self.end, 0) // self.form.size
 
     def destroy(self) -> None:
         """Drop every file: the broker does so when there is no commit log (ConsumeQueue.destroy)."""
-        self.cut += sum(file.wrote for file in self.files) // UNIT
+        self.cut += sum(file.wrote for file in self.files) // self.form.size
         self.max_physical_offset, self.min_logic_offset = NO_OFFSET, 0
         for file in list(self.files):
             self._drop(file)
@@ -251,19 +259,28 @@ class QueueBuilder:
     def _add_file(self) -> None:
         base = self.files[-1].base + self.file_size if self.files else 0
         self.files.append(self._file(base, self.file_size, None))
-        self.files[-1].write(np.zeros(0, CQ_ENTRY.dtype), self._stage)
+        self.files[-1].write(self.form.as_array(b""), self._stage)
 
     def _append(self, puts: QueuePuts, start: int, stop: int) -> None:
-        physical, size, _offset, timestamp = puts.message(stop - 1)
+        physical, size, _offset, _timestamp = puts.message(stop - 1)
         self.max_physical_offset = physical + size
-        self.added += stop - start
-        while start < stop:
+        self._write(puts.entries[start:stop], lambda number: puts.message(start + number)[3])
+
+    def _write(self, units: Units, time_of: Callable[[int], int]) -> None:
+        """Append units, in as many files as they need.
+
+        Args:
+            time_of: gives the store timestamp of each.
+        """
+        self.added += len(units)
+        start = 0
+        while start < len(units):
             if not self.files or self.files[-1].wrote >= self.file_size:
                 self._add_file()
             file = self.files[-1]
-            end = min(stop, start + (self.file_size - file.wrote) // UNIT)
-            file.write(puts.entries[start:end], self._stage)
-            file.last_store_timestamp = timestamp if end == stop else puts.message(end - 1)[3]
+            end = min(len(units), start + (self.file_size - file.wrote) // self.form.size)
+            file.write(units[start:end], self._stage)
+            file.last_store_timestamp = time_of(end - 1)
             start = end
 
     def hand_over(self) -> None:
@@ -293,8 +310,8 @@ class QueueBuilder:
         return file.source.path if file.source is not None else os.path.join(self.path, name_of(file.base))
 
 
-def _before(runs: Iterator[tuple[int, Units]], physical_offset: int) -> tuple[int, int]:
-    """(entries of a file before the first one that goes, end of the message of the last of them).
+def _before(runs: Iterator[tuple[int, Units]], physical_offset: int, form: UnitForm) -> tuple[int, int]:
+    """(entries of a file before the first one that goes, physical offset of the last of them by its form).
 
     What goes is what begins at a physical offset or behind it, and what is no entry; the first one only for its offset,
     and then there is none.
@@ -306,13 +323,11 @@ def _before(runs: Iterator[tuple[int, Units]], physical_offset: int) -> tuple[in
             count = hole
         if first > count:
             return count, end
-        stop = (units["physical_offset"] < 0) | (units["size"] <= 0) | (units["physical_offset"] >= physical_offset)
-        if not first:
-            stop[0] = units["physical_offset"][0] >= physical_offset
-        found = np.flatnonzero(stop)
-        kept = int(found[0]) if len(found) else len(units)
+        kept = form.valid_prefix(units) if first else 1 + form.valid_prefix(units[1:])
+        behind = np.flatnonzero(units["physical_offset"][:kept] >= physical_offset)
+        kept = int(behind[0]) if len(behind) else kept
         if kept:
-            count, end = first + kept, int(units["physical_offset"][kept - 1]) + int(units["size"][kept - 1])
-        if len(found):
+            count, end = first + kept, form.physical(units[kept - 1])
+        if kept < len(units):
             return count, end
     return count or hole, end

@@ -3,17 +3,18 @@
 Source: store.ConsumeQueue; store-engine 4.3, 4.7, 5.2.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.layouts.derived import CQ_ENTRY
+from formats.queues import batch
 from formats.queues.consume import as_array, valid_prefix
 from rmqtool.store.disk.remote import need, place_of
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.disk.sparse import written_units
-from rmqtool.store.layout.paths import UNIT, StoreLayout, is_path_name
+from rmqtool.store.layout.paths import BATCH_UNIT, UNIT, StoreLayout, is_path_name
 from rmqtool.store.layout.version import release_of
 
 if TYPE_CHECKING:
@@ -43,14 +44,27 @@ class QueueEnd(NamedTuple):
     max_physical_offset: int  # end of the message of the last entry; -1 without entries
 
 
-def runs_of(path: str, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
+class UnitForm(NamedTuple):
+    """One of the two forms of queue files, and what a broker's recovery goes by in it."""
+
+    size: int  # bytes of a unit
+    as_array: Callable[[bytes | memoryview], "Units"]
+    valid_prefix: Callable[["Units"], int]  # units before the first invalid one
+    physical: Callable[[Any], int]  # how far in the log a queue has got with this unit, for the guard against repeats
+
+
+PLAIN = UnitForm(UNIT, as_array, valid_prefix, lambda unit: int(unit["physical_offset"]) + int(unit["size"]))
+BATCH = UnitForm(BATCH_UNIT, batch.as_array, batch.valid_prefix, lambda unit: int(unit["physical_offset"]))
+
+
+def runs_of(path: str, start: int, stop: int, form: UnitForm = PLAIN) -> Generator[tuple[int, "Units"], None, None]:
     """(number of the first, units) of units [start, stop) of a queue file, without those that lie in holes.
 
     What is left out is zero, and so no entry: queue files have their full length from the beginning, and most of many
-    was never written. Args and errors are those of :func:`rmqtool.store.disk.sparse.written_units`.
+    was never written. Other args and errors are those of :func:`rmqtool.store.disk.sparse.written_units`.
     """
-    for first, data in written_units(path, UNIT, start, stop):
-        yield first, as_array(data)
+    for first, data in written_units(path, form.size, start, stop):
+        yield first, form.as_array(data)
 
 
 def runs_in(file: Segment, start: int, stop: int) -> Generator[tuple[int, "Units"], None, None]:
@@ -65,8 +79,8 @@ def runs_in(file: Segment, start: int, stop: int) -> Generator[tuple[int, "Units
         yield low, as_array(view)[low:high]
 
 
-def valid_units(runs: Iterator[tuple[int, "Units"]]) -> tuple[int, int]:
-    """(entries before the first unit that is none, end of the message of the last one; -1 without any).
+def valid_units(runs: Iterator[tuple[int, "Units"]], form: UnitForm = PLAIN) -> tuple[int, int]:
+    """(entries before the first unit that is none, physical offset of the last one by its form; -1 without any).
 
     Args:
         runs: of a file from its first unit on; no more of them is read than is needed.
@@ -75,10 +89,9 @@ def valid_units(runs: Iterator[tuple[int, "Units"]]) -> tuple[int, int]:
     for first, units in runs:
         if first > count:
             break  # a hole
-        valid = valid_prefix(units)
+        valid = form.valid_prefix(units)
         if valid:
-            last = units[valid - 1]
-            count, end = count + valid, int(last["physical_offset"]) + int(last["size"])
+            count, end = count + valid, form.physical(units[valid - 1])
         if valid < len(units):
             break
     return count, end

@@ -4,12 +4,12 @@ Source: DefaultMessageStore.doDispatch, with CommitLogDispatcherBuildConsumeQueu
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from rmqtool.store.dispatch.batch import Batch, QueuePuts
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.layout.paths import UNIT
+from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.report import QueueChange
 
@@ -27,6 +27,7 @@ class Dispatcher:
         open_queue: called with topic and queue id when a queue is dispatched to that is not in ``queues``; None for a
             name that no directory can have.
         indexed: false where the settings turn the index off: nothing is put into it then.
+        batch_topics: whose queues are batch queues; their messages go into no further queues.
 
     Attributes:
         messages: records that were dispatched.
@@ -34,9 +35,16 @@ class Dispatcher:
     """
 
     def __init__(
-        self, queues: dict[QueueKey, QueueBuilder], index: IndexBuilder, open_queue: OpenQueue, *, indexed: bool = True
+        self,
+        queues: dict[QueueKey, QueueBuilder],
+        index: IndexBuilder,
+        open_queue: OpenQueue,
+        *,
+        indexed: bool = True,
+        batch_topics: Set[str] = frozenset(),
     ) -> None:
         self.queues, self.index, self._open_queue, self._indexed = queues, index, open_queue, indexed
+        self._batch_topics, self._unit = batch_topics, BATCH_UNIT if batch_topics else UNIT
         self.messages = 0
         self.unnamed: Counter[str] = Counter()
         self._held = 0  # bytes of entries, at most, that queues have gathered
@@ -59,7 +67,7 @@ class Dispatcher:
     def put(self, batch: Batch) -> None:
         """Dispatch records in the order of the log."""
         self.messages += len(batch)
-        self._held += len(batch) * UNIT
+        self._held += len(batch) * self._unit
         if self._held > _MOST_HELD:
             for queue in self.queues.values():
                 queue.hand_over()
@@ -67,7 +75,8 @@ class Dispatcher:
         for row, puts in batch.puts():
             self._put(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), puts)
         for put in batch.light:
-            if batch.queued[put.row]:
+            of_batches = {put.queue, batch.topics[int(batch.topic[put.row])]} & self._batch_topics
+            if batch.queued[put.row] and not of_batches:
                 queue_id = light_queue_id(put.queue, int(batch.queue_id[put.row]))
                 self._put(put.queue, queue_id, batch.light_puts(put))
         if self._indexed:

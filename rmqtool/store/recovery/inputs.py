@@ -90,6 +90,11 @@ class StoreInputs:
         return self.layout.queue_size()
 
     @cached_property
+    def batch_queue_size(self) -> int:
+        """Bytes of each file of batch queues; as :attr:`queue_size`."""
+        return self.layout.batch_queue_size()
+
+    @cached_property
     def geometry(self) -> tuple[int, int]:
         """(hash slots, entries) of new index files."""
         return geometry_of(self.layout)

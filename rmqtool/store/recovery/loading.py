@@ -4,12 +4,12 @@ Source: store.DefaultMessageStore.load, store.MappedFileQueue.load; store-engine
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rmqtool.errors import Refused
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.layout.paths import is_path_name
+from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
+from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -28,17 +28,13 @@ class StagedQueues:
         self._inputs, self._stage = inputs, stage
 
     def open(self, topic: str, queue_id: int) -> QueueBuilder | None:
-        """A queue that is dispatched to for the first time; None for a name that no directory can have.
-
-        Raises:
-            Refused: it would be of a kind that we do not write.
-        """
+        """A queue that is dispatched to for the first time; None for a name that no directory can have."""
         # a broker takes a name with a comma for those of several directories (ensureDirOK), and so has none
         if not is_path_name(topic) or "," in topic:
             return None
         layout = self._inputs.layout
         if topic in self._inputs.rules.batch_topics:
-            raise Refused(f"{layout.root}: topic {topic!r} has batch consume queues, which cannot be written")
+            return self.batches_at(topic, queue_id, layout.queue_path(topic, queue_id, BATCH_QUEUES))
         return self.at(topic, queue_id, layout.queue_path(topic, queue_id))
 
     def at(self, topic: str, queue_id: int, path: str) -> QueueBuilder:
@@ -46,6 +42,20 @@ class StagedQueues:
         inputs = self._inputs
         segments = inputs.layout.files_in(path)
         return QueueBuilder(topic, queue_id, path, inputs.queue_size, self._stage, segments)
+
+    def batches_at(self, topic: str, queue_id: int, path: str) -> BatchQueueBuilder:
+        """The batch queue in a directory."""
+        inputs = self._inputs
+        segments = inputs.layout.files_in(path)
+        return BatchQueueBuilder(topic, queue_id, path, inputs.batch_queue_size, self._stage, segments)
+
+    def all(self) -> Iterator[QueueBuilder]:
+        """Every queue that the broker loads, of either kind."""
+        layout = self._inputs.layout
+        for topic, queue_id, path in layout.queue_dirs():
+            yield self.at(topic, queue_id, path)
+        for topic, queue_id, path in self._inputs.rules.batch_dirs():
+            yield self.batches_at(topic, queue_id, path)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,12 +106,11 @@ def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
     loaded, rules = load_log(inputs), inputs.rules
     if loaded.log_refused:
         return loaded
-    for topic, queue_id, path in inputs.layout.queue_dirs():
-        queue = staged.at(topic, queue_id, path)
+    for queue in staged.all():
         refused, queue.removed = rules.admit(queue.sources, queue.foreign, queue.file_size, "queue")
         queue.files = [file for file in queue.files if file.source not in queue.removed]
         loaded.refusals += _worded(refused)
-        loaded.queues[topic, queue_id] = queue
+        loaded.queues[queue.topic, queue.queue_id] = queue
     return loaded
 
 

@@ -8,6 +8,7 @@ in staging files. :mod:`rmqtool.store.releases.rules` says what the releases do 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from formats.message.read import Record, read
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.errors import Refused
 from rmqtool.store.dispatch.batch import BatchBuilder
@@ -70,7 +71,9 @@ def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) ->
     staged = StagedQueues(inputs, stage)
     loaded = load(inputs, staged)
     index = IndexBuilder([] if loaded.refusals else inputs.layout.index_paths(), inputs.geometry, stage)
-    dispatcher = Dispatcher(loaded.queues, index, staged.open, indexed=inputs.indexed)
+    dispatcher = Dispatcher(
+        loaded.queues, index, staged.open, indexed=inputs.indexed, batch_topics=inputs.rules.batch_topics
+    )
     if loaded.refusals:
         end = loaded.files[-1].end if loaded.files else 0
         verdict = LogVerdict(files=loaded.files, removed=loaded.removed, end=end)
@@ -179,7 +182,22 @@ class _Run:
 
     def _reput_from(self, verdict: LogVerdict) -> int:
         """Where dispatch begins when the log was checked; the end of the log without files."""
-        return max(verdict.min_offset, self._max_dispatched(), 0) if verdict.files else verdict.end
+        if not verdict.files:
+            return verdict.end
+        known = self._max_dispatched()
+        unknown = max((queue.unknown_from for queue in self._queues.values()), default=known)
+        if unknown > known and not self._inputs.rules.exactly:
+            known = self._behind(verdict, known)  # a broker puts keys of that record into the index once more
+        return max(verdict.min_offset, known, 0)
+
+    def _behind(self, verdict: LogVerdict, physical_offset: int) -> int:
+        """Physical offset behind the record that begins at one; behind that byte where none does."""
+        found = None
+        file = next((f for f in verdict.files if f.base <= physical_offset < f.end), None)
+        if file is not None:
+            found = read(file.view(), physical_offset - file.base, file.size, crc=False)
+            file.release()
+        return physical_offset + (found.total_size if isinstance(found, Record) else 1)
 
     def _reput(self, verdict: LogVerdict) -> LogVerdict:
         """Dispatch what no queue has yet, as the broker does before it takes messages."""

@@ -91,12 +91,14 @@ class _LogCheck:
         self._last_store_timestamp = 0
         self._last_size = 0  # of the last record that was checked and could be dispatched
         self._passed_over: str | None = None
+        # the broker's rule fits batch queues: the record where their knowledge "ends" is one that they have
+        self._unknown = max((queue.unknown_from for queue in loaded.queues.values()), default=known)
 
     def run(self) -> LogVerdict:
         inputs, files = self._inputs, self._files
         rules, aborted = inputs.rules, inputs.aborted
         number, reason = rules.first_checked(files, inputs.checkpoint, self._known, aborted=aborted)
-        dispatched_from = rules.dispatched_from(self._known, aborted=aborted)
+        dispatched_from = rules.dispatched_from(self._known, self._unknown, aborted=aborted)
         first_file = file = files[number]
         # where there is no record a broker takes the place where the check begins, or the end of the files
         last_record = file.base if aborted else files[-1].end
@@ -180,6 +182,8 @@ class _LogCheck:
 
     def _note_passed_over(self, batch: Batch) -> None:
         """Note the record that begins where queues end: a 5.3 broker dispatches only those behind it."""
+        if self._unknown > self._known:
+            return
         rows = np.flatnonzero(batch.physical_offset == self._known)
         if len(rows) and self._passed_over is None:
             row = int(rows[0])

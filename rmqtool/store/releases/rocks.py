@@ -24,5 +24,8 @@ class RocksRules(ReleaseRulesV5):
         """Directories beside the database are passed over, and all topics have their queues in it."""
         return []
 
+    def batch_dirs(self) -> list[tuple[str, int, str]]:
+        return []
+
     def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
         return first_checked_rocks(files, known, aborted=aborted)

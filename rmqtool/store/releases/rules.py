@@ -4,6 +4,7 @@
 """
 
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from mmap import mmap
 from typing import ClassVar, NamedTuple
@@ -11,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from formats.checkpoint import Checkpoint
-from formats.config.files import Topics
+from formats.config.files import TopicConfig, Topics
 from formats.endings import Ending
 from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
@@ -20,15 +21,16 @@ from formats.message.read import End, Record, is_java_int, read
 from rmqtool.errors import Refused
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
-from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.layout.version import first_version, unsupported, version_of
+from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.releases.first_file import SCANNED_FILES, first_checked, first_checked_v5, known_number
 
 ENGINES = ("auto", "4.9", "5.3")
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
-_BATCH_QUEUE = ("queue.type", "BatchCQ")
+BATCH_QUEUE = ("queue.type", "BatchCQ")  # attribute of a topic
 _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
@@ -64,6 +66,10 @@ class ReleaseRules:
         """Topics whose queues are of another kind."""
         return set()
 
+    def batch_dirs(self) -> list[tuple[str, int, str]]:
+        """(topic, queue id, path) of every batch queue that the broker loads."""
+        return []
+
     def check_forms(self) -> list[str]:
         """Why the broker would not load the store, whatever its files hold.
 
@@ -91,8 +97,13 @@ class ReleaseRules:
         """The file at which the check begins after a clean stop."""
         return max(0, len(files) - SCANNED_FILES)
 
-    def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
-        """Physical offset from which on records are dispatched while they are checked; None where none are."""
+    def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
+        """Physical offset from which on records are dispatched while they are checked; None where none are.
+
+        Args:
+            known: end of what queues know; of batch queues the beginning of their last record.
+            unknown: from where on records may be there that no queue knows.
+        """
         return EVERYTHING if aborted else None
 
     def readable(self, file: Segment) -> int:
@@ -176,15 +187,16 @@ class ReleaseRulesV5(ReleaseRules):
     @cached_property
     def batch_topics(self) -> set[str]:
         """By topics.json, or by its .bak where that cannot be read, as a broker loads it."""
-        name, value = _BATCH_QUEUE
         for file in ("topics.json", "topics.json.bak"):
             try:
                 if data := read_small(self.layout.path("config", file)):
-                    topics = Topics.parse(data).topics
-                    return {topic for topic, config in topics.items() if config.attributes.get(name) == value}
+                    return batch_topics_of(Topics.parse(data).topics)
             except FormatError:
                 continue
         return set()
+
+    def batch_dirs(self) -> list[tuple[str, int, str]]:
+        return self.layout.queue_dirs(BATCH_QUEUES)
 
     def check_forms(self) -> list[str]:
         super().check_forms()
@@ -198,14 +210,11 @@ class ReleaseRulesV5(ReleaseRules):
             for topic, _queue_id, path in self.layout.queue_dirs()
             if topic in self.batch_topics
         ]
-        batch = self.layout.queue_dirs("batchconsumequeue")
         found += [
             f"{path}: topics.json does not say that the topic has batch consume queues"
-            for topic, _queue_id, path in batch
+            for topic, _queue_id, path in self.batch_dirs()
             if topic not in self.batch_topics
         ]
-        if batch and not found and not self._strange_index():
-            raise Refused(f"{batch[0][2]}: a batch consume queue, which this version does not write")
         return found
 
     def _strange_index(self) -> list[str]:
@@ -232,9 +241,11 @@ class ReleaseRulesV5(ReleaseRules):
     def next_start(self, files: list[Segment], known: int) -> int:
         return known_number(files, known)
 
-    def dispatched_from(self, known: int, *, aborted: bool) -> int | None:
+    def dispatched_from(self, known: int, unknown: int, *, aborted: bool) -> int | None:
         """After a clean stop all that queues do not know, but for the first message (the broker compares by ``>``)."""
-        return EVERYTHING if aborted else known + self.exactly
+        if aborted:
+            return EVERYTHING
+        return known + 1 if self.exactly else unknown
 
     def readable(self, file: Segment) -> int:
         """Up to the first record whose inner-batch numbers cannot be parsed (CommitLog.setBatchSizeIfNeeded)."""
@@ -258,10 +269,15 @@ class ReleaseRulesV5(ReleaseRules):
 
     def blocked(self, queue: QueueBuilder) -> bool:
         """A last file without entries: the last entry is looked for in front of it (ConsumeQueue.correctMinOffset)."""
+        if isinstance(queue, BatchQueueBuilder):
+            return False
         return queue.min_logic_offset < queue.end and not queue.files[-1].wrote
 
     def correct_min(self, queue: QueueBuilder, min_physical_offset: int) -> None:
         """A binary search in the first file; the queue's end where its last entry is too old."""
+        if isinstance(queue, BatchQueueBuilder):
+            queue.correct_min(min_physical_offset)
+            return
         if queue.min_logic_offset >= queue.end:
             return
         first, last = queue.files[0], queue.files[-1]
@@ -335,3 +351,9 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
     if engine == "5.3":
         return ChosenRules(ReleaseRulesV5(layout, exactly=exactly), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
+
+
+def batch_topics_of(topics: Mapping[str, TopicConfig]) -> set[str]:
+    """Those that have batch consume queues, by their attributes (5.x)."""
+    name, value = BATCH_QUEUE
+    return {topic for topic, config in topics.items() if (config.attributes or {}).get(name) == value}

@@ -89,7 +89,8 @@ class Rebuild:
         self.inputs, self.parts, self._stage = inputs, parts, stage
         self._staged = StagedQueues(inputs, stage)
         index = IndexBuilder([], inputs.geometry, stage)
-        self.dispatcher = Dispatcher({}, index, self._open_queue, indexed=inputs.indexed)
+        batch_topics = inputs.rules.batch_topics
+        self.dispatcher = Dispatcher({}, index, self._open_queue, indexed=inputs.indexed, batch_topics=batch_topics)
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._met = _Met()
@@ -99,9 +100,12 @@ class Rebuild:
 
         Raises:
             CorruptFile: the log does not read as a whole, or lacks messages of a queue that it should have.
-            Refused: there is no message, though queues know of some.
+            Refused: there is no message, though queues know of some; or topics.json and queues do not agree on which
+                topics have batch queues.
         """
         log = self.inputs.log
+        if "consumequeue" in self.parts and (forms := self.inputs.rules.check_forms()):
+            raise Refused(forms[0])
         for path in log.segments.foreign:
             raise CorruptFile(path, None, "does not belong in a commit-log directory (see rmqtool check)")
         builder = BatchBuilder(self.inputs.levels, light_queues=self.inputs.light_queues)
@@ -202,7 +206,8 @@ class Rebuild:
 
     def _files_of_queues(self) -> Iterator[Segment]:
         layout = self.inputs.layout
-        return (segment for _topic, _id, path in layout.queue_dirs() for segment in layout.files_in(path))
+        folders = [*layout.queue_dirs(), *self.inputs.rules.batch_dirs()]
+        return (segment for _topic, _id, path in folders for segment in layout.files_in(path))
 
     def _need_messages(self) -> None:
         """A log that is not there must not empty the queues that know what was in it."""

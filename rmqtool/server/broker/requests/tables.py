@@ -18,6 +18,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known.answers import Failed, answer, header_of, wire_topic
 from rmqtool.server.broker.known.core import Core
 from rmqtool.services.sending.rules import Rejected, check_group, check_topic
+from rmqtool.store.releases.rules import BATCH_QUEUE
 
 Handle = Callable[[Connection, Command], Command | None]
 _MOST_QUEUES = 1 << 16
@@ -59,10 +60,11 @@ class Tables:
         header = header_of(h.CreateTopic, request)
         name = header.topic
         self._check(name, header.read_queue_nums, header.write_queue_nums)
-        known = self._core.state.topic(name) or TopicConfig(topic_name=name)
+        found = self._core.state.topic(name)
+        known = found or TopicConfig(topic_name=name)
         attributes = known.attributes
         if self._core.settings.engine != "4.9":
-            attributes = _with_attributes(dict(known.attributes or {}), header.attributes or "")
+            attributes = _with_attributes(found, header.attributes or "")
         self._core.set_topic(
             replace(
                 known,
@@ -98,13 +100,16 @@ class Tables:
         wanted = a.TopicsToSet.parse(request.body).topics
         for config in wanted:
             self._check(config.topic_name or "", config.read_queue_nums, config.write_queue_nums)
+        changed = []
         for config in wanted:
             known = self._core.state.topic(config.topic_name or "")
             changes = ",".join(
                 f"{name}={value}" if value else name for name, value in (config.attributes or {}).items()
             )
-            attributes = _with_attributes(dict((known and known.attributes) or {}), changes)
-            self._core.set_topic(replace(config, attributes=attributes))
+            attributes = _with_attributes(known, changes)
+            changed.append(replace(config, attributes=attributes))
+        for config in changed:
+            self._core.set_topic(config)
         return answer(request)
 
     def topics(self, _connection: Connection, request: Command) -> Command:
@@ -170,14 +175,18 @@ class Tables:
         return answer(request)
 
 
-def _with_attributes(known: dict[str, str], changes: str) -> dict[str, str]:
-    """Attributes after ``+key=value,-key`` (common.attribute.AttributeParser).
+def _with_attributes(topic: TopicConfig | None, changes: str) -> dict[str, str]:
+    """Attributes of a topic after ``+key=value,-key`` (common.attribute.AttributeParser, AttributeUtil).
 
     Raises:
-        Failed: it does not read so.
+        Failed: it does not read so, or a topic that is there would get queues of another kind.
     """
+    known = dict((topic and topic.attributes) or {})
     for part in filter(None, (part.strip() for part in changes.split(","))):
         name, _, value = part[1:].partition("=")
+        if topic is not None and name == BATCH_QUEUE[0]:
+            words = f"attempt to update an unchangeable attribute. key: {name}"
+            raise Failed(ResponseCode.SYSTEM_ERROR, words)
         if part[0] == "+" and name and value:
             known[name] = value
         elif part[0] == "-" and name and not value:

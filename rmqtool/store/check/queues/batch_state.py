@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from formats.message.properties import BATCH_NUMBERS, parse_raw
-from formats.message.read import Record, is_java_int
 from formats.queues.batch import as_array, valid_prefix
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.paths import BATCH_UNIT
@@ -89,15 +87,6 @@ class BatchState:
             if file.prefix < file.capacity:
                 break
         return last
-
-
-def batch_numbers(record: Record) -> tuple[int, int]:
-    """(first queue offset, messages) as dispatch of 5.3 takes them (CommitLog.setBatchSizeIfNeeded)."""
-    found = parse_raw(record.properties)
-    if not all(name in found and is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS):
-        return record.queue_offset, 1
-    base, count = (int(found[name].decode()) for name, _bits in BATCH_NUMBERS)
-    return base, count
 
 
 def valid(units: Units) -> Column:

@@ -14,7 +14,8 @@ from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.log import Stretch
-from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column, batch_numbers, valid, words
+from rmqtool.store.check.queues.batch_state import BatchFile, BatchState, Column, valid, words
+from rmqtool.store.dispatch.batch import numbers_of
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, is_path_name
 from rmqtool.store.log.commit_log import Damage
 
@@ -97,13 +98,15 @@ class BatchQueueCheck:
 
     def _expected(self, stretch: Stretch, rows: Column) -> _Expected:
         batch = stretch.batch
-        position = stretch.position[rows]
-        numbers = []
-        for at, queue_offset in zip(position.tolist(), batch.queue_offset[rows].tolist(), strict=True):
-            found = self.ctx.log.read(at, crc=False)
-            numbers.append(batch_numbers(found.record) if found is not None else (queue_offset, 1))
-        base, count = np.array(numbers, np.int64).reshape(-1, 2).T
-        columns = (position, batch.size[rows], base, count, batch.tags_code[rows], batch.store_timestamp[rows])
+        base, count = numbers_of(batch.numbers, rows, batch.queue_offset[rows])
+        columns = (
+            stretch.position[rows],
+            batch.size[rows],
+            base,
+            count,
+            batch.tags_code[rows],
+            batch.store_timestamp[rows],
+        )
         return _Expected(*columns).part((base >= 0) & (count >= 0))  # a broker makes no unit of others
 
     def _ordinals(self, queue: BatchState, stretch: Stretch, expected: _Expected) -> None:
