@@ -235,7 +235,8 @@ _BESIDES = re.compile(
 # the tool's own log shares its output: a line may begin behind one that was printed without an end, and the exceptions
 # of threads that a shutdown interrupts come as often as chance has it
 _LOGGED = re.compile(
-    r"\d\d:\d\d:\d\d[.,]\d+ \[[^\]]*\] (INFO|WARN|ERROR|DEBUG) .*\n?|^java\.lang\.InterruptedException.*\n?",
+    r"\d\d:\d\d:\d\d[.,]\d+ \[[^\]]*\] (INFO|WARN|ERROR|DEBUG) .*\n?|^java\.lang\.InterruptedException.*\n?"
+    r"|^java\.\S+: (executor not accepting a task|event executor terminated).*\n?",
     re.MULTILINE,
 )
 # of these only the names count: the values are those of a process and its machine

@@ -13,6 +13,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import batch_queues_of
 from rmqtool.store.recovery.command import recover
 from tests import goldens
+from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 from tests.store.findings import found_in
 
@@ -91,7 +92,11 @@ def test_a_queue_is_made_anew_as_check_advises(damage: str, broker_5: Broker, tm
         file.write_bytes(data)
     found = [finding for finding in found_in(store) if finding.code.startswith("bcq-")]
     assert found
-    assert all("dispatches the whole log again" in finding.fix for finding in found)
+    rebuild = ("rmqtool", "rebuild", "STORE", "consumequeue")
+    assert {step.command for finding in found for step in finding.steps} == {rebuild}
+    made = shutil.copytree(store, tmp_path / "made")
+    assert rmqtool("rebuild", made, "consumequeue", "--yes").code == 0
+    assert batch_files(made) == whole
     if queue.exists():
         shutil.move(queue, tmp_path / "moved")
     shutil.move(store / "checkpoint", tmp_path / "checkpoint")

@@ -376,6 +376,7 @@ def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
         again = made if base == 0 else replace(made, attributes="-queue.type")
         answer = await client.call(Command(C.UPDATE_AND_CREATE_TOPIC, fields=to_fields(again)))
         assert bool(answer.code) == bool(base)
+        assert (await client.call(Command(C.DELETE_TOPIC_IN_BROKER, fields={"topic": "InBatches"}))).code
         fields = send("InBatches", properties="UNIQ_KEY\x01" + "A" * 32, batch=True)
         done = await client.call(Command(C.SEND_BATCH_MESSAGE, fields=fields, body=body))
         assert (done.code, done.fields["queueOffset"], done.fields["msgId"].count(",")) == (0, str(base), 0)

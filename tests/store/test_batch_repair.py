@@ -66,3 +66,14 @@ def test_truncate_cuts_them_and_undo_brings_them_back(tmp_path: Path) -> None:
     assert not [finding for finding in found_in(store) if finding.code.startswith("bcq")]
     assert rmqtool("undo", store, "--yes").code == 0
     assert batch_files(store) == whole
+
+
+def test_salvage_makes_them_as_the_broker_did(tmp_path: Path) -> None:
+    store = goldens.unpack(CASE, tmp_path)
+    conf = tmp_path / "broker.conf"  # nothing in a store says how long the files of its batch queues are
+    conf.write_text("".join(f"{name}={value}\n" for name, value in goldens.about(CASE)["config"].items()))
+    assert rmqtool("salvage", store, tmp_path / "new", "--broker-conf", conf).code == 0
+    made, whole = batch_files(tmp_path / "new"), batch_files(store)
+    assert {name: data.rstrip(b"\0") for name, data in made.items()} == {
+        name: data.rstrip(b"\0") for name, data in whole.items()
+    }

@@ -86,7 +86,7 @@ def unwritable(ctx: Context) -> str | None:
         return str(err).removeprefix(f"{ctx.layout.root}: ").removeprefix(f"{ctx.layout.root}/")
     except RmqError:
         pass  # what cannot be read is told where it is checked
-    return "its topics have batch consume queues" if ctx.batch_topics else None
+    return None
 
 
 def queues_are_files(ctx: Context) -> bool:

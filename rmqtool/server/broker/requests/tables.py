@@ -18,7 +18,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known.answers import Failed, answer, header_of, wire_topic
 from rmqtool.server.broker.known.core import Core
 from rmqtool.services.sending.rules import Rejected, check_group, check_topic
-from rmqtool.store.releases.rules import BATCH_QUEUE
+from rmqtool.store.releases.rules import BATCH_QUEUE, batch_topics_of
 
 Handle = Callable[[Connection, Command], Command | None]
 _MOST_QUEUES = 1 << 16
@@ -133,6 +133,9 @@ class Tables:
         name = header_of(h.Topic, request).topic
         if self._core.is_system(name):
             raise Failed(self._core.invalid(), f"The topic[{name}] is conflict with system topic.")
+        if name in batch_topics_of(self._core.state.topics):
+            # their files stay, and without the attribute no broker starts on them
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"the topic[{name}] has batch consume queues, and is not deleted")
         self._core.state.remove_topic(name)
         self._core.topics_changed()
         return answer(request)

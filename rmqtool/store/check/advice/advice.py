@@ -7,7 +7,6 @@ a torn tail here cuts a hundred intact messages there; parts cannot be built fro
 from dataclasses import dataclass, field
 
 from rmqtool.store.check.advice.steps import (
-    EXPORT,
     REBUILD_INDEX,
     REBUILD_QUEUES,
     REBUILD_TIMER,
@@ -51,7 +50,6 @@ class Situation:
         aborted: the store was not stopped cleanly.
         log_absent: there are no messages, though queues or checkpoint know of some.
         form: why no command of ours writes this kind of store; None where they do.
-        unread: there are batch consume queues, which salvage cannot make anew.
         cuts: intact messages that the next start cuts off.
         log_codes: codes that were found in the log.
         refused: a broker would not load the store.
@@ -65,7 +63,6 @@ class Situation:
     aborted: bool = False
     log_absent: bool = False
     form: str | None = None
-    unread: bool = False
     cuts: int = 0
     log_codes: set[str] = field(default_factory=set)
     refused: bool = False
@@ -98,8 +95,6 @@ class Situation:
             return steps  # which needs the timer's own queue only
         if RECOVER in steps and self.cuts:
             kept = (SALVAGE,)
-        if self.unread:
-            kept = tuple(EXPORT if step is SALVAGE else step for step in kept)
         return kept or by_hand(
             f"no command of rmqtool writes this store ({self.form}); a broker of its own release mends it when it "
             "starts: copy the store before"

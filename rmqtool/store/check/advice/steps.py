@@ -52,11 +52,6 @@ SALVAGE = Step(
     does="copies every intact message, also those behind damage, into a new store with queues and index",
     costs="STORE is not changed; only damaged messages are missing in NEWSTORE",
 )
-EXPORT = Step(
-    command=("rmqtool", "salvage", "STORE", "FILE", "--to", "ndjson"),
-    does="writes every intact message to a file, a line each",
-    costs="STORE is not changed",
-)
 RECOVER = Step(
     command=("rmqtool", "recover", "STORE"),
     does="does what a broker's start does; the plan is shown first, and what it cuts is kept aside",

@@ -1,14 +1,9 @@
 """Codes of batch consume queues."""
 
-from rmqtool.store.check.advice.steps import NOTHING, by_hand
+from rmqtool.store.check.advice.steps import NOTHING, REBUILD_QUEUES, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
-# what 5.3.3 does at a start after a crash without a checkpoint: the whole log is dispatched, and queues that are there
-# take none of it twice
-ANEW = by_hand(
-    "work on a copy of the store: let a 5.x broker start on it and kill it (kill -9), move this queue's directory and "
-    "checkpoint out of it, and start the broker again: it dispatches the whole log again, and so makes the queue anew"
-)
+ANEW = (REBUILD_QUEUES,)
 NAMED = by_hand("put queue.type=BatchCQ of the topic back into config/topics.json, from its .bak or another broker's")
 AT_START = by_hand("nothing is to be done: the next start of a 5.x broker mends it")
 

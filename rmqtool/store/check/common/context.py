@@ -81,7 +81,6 @@ class Context:
         self.start = NextStart()
         self.log_seen, self.queues_seen = LogSeen(), QueuesSeen()
         found.situation.aborted = self.inputs.aborted
-        found.situation.unread = bool(self.batch_topics)
 
     @property
     def layout(self) -> StoreLayout:

@@ -102,6 +102,8 @@ class Collector:
 
     def many(self, code: str, file: str, places: int, detail: Callable[[int], dict[str, Any]], **about: Any) -> None:
         """``places`` findings of one group; ``detail(i)`` says what is particular to one, and is asked for few only."""
+        if not places:
+            return
         kind = CODES[code]
         severity = about.setdefault("severity", kind.severity)
         self._note(code, severity)
