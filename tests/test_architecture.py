@@ -249,6 +249,7 @@ OTHER_FILES = {
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
     "rmqtool.cli.launch.failing": "the standard streams",
     "rmqtool.cli.repair.run_salvage": "messages that are written for other programs",
+    "rmqtool.remoting.tls": "the settings of TLS",
     "rmqtool.cli.shell.bus_error": "/proc/self/maps, and the last words of a process",
     "rmqtool.cli.write.run_append": "the input",
     "rmqtool.cli.write.run_decide": "pipes to a command",
