@@ -14,7 +14,7 @@ from tests import goldens
 from tests.conftest import Unpacked
 
 ROOT = Path(__file__).parents[1]
-BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract"}
+BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract", "rmqtool.progress"}
 # layer: those that it may import, beside itself and the base modules
 LAYERS = {
     "formats": set(),

@@ -18,7 +18,7 @@ from rmqtool.cli.shell.options import (
 )
 
 
-@command("clean", "rmqtool clean store --dry-run")
+@command("clean", "rmqtool clean store --dry-run", progress=True)
 def clean(
     store: StoreDir,
     hours: Annotated[

@@ -29,7 +29,7 @@ class Target(StrEnum):
     timer = "timer"
 
 
-@command("rebuild", "rmqtool rebuild store index --dry-run")
+@command("rebuild", "rmqtool rebuild store index --dry-run", progress=True)
 def rebuild(
     store: StoreDir,
     part: Annotated[

@@ -19,7 +19,7 @@ from rmqtool.cli.shell.options import (
 )
 
 
-@command("recover", "rmqtool recover store --dry-run")
+@command("recover", "rmqtool recover store --dry-run", progress=True)
 def recover(
     store: StoreDir,
     dry_run: DryRunOption = False,

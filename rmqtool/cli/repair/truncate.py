@@ -18,7 +18,7 @@ from rmqtool.cli.shell.options import (
 )
 
 
-@command("truncate", "rmqtool truncate store 159407 --dry-run")
+@command("truncate", "rmqtool truncate store 159407 --dry-run", progress=True)
 def truncate(
     store: StoreDir,
     physical_offset: Annotated[
@@ -58,7 +58,7 @@ def truncate(
     return 0 if report.loadOk else 1
 
 
-@command("dispatch", "rmqtool dispatch store --dry-run")
+@command("dispatch", "rmqtool dispatch store --dry-run", progress=True)
 def dispatch(
     store: StoreDir,
     dry_run: DryRunOption = False,

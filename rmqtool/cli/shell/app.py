@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import typer
@@ -138,19 +139,25 @@ def group(name: str, text: str) -> Callable[..., Any]:
 
 
 def command(
-    name: str, example: str, decorate: Callable[..., Any] = app.command, *, short: str | None = None
+    name: str,
+    example: str,
+    decorate: Callable[..., Any] = app.command,
+    *,
+    short: str | None = None,
+    progress: bool = False,
 ) -> Callable[..., Any]:
     """Register a command. Every one has an example at the end of its help, and returns its exit code.
 
     Args:
         short: its line in the list of its group, where the first line of its help is too long.
+        progress: it may take long, and shows how far it is.
     """
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         from functools import wraps
         from inspect import Parameter, signature
 
-        from rmqtool.cli.shell.options import ColumnsOption, WideOption, ZoneOption
+        from rmqtool.cli.shell.options import ColumnsOption, Progress, ProgressOption, WideOption, ZoneOption
         from rmqtool.cli.shell.times import use_zone
 
         @wraps(function)
@@ -159,8 +166,10 @@ def command(
         ) -> None:
             use_zone(tz)
             TABLES.ask(columns, wide=wide)
+            shown = kwargs.pop("progress").value if progress else "none"
             try:
-                code = function(*args, **kwargs)
+                with _showing(shown, kwargs.get("output")):
+                    code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click has its own idea of a broken pipe
             TABLES.tell()
@@ -170,8 +179,11 @@ def command(
         more: dict[str, Any] = {"tz": ZoneOption} if "store" in own.parameters else {}  # which has times
         if "output" in own.parameters:
             more |= {"columns": ColumnsOption, "wide": WideOption}
+        if progress:
+            more["progress"] = ProgressOption
+        defaults = {"wide": False, "progress": Progress.auto}
         added = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=False if name == "wide" else None, annotation=option)
+            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=option)
             for name, option in more.items()
         ]
         run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
@@ -182,6 +194,15 @@ def command(
         return run_command
 
     return register
+
+
+def _showing(form: str, output: str | None) -> AbstractContextManager[None]:
+    """Progress of what runs inside; a table comes when all is done, other rows as they are found."""
+    if form == "none":
+        return nullcontext()
+    from rmqtool.cli.shell.progress import showing
+
+    return showing(form, streams=output not in (None, "table"))
 
 
 def load(word: str | None = None) -> None:
