@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -145,19 +145,28 @@ def command(
     *,
     short: str | None = None,
     progress: bool = False,
+    tables: Sequence[str] = (),
 ) -> Callable[..., Any]:
     """Register a command. Every one has an example at the end of its help, and returns its exit code.
 
     Args:
         short: its line in the list of its group, where the first line of its help is too long.
         progress: it may take long, and shows how far it is.
+        tables: names of the tables of its report, the one first that CSV has where none is asked for.
     """
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         from functools import wraps
         from inspect import Parameter, signature
 
-        from rmqtool.cli.shell.options import ColumnsOption, Progress, ProgressOption, WideOption, ZoneOption
+        from rmqtool.cli.shell.options import (
+            ColumnsOption,
+            Progress,
+            ProgressOption,
+            TableOption,
+            WideOption,
+            ZoneOption,
+        )
         from rmqtool.cli.shell.times import use_zone
 
         @wraps(function)
@@ -166,6 +175,8 @@ def command(
         ) -> None:
             use_zone(tz)
             TABLES.ask(columns, wide=wide)
+            if tables:
+                _ask_for_table(kwargs.pop("table"), tables, kwargs["output"])
             shown = kwargs.pop("progress").value if progress else "none"
             try:
                 with _showing(shown, kwargs.get("output")):
@@ -179,6 +190,8 @@ def command(
         more: dict[str, Any] = {"tz": ZoneOption} if "store" in own.parameters else {}  # which has times
         if "output" in own.parameters:
             more |= {"columns": ColumnsOption, "wide": WideOption}
+        if tables:
+            more["table"] = TableOption
         if progress:
             more["progress"] = ProgressOption
         defaults = {"wide": False, "progress": Progress.auto}
@@ -194,6 +207,13 @@ def command(
         return run_command
 
     return register
+
+
+def _ask_for_table(name: str | None, tables: Sequence[str], output: str) -> None:
+    if name is not None or output == "csv":
+        from rmqtool.cli.shell.parts import PARTS
+
+        PARTS.ask(name, tables, output)
 
 
 def _showing(form: str, output: str | None) -> AbstractContextManager[None]:

@@ -95,6 +95,13 @@ ProgressOption = Annotated[
     Progress,
     typer.Option("--progress", metavar="FORM", help="On stderr: auto (a line on a terminal), json each second, none."),
 ]
+RECOVERY_TABLES = (
+    "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "pending",
+    "report",
+)  # fmt: skip
+TableOption = Annotated[
+    str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[
