@@ -251,6 +251,7 @@ OTHER_FILES = {
     "rmqtool.cli.live.copying.journal": "what a replay has sent",
     "rmqtool.cli.repair.run_salvage": "messages that are written for other programs",
     "rmqtool.cli.shell.ending": "the pipe that ends a pause",
+    "rmqtool.remoting.tls": "the settings of TLS",
     "rmqtool.cli.shell.bus_error": "/proc/self/maps, and the last words of a process",
     "rmqtool.cli.write.run_append": "the input",
     "rmqtool.cli.write.run_decide": "pipes to a command",

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from rmqtool.client.producing.transactions import State, TransactionProducer
     from rmqtool.client.pulling.consumer import PullConsumer
     from rmqtool.client.pulling.pull import Received
+    from rmqtool.remoting.tls import client_tls
 
 __all__ = [
     "ClientOptions", "Cluster", "FlowLimits", "From", "Later", "Message", "MessageQueue", "NotSent", "Producer",
     "ProducerOptions", "PullConsumer", "PushConsumer", "PushOptions", "Received", "SendResult", "State",
-    "TransactionProducer", "by_hash",
+    "TransactionProducer", "by_hash", "client_tls",
 ]  # fmt: skip
 _LAZY = {
     "ClientOptions": "rmqtool.client.cluster.cluster",
@@ -43,6 +44,7 @@ _LAZY = {
     "State": "rmqtool.client.producing.transactions",
     "TransactionProducer": "rmqtool.client.producing.transactions",
     "by_hash": "rmqtool.client.producing.producer",
+    "client_tls": "rmqtool.remoting.tls",
 }
 
 

@@ -28,10 +28,10 @@ async def connect(
     Raises:
         NotReached: nobody listens there, TLS fails, or it takes too long.
     """
-    loop = asyncio.get_running_loop()
+    connection = Connection(handler, limits)
     try:
         async with asyncio.timeout(timeout):
-            _, connection = await loop.create_connection(lambda: Connection(handler, limits), host, port, ssl=tls)
+            await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=tls)
     except TimeoutError:
         raise NotReached(f"{host}:{port}: no connection within {timeout:g} s") from None
     except (OSError, UnicodeError) as err:  # a name that no host can have is no Unicode that IDNA takes

@@ -115,9 +115,10 @@ class Listener:
         try:
             tls = await self._context_of(accepted)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _, connection = await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: Connection(self._handler, self._limits, self._closed), accepted, ssl=tls
-            )
+            made = Connection(self._handler, self._limits, self._closed)
+            # of a TLS connection uvloop returns a protocol of its own
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: made, accepted, ssl=tls)
+            connection = made
             await connection.lost.wait()
         except OSError as err:
             log.debug("a connection was not taken: %s", err)

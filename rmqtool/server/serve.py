@@ -15,7 +15,8 @@ from typing import Self
 
 from rmqtool.errors import BadValue
 from rmqtool.remoting.connection import Connection
-from rmqtool.remoting.listener import Listener
+from rmqtool.remoting.listener import Listener, TlsMode
+from rmqtool.remoting.tls import PLAIN, ServerTls, unverified
 from rmqtool.server.broker.broker import Broker
 from rmqtool.server.broker.known.settings import DEFAULT_PORT, Settings
 from rmqtool.server.broker.registration import Registration
@@ -43,6 +44,7 @@ class ServeOptions:
         engine: "4.9" or "5.3"; None for what the store shows.
         read_only: nothing below the store is written, not even a lock.
         offsets: where groups' offsets go then; None for a file beside the store.
+        tls: whether connections to the broker and its own name server are, or may be, TLS.
     """
 
     broker_conf: str | dict[str, str] | None = None
@@ -55,6 +57,7 @@ class ServeOptions:
     engine: str | None = None
     read_only: bool = False
     offsets: str | None = None
+    tls: ServerTls = PLAIN
 
 
 class Served:
@@ -85,11 +88,19 @@ class Served:
         options = self._options
         conf = _conf(options.broker_conf)
         host, port = options.listen or ("127.0.0.1", setting(conf, "listenPort", DEFAULT_PORT))
+        outgoing = options.tls.outgoing
         if not self.name_servers:
-            own = await stack.enter_async_context(NameServer(options.namesrv_listen))
+            if options.tls.mode is TlsMode.ENFORCING:
+                outgoing = outgoing or unverified()
+            own = await stack.enter_async_context(NameServer(options.namesrv_listen, tls=options.tls))
             self.name_servers = (own.address,)
         # the port is taken first: a store that cannot be served is not opened
-        listener = Listener(lambda connection, request: broker.handle(connection, request), closed=self._ended)
+        listener = Listener(
+            lambda connection, request: broker.handle(connection, request),
+            closed=self._ended,
+            tls=options.tls.context,
+            mode=options.tls.mode,
+        )
         await listener.start(host, port)
         stack.push_async_callback(listener.stop)
         bound = listener.address.rpartition(":")[2]
@@ -109,7 +120,7 @@ class Served:
             conf, self.broker_address, engine, name=options.name, cluster=options.cluster, read_only=options.read_only
         )
         self.broker = broker = Broker(store, settings, state=state)
-        registration = Registration(broker.core, self.name_servers)
+        registration = Registration(broker.core, self.name_servers, outgoing)
         broker.core.topics_changed = registration.changed
         broker.start()
         stack.push_async_callback(broker.stop)

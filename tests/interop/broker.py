@@ -37,13 +37,16 @@ def _classpath(version: str) -> str:
 class Broker:
     """One JVM; :meth:`boot` and :meth:`stop` as often as wanted.
 
+    Args:
+        options: of the JVM.
+
     Attributes:
         engine: whose rules it goes by, as :class:`rmqtool.Store` names them.
         namesrv: address of the name server of a broker that was booted.
         offsets: folder of the files in which broadcasting consumers keep their offsets.
     """
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, *options: str) -> None:
         self.engine = version.rpartition(".")[0]
         self._home = tempfile.TemporaryDirectory(prefix="broker-judge-")
         self.log, self.offsets = Path(self._home.name, "said"), Path(self._home.name, "offsets")
@@ -51,7 +54,7 @@ class Broker:
         with open(self.log, "wb") as said:
             self._jvm = subprocess.Popen(
                 [engine._java_tool("java"), *engine._JVM_OPTIONS, f"-Duser.home={self._home.name}",
-                 "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={self._home.name}/logs",
+                 *options, "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={self._home.name}/logs",
                  f"-Drocketmq.client.localOffsetStoreDir={self.offsets}",
                  "-cp", _classpath(version), "judge.Broker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=self._home.name, encoding="utf-8",

@@ -232,20 +232,15 @@ _BESIDES = re.compile(
     r"consumerGroup=Orders\b|\bOrders +Orders\b|\brmq_sys_wheel_timer\b|^wipe write|^add write|TOOLS_CONSUMER|"
     r"OFFSET_MOVED_EVENT \S+ |__MONITOR_CONSUMER"
 )
-# the tool's own log shares its output: a line may begin behind one that was printed without an end, and the exceptions
-# of threads that a shutdown interrupts come as often as chance has it
-_LOGGED = re.compile(
-    r"\d\d:\d\d:\d\d[.,]\d+ \[[^\]]*\] (INFO|WARN|ERROR|DEBUG) .*\n?|^java\.lang\.InterruptedException.*\n?"
-    r"|^java\.\S+: (executor not accepting a task|event executor terminated).*\n?",
-    re.MULTILINE,
-)
+# of threads that a shutdown interrupts: as often as chance has it
+_INTERRUPTED = re.compile(r"^java\.lang\.InterruptedException.*\n?", re.MULTILINE)
 # of these only the names count: the values are those of a process and its machine
 _NAMES = re.compile(r"^(?:\S+ +)?(\w+) *:.*")
 
 
 def plain(said: str) -> list[str]:
     """Lines of an output without times, addresses, ids, column widths and what is of the machine."""
-    said = _LOGGED.sub("\n", re.sub(r"\n\tat .*", "", said)).replace("MessageTrack [", "\nMessageTrack [")
+    said = _INTERRUPTED.sub("\n", re.sub(r"\n\tat .*", "", said)).replace("MessageTrack [", "\nMessageTrack [")
     said = re.sub(r"See https?://.* for further details\.?[^\n]*", "", said)
     said = re.sub(r"\b[0-9A-F]{40,64}\b", "UNIQUE", said)
     said = re.sub(r"\brt=\d+ms|\bspentTimeMills=\d+|\b(true|false) +\d+$", "RT", said, flags=re.MULTILINE)

@@ -3,13 +3,12 @@
 import asyncio
 import socket
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from formats.remoting import frame
 from formats.remoting.codes import Flag, ResponseCode, Serializer
@@ -270,17 +269,12 @@ def test_an_address_that_cannot_be_had() -> None:
 
 
 @pytest.fixture(scope="module")
-def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = str(Path(folder, "key")), str(Path(folder, "certificate"))
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate, key)
-    return server, ssl.create_default_context(cafile=certificate)
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    issuer = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    issuer.issue_cert("127.0.0.1").configure_cert(server)
+    issuer.configure_trust(client)
+    return server, client
 
 
 @pytest.mark.parametrize("mode", TlsMode)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from formats.config.properties import parse_properties
 from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.disk.segments import Segment, common_size
 from rmqtool.store.index.reader import geometry_of
-from rmqtool.store.layout.broker_conf import BrokerConf, load, parse_properties
+from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.recovery.command import plan

@@ -6,11 +6,15 @@ from rmqtool.client.cluster.name_servers import addresses_of
 from rmqtool.errors import BadValue
 
 
-def client_options(namesrv: str, engine: str = "5.3") -> ClientOptions:
+def client_options(namesrv: str, engine: str = "5.3", tls_config: str | None = None) -> ClientOptions:
     """Options of a client.
 
+    Args:
+        tls_config: a ``tls.properties``; without one connections are plain.
+
     Raises:
-        BadValue: no addresses, or no engine that is known.
+        BadValue: no addresses, no engine that is known, or a setting of TLS that cannot be understood.
+        UnreadableStore: the file, or one that it names, cannot be read.
     """
     if engine not in ("4.9", "5.3"):
         raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
@@ -19,4 +23,9 @@ def client_options(namesrv: str, engine: str = "5.3") -> ClientOptions:
         raise BadValue("--namesrv: give HOST:PORT, or several of them with semicolons between")
     for address in addresses:
         address_of(address, "--namesrv")
-    return ClientOptions(namesrv=namesrv, engine=engine)
+    tls = None
+    if tls_config is not None:
+        from rmqtool.remoting.tls import client_tls  # OpenSSL takes its time to load
+
+        tls = client_tls(tls_config)
+    return ClientOptions(namesrv=namesrv, engine=engine, tls=tls)

@@ -6,7 +6,7 @@ import typer
 
 from rmqtool.cli.live.send import NamesrvOption, TopicArgument
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import Body, BodyOption, LimitOption, Output, OutputOption, TagOption
+from rmqtool.cli.shell.options import Body, BodyOption, LimitOption, Output, OutputOption, TagOption, TlsOption
 
 
 @command("consume", "rmqtool consume --namesrv 127.0.0.1:9876 Orders --from -1h --follow")
@@ -23,6 +23,7 @@ def consume(
     tag: TagOption = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
+    tls_config: TlsOption = None,
     output: OutputOption = Output.table,
 ) -> int:
     """Show messages of a live topic. It only looks: it joins no group, and no offset is changed.
@@ -34,5 +35,5 @@ def consume(
 
     return run(
         namesrv, topic, start=start, follow=follow, tags=tuple(tag or ()), limit=limit, body=body.value,
-        output=output.value,
+        tls_config=tls_config, output=output.value,
     )  # fmt: skip

@@ -33,6 +33,7 @@ def run(
     tags: Sequence[str],
     limit: int | None,
     body: str,
+    tls_config: str | None,
     output: str,
 ) -> int:
     """Write messages; 1 when there was none."""
@@ -40,7 +41,8 @@ def run(
         check_topic(topic, sending=False)
     except ValueError as err:
         raise BadValue(str(err)) from None
-    looking = _Looking(client_options(namesrv), topic, start or ("latest" if follow else "earliest"), follow, tags)
+    options = client_options(namesrv, tls_config=tls_config)
+    looking = _Looking(options, topic, start or ("latest" if follow else "earliest"), follow, tags)
     return asyncio.run(looking.write(output, body, limit))
 
 

@@ -276,7 +276,9 @@ class _Sender:
             raise Unsent(f"{err}; {self._tally.words}; what follows was not read")
 
 
-def run(namesrv: str, file: str, plan: SendPlan, *, group: str, engine: str, output: str) -> int:
+def run(
+    namesrv: str, file: str, plan: SendPlan, *, group: str, engine: str, tls_config: str | None, output: str
+) -> int:
     """Send all lines of a file or of stdin; 1 when one was refused."""
     try:
         check_group(group)
@@ -286,7 +288,7 @@ def run(namesrv: str, file: str, plan: SendPlan, *, group: str, engine: str, out
     messages = _Messages(plan)
     if plan.batch > 1 and (plan.delay is not None or plan.oneway):
         raise BadValue("--batch: delayed and one-way messages go alone")
-    options = client_options(namesrv, engine)
+    options = client_options(namesrv, engine, tls_config)
     ending = Ending()
     with Lines(file) as lines, ending.watched(), Producer(options, group) as producer:
         queue = _queue(plan.queue, producer.queues(plan.topic))

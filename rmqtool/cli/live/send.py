@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import Output, OutputOption
+from rmqtool.cli.shell.options import Output, OutputOption, TlsOption
 
 NamesrvOption = Annotated[
     str, typer.Option("--namesrv", metavar="ADDR[;ADDR]", help="Name servers of the cluster, HOST:PORT each.")
@@ -40,6 +40,7 @@ def send(
     engine: Annotated[
         str, typer.Option("--engine", metavar="4.9|5.3", help="Which Java client to be like where they differ.")
     ] = "5.3",
+    tls_config: TlsOption = None,
     output: OutputOption = Output.table,
 ) -> int:
     """Send messages to a live cluster, given as NDJSON in the shape that this tool prints, or as lines.
@@ -58,4 +59,4 @@ def send(
         topic=topic, lines=lines, keys=tuple(key or ()), tag=tag, properties=tuple(properties or ()), delay=delay,
         queue=queue, batch=batch, rate=rate, oneway=oneway,
     )  # fmt: skip
-    return run(namesrv, file, plan, group=group, engine=engine, output=output.value)
+    return run(namesrv, file, plan, group=group, engine=engine, tls_config=tls_config, output=output.value)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import Output, OutputOption
+from rmqtool.cli.shell.options import Output, OutputOption, TlsOption
 
 
 @command("namesrv", "rmqtool namesrv --listen 127.0.0.1:9876")
@@ -17,6 +17,7 @@ def namesrv(
         str | None,
         typer.Option("--kv-config", metavar="FILE", help="Keep the KV configuration here, as kvConfig.json does."),
     ] = None,
+    tls_config: TlsOption = None,
     output: OutputOption = Output.table,
 ) -> int:
     """Run a name server, which brokers register with and clients ask for routes.
@@ -30,4 +31,4 @@ def namesrv(
     """
     from rmqtool.cli.serve.run_namesrv import run
 
-    return run(listen, kv_config, output.value)
+    return run(listen, kv_config, tls_config, output.value)

@@ -7,6 +7,7 @@ from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.errors import BadValue
+from rmqtool.remoting.tls import PLAIN, server_tls
 from rmqtool.server.serve import Served, ServeOptions
 
 
@@ -23,6 +24,7 @@ def run(
     name: str | None,
     cluster: str | None,
     until: str | None,
+    tls_config: str | None,
     engine: str,
     output: str,
 ) -> int:
@@ -45,6 +47,7 @@ def run(
         engine=engine_of(engine),
         read_only=read_only,
         offsets=offsets,
+        tls=PLAIN if tls_config is None else server_tls(tls_config),
     )
     end = None if until is None else parse_time(until)
     log_to_stderr()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption
+from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption, TlsOption
 
 
 @command("serve", "rmqtool serve store --read-only")
@@ -35,6 +35,7 @@ def serve(
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The broker's name.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="The cluster's name.")] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="End at this time.")] = None,
+    tls_config: TlsOption = None,
     engine: EngineOption = "auto",
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
@@ -56,5 +57,6 @@ def serve(
 
     return run(
         store, broker_conf, create=create, read_only=read_only, offsets=offsets, listen=listen, namesrv=namesrv,
-        namesrv_listen=namesrv_listen, name=name, cluster=cluster, until=until, engine=engine, output=output.value,
+        namesrv_listen=namesrv_listen, name=name, cluster=cluster, until=until, tls_config=tls_config, engine=engine,
+        output=output.value,
     )  # fmt: skip

@@ -38,6 +38,10 @@ BodyOption = Annotated[
         help="How to show bodies: auto (text where it is UTF-8, else base64), utf8, json, hex, base64 or none.",
     ),
 ]
+TlsOption = Annotated[
+    str | None,
+    typer.Option("--tls-config", metavar="FILE", help="Speak TLS as this tls.properties says, the same as for Java."),
+]
 BrokerConfOption = Annotated[
     str | None,
     typer.Option("--broker-conf", metavar="FILE", help="The broker's properties file, for its file sizes and paths."),

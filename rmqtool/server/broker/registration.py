@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -31,11 +32,12 @@ class Registration:
 
     Args:
         servers: HOST:PORT of each.
+        tls: for connections to them; None for plain ones.
     """
 
-    def __init__(self, core: Core, servers: Sequence[str]) -> None:
+    def __init__(self, core: Core, servers: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
         self._core = core
-        self._servers = [_Server(server, self._request) for server in servers]
+        self._servers = [_Server(server, self._request, tls) for server in servers]
         self._tasks: list[asyncio.Task[None]] = []
 
     def changed(self) -> None:
@@ -91,9 +93,9 @@ class Registration:
 class _Server:
     """One name server."""
 
-    def __init__(self, address: str, request: Callable[[], Command]) -> None:
+    def __init__(self, address: str, request: Callable[[], Command], tls: ssl.SSLContext | None) -> None:
         self.wanted, self.tried = asyncio.Event(), asyncio.Event()
-        self._address, self._request = address, request
+        self._address, self._request, self._tls = address, request, tls
         self._connection: Connection | None = None
         self._failed = False
 
@@ -102,7 +104,7 @@ class _Server:
         host, _, port = self._address.rpartition(":")
         while True:
             try:
-                async with connected(host.strip("[]"), int(port), timeout=_TIMEOUT) as connection:
+                async with connected(host.strip("[]"), int(port), tls=self._tls, timeout=_TIMEOUT) as connection:
                     self._connection = connection
                     while not connection.closed:
                         self.wanted.clear()

@@ -8,6 +8,7 @@ from typing import Self
 
 from rmqtool.remoting.connection import Limits
 from rmqtool.remoting.listener import Listener
+from rmqtool.remoting.tls import PLAIN, ServerTls
 from rmqtool.server.namesrv.requests import Requests
 from rmqtool.server.namesrv.settings import Settings
 
@@ -29,6 +30,7 @@ class NameServer:
         listen: host and port; port 0 lets the system choose one.
         clock: ms that never go back.
         kv_config: file that keeps the KV configuration, which is kept in memory alone without it.
+        tls: whether connections are, or may be, TLS.
 
     Raises:
         UnreadableStore: that file cannot be read.
@@ -41,12 +43,15 @@ class NameServer:
         settings: Settings | None = None,
         clock: Callable[[], int] = _monotonic,
         kv_config: str | None = None,
+        tls: ServerTls = PLAIN,
     ) -> None:
         self.requests = Requests(clock, settings, kv_config)
         self._kv_config = kv_config
         self._listen = listen
         limits = Limits(requests=_AT_A_TIME)
-        self._listener = Listener(self.requests.handle, closed=self.requests.closed, limits=limits)
+        self._listener = Listener(
+            self.requests.handle, closed=self.requests.closed, tls=tls.context, mode=tls.mode, limits=limits
+        )
         self._expiring: asyncio.Task[None] | None = None
 
     @property

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from formats.config.properties import parse_properties
 from formats.remoting.typed import Long, from_fields, to_fields
 from rmqtool.errors import BadValue, Refused
-from rmqtool.store.layout.broker_conf import parse_properties
 
 FIXED = ("configBlackList", "configStorePath", "kvConfigPath")
 """Settings that are not changed over the wire."""

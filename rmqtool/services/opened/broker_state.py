@@ -105,18 +105,24 @@ class BrokerState:
         """When the topics were last changed."""
         return self._topics.data_version
 
-    def ensure_topic(self, name: str, queues: int = 1) -> TopicConfig:
-        """A topic's configuration, made where it is missing: readable, writable, with so many queues."""
+    def ensure_topic(self, name: str, queues: int = 1, *, later: bool = False) -> TopicConfig:
+        """A topic's configuration, made where it is missing: readable, writable, with so many queues.
+
+        Args:
+            later: it is for messages to come, so the file hears of it with the next :meth:`persist`.
+        """
         found = self.topic(name)
         if found is None:
             found = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
-            self.set_topic(found)
+            self.set_topic(found, later=later)
+        elif not later and TOPICS in self._dirty:  # it may have been made for later, and now gets a message
+            self._save(TOPICS, later)
         return found
 
-    def set_topic(self, config: TopicConfig) -> None:
+    def set_topic(self, config: TopicConfig, *, later: bool = False) -> None:
         """Make or change a topic."""
         known = self._topics.topics
-        self._set_topics(placed({**known, config.topic_name or "": config}, known, java_hash, _SLOTS))
+        self._set_topics(placed({**known, config.topic_name or "": config}, known, java_hash, _SLOTS), later=later)
 
     def suppose_topic(self, config: TopicConfig) -> None:
         """Know a topic that every broker has; the file hears of it with the next change."""
@@ -130,12 +136,12 @@ class BrokerState:
         if name in self._topics.topics:
             self._set_topics({key: value for key, value in self._topics.topics.items() if key != name})
 
-    def _set_topics(self, topics: Mapping[str, TopicConfig]) -> None:
+    def _set_topics(self, topics: Mapping[str, TopicConfig], *, later: bool = False) -> None:
         self._topics = replace(self._topics, topics=topics, data_version=self._next(self._topics.data_version))
         if self.store.writable:  # of a topic that goes, the queues stay what they are
             self.store.live.batch_topics |= batch_topics_of(topics)
         self._dirty[TOPICS] = lambda: self._topics.build(engine=self.engine)
-        self._save(TOPICS)
+        self._save(TOPICS, later)
 
     @property
     def groups(self) -> Mapping[str, SubscriptionGroup]:
@@ -156,18 +162,22 @@ class BrokerState:
         return self._build_delays()
 
     def ensure_group(self, name: str) -> SubscriptionGroup | None:
-        """A group's configuration, made where it is missing and groups are made by themselves; else None."""
+        """A group's configuration, made where it is missing and groups are made by themselves; else None.
+
+        The file hears of one that was made with the next :meth:`persist`: a member makes it again after a kill, and
+        with thousands of groups each would wait for all those before it to be written.
+        """
         found = self._groups.groups.get(name)
         made = self.layout.conf.flag("autoCreateSubscriptionGroup", True) or name.startswith(SYSTEM_GROUP_PREFIX)
         if found is None and made:
             found = SubscriptionGroup(group_name=name)
-            self.set_group(found)
+            self.set_group(found, later=True)
         return found
 
-    def set_group(self, config: SubscriptionGroup) -> None:
+    def set_group(self, config: SubscriptionGroup, *, later: bool = False) -> None:
         """Make or change a group."""
         known = self._groups.groups
-        self._set_groups(placed({**known, config.group_name or "": config}, known, java_hash, _SLOTS))
+        self._set_groups(placed({**known, config.group_name or "": config}, known, java_hash, _SLOTS), later=later)
 
     def remove_group(self, name: str, *, offsets: bool = False) -> None:
         """Forget a group, and where it goes on if so asked."""
@@ -179,14 +189,14 @@ class BrokerState:
                 self._changed.pop(key, None)
                 self._removed.add(key[:2])
 
-    def _set_groups(self, groups: Mapping[str, SubscriptionGroup]) -> None:
+    def _set_groups(self, groups: Mapping[str, SubscriptionGroup], *, later: bool = False) -> None:
         self._groups = replace(self._groups, groups=groups, data_version=self._next(self._groups.data_version))
         self._dirty[GROUPS] = lambda: self._groups.build(engine=self.engine)
-        self._save(GROUPS)
+        self._save(GROUPS, later)
 
-    def _save(self, name: str) -> None:
+    def _save(self, name: str, later: bool) -> None:
         """Write a table that speaks of no message, if that is wanted at once."""
-        if self.at_once:
+        if self.at_once and not later:
             self._replace(name)
 
     def _next(self, version: DataVersion) -> DataVersion:

@@ -5,6 +5,7 @@ Source: store.config.MessageStoreConfig and its defaults at 4.9.8; the format is
 
 import re
 
+from formats.config.properties import parse_properties
 from rmqtool.errors import CorruptFile, UnreadableStore
 from rmqtool.store.disk.segments import read_small
 
@@ -20,7 +21,6 @@ _SIZES = (
     "mappedFileSizeTimerLog",
     "timerPrecisionMs",
 )
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class BrokerConf:
@@ -77,32 +77,6 @@ class BrokerConf:
         return levels
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """The grammar of java.util.Properties: comments, ``=``, ``:`` or blank, continuation lines, escapes."""
-    values: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        line = line.lstrip(" \t\f")
-        if not line or line[0] in "#!":
-            continue
-        while len(line) - len(line.rstrip("\\")) & 1:
-            line = line[:-1] + next(lines, "").lstrip(" \t\f")
-        match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
-        if match:
-            values[_unescape(match[1])] = _unescape(match[2])
-    return values
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return re.sub(
-        r"\\(?:u([0-9a-fA-F]{4})|(.))",
-        lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPES.get(m[2], m[2]),
-        text,
-    )
-
-
 def load(path: str) -> BrokerConf:
     """Read a broker's properties file.
 
@@ -113,4 +87,4 @@ def load(path: str) -> BrokerConf:
     data = read_small(path, 1 << 20)
     if data is None:
         raise UnreadableStore(f"{path}: No such file or directory")
-    return BrokerConf(parse_properties(data.decode("utf-8", "replace")), path)
+    return BrokerConf(parse_properties(data), path)

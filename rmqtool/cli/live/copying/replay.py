@@ -18,6 +18,7 @@ from rmqtool.cli.shell.options import (
     QueueOption,
     SinceOption,
     TagOption,
+    TlsOption,
     TopicOption,
     UntilOption,
 )
@@ -49,6 +50,7 @@ def replay(
     engine: Annotated[
         str, typer.Option("--engine", metavar="4.9|5.3", help="Which Java client to be like where they differ.")
     ] = "5.3",
+    tls_config: TlsOption = None,
     dry_run: DryRunOption = False,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
@@ -68,7 +70,7 @@ def replay(
 
     plan = ReplayPlan(
         source=store, namesrv=namesrv, to=to, rate=rate, batch=batch, limit=limit, journal=journal, group=group,
-        engine=engine, dry_run=dry_run, broker_conf=broker_conf, topics=topic, queues=queue, tags=tag, keys=key,
+        engine=engine, tls_config=tls_config, dry_run=dry_run, broker_conf=broker_conf, topics=topic, queues=queue, tags=tag, keys=key,
         offset=offset, queue_offset=queue_offset, since=since, until=until,
     )  # fmt: skip
     return run(plan, output.value)

@@ -55,6 +55,7 @@ class ReplayPlan:
     journal: str | None
     group: str
     engine: str
+    tls_config: str | None
     dry_run: bool
     broker_conf: str | None
     topics: list[str] | None
@@ -156,7 +157,7 @@ def run(plan: ReplayPlan, output: str) -> int:
             check_topic(plan.to)
     except ValueError as err:
         raise BadValue(str(err)) from None
-    options = client_options(plan.namesrv, plan.engine)
+    options = client_options(plan.namesrv, plan.engine, plan.tls_config)
     with ExitStack() as stack:
         path, ending = plan.journal_path(), Ending()
         source = _source(plan, stack, ending)

@@ -71,11 +71,11 @@ class Core:
         self.state.set_topic(config)
         self.topics_changed()
 
-    def ensure_topic(self, name: str, queues: int) -> TopicConfig:
-        """A topic of the broker's own, made where it is missing."""
+    def ensure_topic(self, name: str, queues: int, *, later: bool = False) -> TopicConfig:
+        """A topic of the broker's own, made where it is missing; see :meth:`BrokerState.ensure_topic`."""
         found = self.state.topic(name)
         if found is None:
-            found = self.state.ensure_topic(name, queues)
+            found = self.state.ensure_topic(name, queues, later=later)
             self.topics_changed()
         return found
 

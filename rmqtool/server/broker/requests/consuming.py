@@ -42,7 +42,7 @@ class Consuming:
                 continue  # it will be told so when it asks for messages
             known.append(consumer)
             if not core.settings.read_only:
-                core.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums)
+                core.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums, later=True)
         data.consumer_data_set = known
         self._tell(core.clients.heartbeat(connection, request, data, core.now()))
         header = None if core.settings.engine == "4.9" else h.HeartbeatAnswer(is_support_heart_beat_v2=False)

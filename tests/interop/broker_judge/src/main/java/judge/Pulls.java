@@ -81,7 +81,7 @@ final class Pulls {
             consumer.assign(List.of(queue));
             consumer.seek(queue, request.get("offset").getAsLong());
             List<MessageExt> found = new ArrayList<>();
-            for (int tries = 0; tries < 20 && found.size() < request.get("count").getAsInt(); tries++) {
+            for (int tries = 0; tries < 60 && found.size() < request.get("count").getAsInt(); tries++) {
                 found.addAll(consumer.poll(1000));
             }
             consumer.commitSync();

@@ -1,0 +1,145 @@
+"""The real broker and ours, started on one large healthy store: time until the first answer; and idle consumers.
+
+Run as ``python -m tests.bench.serve_start [--release 4.9.8|5.3.3] [--gigabytes N] [--consumers N]``. Each start is a
+process of its own, with its name server. Both have started on the store and stopped once before the clock runs.
+"""
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from formats.remoting import bodies as b
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import ConsumerData, SubscriptionData
+from formats.remoting.typed import body_of, to_fields
+from rmqtool import Message, Store
+from rmqtool.remoting.client import connected
+from tests.interop.broker import VERSIONS, Broker
+from tests.interop.hostile import memory
+from tests.interop.serving import Serving
+
+ROUNDS = 3
+MOST_MEMORY = 300  # MB, with 2,000 idle consumers
+_TOPIC, _QUEUES, _BODY, _BATCH = "Large", 8, 4000, 1000
+_SUSPEND, _SUBSCRIBED = 2, 4  # bits of a pull
+
+
+def write_store(folder: Path, size: int, engine: str) -> int:
+    """A healthy store with about so many bytes of messages; how many there are."""
+    count = 0
+    batch = [Message(topic=_TOPIC, queue_id=number % _QUEUES, body=bytes(_BODY)) for number in range(_BATCH)]
+    with Store.create(folder, engine=engine) as store:
+        while count * _BODY < size:
+            store.append_many(batch)
+            count += _BATCH
+    return count
+
+
+def _ask(broker: Broker, wanted: int) -> None:
+    fields = {"topic": _TOPIC, "queueId": "0"}
+    said = broker.ask("request", code=int(RequestCode.GET_MAX_OFFSET), fields=fields)
+    assert (said["code"], int(said["fields"]["offset"])) == (0, wanted), said
+
+
+def starts(release: str, folder: Path, size: int) -> tuple[float, float]:
+    """Seconds of the real broker and of ours, medians."""
+    real, ours = [], []
+    store = folder / "store"
+    with Broker(release) as client:
+        wanted = write_store(store, size, client.engine) // _QUEUES
+        for _ in range(ROUNDS + 1):
+            begun = time.perf_counter()
+            with Broker(release) as broker:
+                broker.boot(store, {})
+                _ask(broker, wanted)
+                real.append(time.perf_counter() - begun)
+                broker.stop()
+            begun = time.perf_counter()
+            with Serving(store, "--engine", client.engine) as serving:
+                client.connect(serving.namesrv, serving.broker)
+                _ask(client, wanted)
+                ours.append(time.perf_counter() - begun)
+                client.stop()
+                assert serving.end()[0] == 0
+    return statistics.median(real[1:]), statistics.median(ours[1:])
+
+
+async def _consumers(address: str, count: int, pid: int) -> int:
+    """Memory in KB with so many consumers, in a hundred groups, whose pulls all wait."""
+    host, _, port = address.rpartition(":")
+    async with AsyncExitStack() as opened:
+        waiting = []
+        for number in range(count):
+            client = await opened.enter_async_context(connected(host, int(port), timeout=30))
+            group = ConsumerData(
+                f"g{number % 100}",
+                "CONSUME_PASSIVELY",
+                "CLUSTERING",
+                "CONSUME_FROM_LAST_OFFSET",
+                [SubscriptionData("Idle")],
+            )
+            beat = body_of(b.HeartbeatData(f"client-{number}", [], [group]))
+            assert not (await client.call(Command(RequestCode.HEART_BEAT, body=beat), 30)).code
+            header = h.Pull(
+                consumer_group=f"g{number % 100}", topic="Idle", queue_id=0, queue_offset=1, max_msg_nums=32,
+                sys_flag=_SUSPEND | _SUBSCRIBED, commit_offset=0, suspend_timeout_millis=600_000, subscription="*",
+                sub_version=0,
+            )  # fmt: skip
+            pull = Command(RequestCode.PULL_MESSAGE, fields=to_fields(header))
+            waiting.append(asyncio.ensure_future(client.call(pull, 700)))
+        done, _ = await asyncio.wait(waiting, timeout=5)
+        assert not done, f"{len(done)} pulls did not wait: {next(iter(done)).result()}"
+        found = memory(pid)
+        sender = await opened.enter_async_context(connected(host, int(port)))
+        assert not (await sender.call(_sent())).code
+        answers = await asyncio.gather(*waiting)
+        assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+        return found
+
+
+def _sent() -> Command:
+    header = h.Send(
+        producer_group="p", topic="Idle", default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=0,
+        born_timestamp=1_795_000_000_000, flag=0, properties="",
+    )  # fmt: skip
+    return Command(RequestCode.SEND_MESSAGE, fields=to_fields(header), body=b"for all")
+
+
+def idle(folder: Path, consumers: int) -> int:
+    """Memory of the server in KB while so many consumers wait for a message; then each gets it."""
+    with Serving(folder / "idle", "--create", "--engine", "5.3") as serving:
+
+        async def run() -> int:
+            host, _, port = serving.broker.rpartition(":")
+            async with connected(host, int(port)) as sender:
+                assert not (await sender.call(_sent())).code
+            return await _consumers(serving.broker, consumers, serving.process.pid)
+
+        found = asyncio.run(run())
+        assert serving.end()[0] == 0
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--release", choices=VERSIONS, default="4.9.8")
+    parser.add_argument("--gigabytes", type=float, default=10)
+    parser.add_argument("--consumers", type=int, default=2_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-serve-start-") as work:
+        found = idle(Path(work), given.consumers) / 1024
+        print(f"{given.consumers} idle consumers: {found:,.0f} MB (wanted: at most {MOST_MEMORY} for 2,000)")
+        real, ours = starts(given.release, Path(work), int(given.gigabytes * 1e9))
+        times = f"{real:.2f} s and {ours:.2f} s, {ours / real:.2f} (wanted: below 1)"
+        print(f"{given.gigabytes:g} GB, to the first answer: {times}")
+
+
+if __name__ == "__main__":
+    main()

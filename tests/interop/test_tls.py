@@ -1,0 +1,66 @@
+"""TLS with Java: its clients against ours, and our client against a real broker and name server."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqtool.client import ClientOptions, Message, NotSent, Producer, client_tls
+from tests.cli.running import rmqtool
+from tests.interop import broker as brokers
+from tests.interop.broker import VERSIONS, Broker
+from tests.interop.serving import Serving
+from tests.remoting.certificates import Certificates
+
+pytestmark = pytest.mark.interop
+_SERVER = {"tls_server_mode": "enforcing"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(params=[pytest.param(v, marks=pytest.mark.xdist_group(f"tls-{v}")) for v in VERSIONS])
+def java(request: pytest.FixtureRequest, made: Certificates) -> Iterator[Broker]:
+    """A JVM that speaks nothing but TLS, and verifies servers."""
+    if reason := brokers.available(request.param):
+        pytest.skip(reason)
+    config = made.client(tls_server_certPath="@server", tls_server_keyPath="@server.key")
+    options = ("-Dtls.enable=true", "-Dtls.server.mode=enforcing", f"-Dtls.config.file={config}")
+    with Broker(request.param, *options) as started:
+        yield started
+
+
+def test_both_ways(java: Broker, made: Certificates, tmp_path: Path) -> None:
+    wanted = [f"k{number}" for number in range(5)]
+    options = ("--create", "--engine", java.engine, "--tls-config", made.server(**_SERVER))
+    with Serving(tmp_path / "ours", *options) as serving:
+        java.connect(serving.namesrv, serving.broker)
+        for key in wanted:
+            assert java.ask("send", topic="Secret", keys=key, queueId=0)["status"] == "SEND_OK"
+        pulled = java.ask("pull", group="g", topic="Secret", queueId=0, offset=0, count=5)
+        assert [row["keys"] for row in pulled["messages"]] == wanted
+        java.stop()
+        code, said = serving.end()
+    assert code == 0
+    assert "Traceback" not in said, said
+
+    (tmp_path / "real").mkdir()
+    java.boot(tmp_path / "real", {})
+    tls = client_tls(made.client())
+
+    async def send(options: ClientOptions) -> None:
+        async with Producer(options, "ours") as producer:
+            for number in range(3):
+                await producer.send(Message("Secret", b"%d" % number))
+
+    asyncio.run(send(ClientOptions(namesrv=java.namesrv, engine=java.engine, tls=tls)))
+    with pytest.raises(NotSent, match="no name server answers"):
+        asyncio.run(send(ClientOptions(namesrv=java.namesrv, timeout=1)))
+    words = ("consume", "--namesrv", java.namesrv, "Secret", "-o", "ndjson", "--tls-config", made.client())
+    result = rmqtool(*words)
+    assert sorted(json.loads(line)["body"] for line in result.out.splitlines()) == ["0", "1", "2"], result.err
+    java.stop()

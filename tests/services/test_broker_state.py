@@ -1,0 +1,39 @@
+"""When the tables of topics and groups are written."""
+
+from pathlib import Path
+
+from formats.config.files import SubscriptionGroups, Topics
+from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from tests.services.live import Lab
+
+RETRY = RETRY_PREFIX + "G"
+
+
+def topics(lab: Lab) -> set[str]:
+    path = lab.path / "config" / "topics.json"
+    return set(Topics.parse(path.read_bytes()).topics) if path.exists() else set()
+
+
+def groups(lab: Lab) -> set[str]:
+    path = lab.path / "config" / "subscriptionGroup.json"
+    return set(SubscriptionGroups.parse(path.read_bytes()).groups) if path.exists() else set()
+
+
+def test_what_members_make_again_is_written_later(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.state.at_once = True
+    assert lab.state.ensure_group("G") is not None
+    lab.state.ensure_topic(RETRY, later=True)
+    assert (topics(lab), groups(lab)) == (set(), set())
+    lab.state.persist()
+    assert (topics(lab), groups(lab)) == ({RETRY}, {"G"})
+
+
+def test_a_topic_is_written_before_it_gets_a_message(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.state.at_once = True
+    lab.state.ensure_topic(RETRY, later=True)
+    lab.state.ensure_topic(RETRY)
+    assert topics(lab) == {RETRY}
+    lab.state.ensure_topic("Orders")
+    assert topics(lab) == {RETRY, "Orders"}
