@@ -140,6 +140,17 @@ def test_what_brokers_wrote_for_themselves_is_passed_over(served: TestBroker, go
     assert not [row for row in got if "DELAY" in row["properties"]]
 
 
+def test_a_time_before_now_stays_what_it_was(
+    served: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = made(tmp_path / "origin", "Past", 9)
+    assert replay(served, source, "--since", "-1h", "--limit", 4)[0] == 0
+    later = time.time() + 7200
+    monkeypatch.setattr("time.time", lambda: later)
+    assert [row["status"] for row in replay(served, source, "--since", "-1h")[1]] == ["SENT"] * 4
+    assert len(messages(served.store, "Past")) == 9
+
+
 def test_dead_letters_go_where_they_are_told_to() -> None:
     assert "--to" in (why_not("%DLQ%g", 0) or "")
     assert "--to" in (why_not("%RETRY%g", 0) or "")

@@ -45,8 +45,10 @@ class FileJournal:
 
     Args:
         subject: what is replayed; another replay must not go on with the journal.
+        times: since when and until when, which stay as they were when it was made: ``-1h`` means another time later.
 
     Attributes:
+        times: as they were.
         run: in the marks of the messages.
         targets: queue to the queue that its messages go to.
         position: how far it is.
@@ -58,8 +60,10 @@ class FileJournal:
         Refused: it is that of another replay, or another process writes it.
     """
 
-    def __init__(self, path: str, subject: Mapping[str, Any], *, read_only: bool = False) -> None:
-        self.path, self._subject = path, dict(subject)
+    def __init__(
+        self, path: str, subject: Mapping[str, Any], times: tuple[int, int], *, read_only: bool = False
+    ) -> None:
+        self.path, self._subject, self.times = path, dict(subject), times
         self.run, self.targets, self.position = secrets.token_hex(8), dict[Origin, MessageQueue](), Position()
         self.new, self._fd = True, -1
         flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
@@ -100,7 +104,7 @@ class FileJournal:
             return
         os.ftruncate(self._fd, end)
         if self.new:
-            self._write({"journal": _KIND, "version": _VERSION, "run": self.run, **self._subject})
+            self._write({"journal": _KIND, "version": _VERSION, "run": self.run, "times": self.times, **self._subject})
             folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(folder)
@@ -134,7 +138,8 @@ class FileJournal:
                     f"{self.path}: is the journal of another replay ({', '.join(other)}): name another one, or remove "
                     "it to begin anew"
                 )
-            self.run, self.new = str(line["run"]), False
+            since, until = line["times"]
+            self.run, self.times, self.new = str(line["run"]), (int(since), int(until)), False
         elif "aim" in line:
             for topic, queue_id, *to in line["aim"]:
                 self.targets[Origin(topic, queue_id)] = _queue(*to)

@@ -70,7 +70,7 @@ def replay(
 
     plan = ReplayPlan(
         source=store, namesrv=namesrv, to=to, rate=rate, batch=batch, limit=limit, journal=journal, group=group,
-        engine=engine, tls_config=tls_config, dry_run=dry_run, broker_conf=broker_conf, topics=topic, queues=queue, tags=tag, keys=key,
-        offset=offset, queue_offset=queue_offset, since=since, until=until,
+        engine=engine, tls_config=tls_config, dry_run=dry_run, broker_conf=broker_conf, topics=topic, queues=queue,
+        tags=tag, keys=key, offset=offset, queue_offset=queue_offset, since=since, until=until,
     )  # fmt: skip
     return run(plan, output.value)

@@ -160,8 +160,13 @@ def run(plan: ReplayPlan, output: str) -> int:
     options = client_options(plan.namesrv, plan.engine, plan.tls_config)
     with ExitStack() as stack:
         path, ending = plan.journal_path(), Ending()
-        source = _source(plan, stack, ending)
-        journal = stack.enter_context(FileJournal(path, plan.subject(), read_only=plan.dry_run))
+        chosen = plan.chosen()
+        source = _source(plan, chosen, stack, ending)
+        journal = stack.enter_context(
+            FileJournal(path, plan.subject(), (chosen.since, chosen.until), read_only=plan.dry_run)
+        )
+        since, until = journal.times
+        source.chosen = chosen._replace(since=since, until=until)
         running, before = _Running(plan, source, journal, ending), journal.position.sent
         tally = running.tally
         try:
@@ -178,18 +183,18 @@ def run(plan: ReplayPlan, output: str) -> int:
         return code
 
 
-def _source(plan: ReplayPlan, stack: ExitStack, ending: Ending) -> Source:
+def _source(plan: ReplayPlan, chosen: Selection, stack: ExitStack, ending: Ending) -> Source:
     if plan.source != "-" and os.path.isdir(plan.source) and not _holds_parquet(plan.source):
-        return StoreSource(need_log(plan.source, plan.broker_conf), plan.chosen(), plan.to)
+        return StoreSource(need_log(plan.source, plan.broker_conf), chosen, plan.to)
     if plan.source == "-" or plan.source.endswith(_NDJSON):
         lines = stack.enter_context(Lines(plan.source))
         parts = lines.rows(ending)
-        return RowSource((row for _numbers, rows in parts for row in rows), plan.chosen(), plan.to)
+        return RowSource((row for _numbers, rows in parts for row in rows), chosen, plan.to)
     if not os.path.exists(plan.source):
         raise UnreadableStore(f"{plan.source}: {os.strerror(errno.ENOENT)}")
     from rmqtool.analytics.load.rows import parquet_files, rows
 
-    return RowSource(rows(parquet_files(plan.source)), plan.chosen(), plan.to)
+    return RowSource(rows(parquet_files(plan.source)), chosen, plan.to)
 
 
 def _holds_parquet(folder: str) -> bool:

@@ -39,9 +39,11 @@ class Source(Protocol):
     """Messages in order.
 
     Attributes:
+        chosen: which of them.
         damaged: something could not be read.
     """
 
+    chosen: Selection
     damaged: bool
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
