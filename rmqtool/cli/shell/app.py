@@ -50,6 +50,7 @@ MODULES = {
     "rebalance": "consumers.rebalance",
     "rebuild": "repair.rebuild",
     "recover": "repair.recover",
+    "replay": "live.copying.replay",
     "report": "tables.report",
     "retry": "consumers.retry",
     "run": "write.run",

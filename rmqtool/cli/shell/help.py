@@ -54,6 +54,7 @@ Serve:
 Live clusters:
     send             Send messages, given as NDJSON or lines.
     consume          Show messages of a topic, and change nothing.
+    replay           Send the messages of a store, each once.
 
 Consumers:
   * group            Groups (list, lag, inflight, offsets, reset, clone, diff).
