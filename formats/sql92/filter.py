@@ -19,7 +19,7 @@ Properties: TypeAlias = Mapping[str, str]
 Evaluate: TypeAlias = Callable[[Properties], Value]
 Matches: TypeAlias = Callable[[Properties], bool]
 
-MOST_NESTED = 200  # parentheses and signs inside one another; Java's stack ends at some thousand
+MOST_NESTED = 50  # parentheses and signs inside one another; Java's stack ends at some thousand
 _TOKEN = re.compile(
     r"(?P<blank>[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\r|\n)|/\*.*?\*/)"
     r"|(?P<float>[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)?|\.[0-9]+(?:E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+)"
@@ -144,19 +144,25 @@ class _Parser:
 
     def _or(self) -> _Node:
         left = self._and()
+        if self._next() != "OR":
+            return left
+        parts = [self._logical(left)]
         while self._take("OR"):
-            left = _either(self._logical(left), self._logical(self._and()))
-        return left
+            parts.append(self._logical(self._and()))
+        return _joined(parts, ends=True)
 
     def _and(self) -> _Node:
         left = self._equality()
+        if self._next() != "AND":
+            return left
+        parts = [self._logical(left)]
         while self._take("AND"):
-            left = _both(self._logical(left), self._logical(self._equality()))
-        return left
+            parts.append(self._logical(self._equality()))
+        return _joined(parts, ends=False)
 
     def _equality(self) -> _Node:
         left = self._comparison()
-        while True:
+        for _ in range(MOST_NESTED):
             if self._take("="):
                 left = self._equal(left, self._comparison())
             elif self._take("<>"):
@@ -170,6 +176,7 @@ class _Parser:
                 raise self._refuse("IS takes NULL or NOT NULL")
             else:
                 return left
+        raise self._refuse(f"more than {MOST_NESTED} comparisons of one another")
 
     def _equal(self, left: _Node, right: _Node) -> _Node:
         for node in (left, right):
@@ -181,7 +188,7 @@ class _Parser:
 
     def _comparison(self) -> _Node:
         left = self._unary()
-        while True:
+        for _ in range(MOST_NESTED):
             sign = self._next()
             if sign in _ORDERS:
                 self._at += 1
@@ -190,10 +197,10 @@ class _Parser:
                 low, high = self._limits()
                 if low.kind == high.kind == "constant" and compare(high.constant, low.constant) < 0:
                     raise self._refuse("BETWEEN takes the lower value first")
-                left = _both(self._ordered(">=", left, low), self._ordered("<=", left, high))
+                left = _joined([self._ordered(">=", left, low), self._ordered("<=", left, high)], ends=False)
             elif self._take("NOT", "BETWEEN"):
                 low, high = self._limits()
-                left = _either(self._ordered("<", left, low), self._ordered(">", left, high))
+                left = _joined([self._ordered("<", left, low), self._ordered(">", left, high)], ends=True)
             elif self._take("IN"):
                 left = self._among(left, wanted=True)
             elif self._take("NOT", "IN"):
@@ -205,6 +212,7 @@ class _Parser:
                 raise self._refuse("NOT stands before BETWEEN or IN here")
             else:
                 return left
+        raise self._refuse(f"more than {MOST_NESTED} comparisons of one another")
 
     def _limits(self) -> tuple[_Node, _Node]:
         low = self._unary()
@@ -297,7 +305,7 @@ class _Parser:
             if not 0 < value < float("inf"):
                 raise self._refuse("no number that Java has as a constant: brokers refuse 0.0 too")
             return _constant(value)
-        name = self._need("name" if kind != "end" else "a value").text
+        name = self._need("name").text
         return _Node(lambda properties: properties.get(name), "property")
 
 
@@ -320,24 +328,17 @@ def _negated(node: _Node) -> _Node:
     return _boolean(evaluate)
 
 
-def _both(left: _Node, right: _Node) -> _Node:
+def _joined(parts: list[_Node], *, ends: bool) -> _Node:
+    """Parts joined by OR, which the first true one ends, or by AND, which the first false one ends."""
+
     def evaluate(properties: Properties) -> Value:
-        first = left.evaluate(properties)
-        if first is False:
-            return False
-        second = right.evaluate(properties)
-        return False if second is False else None if first is None or second is None else True
-
-    return _boolean(evaluate)
-
-
-def _either(left: _Node, right: _Node) -> _Node:
-    def evaluate(properties: Properties) -> Value:
-        first = left.evaluate(properties)
-        if first is True:
-            return True
-        second = right.evaluate(properties)
-        return True if second is True else None if first is None or second is None else False
+        known = True
+        for part in parts:
+            found = part.evaluate(properties)
+            if found is ends:
+                return ends
+            known = known and found is not None
+        return not ends if known else None
 
     return _boolean(evaluate)
 

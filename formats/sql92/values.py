@@ -60,6 +60,11 @@ def _number(text: str, like: Value) -> int | float:
 
 
 def double(text: str) -> float:
+    """A text as ``Double.valueOf`` reads it.
+
+    Raises:
+        NotComparable: it is no number.
+    """
     if (found := _HEX.fullmatch(text)) is not None:
         try:
             return float.fromhex(found[1])
