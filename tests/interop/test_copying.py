@@ -1,4 +1,4 @@
-"""replay into real brokers, killed on the way."""
+"""replay into real brokers, killed on the way, and mirror of what is there."""
 
 import json
 import subprocess
@@ -36,5 +36,13 @@ def test_a_replay_that_is_killed_doubles_and_loses_nothing(broker: Broker, tmp_p
     assert {(row["queueId"], row["toQueueId"]) for row in map(json.loads, done.out.splitlines())} <= {
         (number, number) for number in range(4)
     }
+    copy, conf = tmp_path / "copy", tmp_path / "conf"
+    conf.write_text("mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=60000\n")
+    mirror = ["mirror", "--namesrv", broker.namesrv, "Copied", copy, "--broker-conf", conf]
+    for more in (["--limit", 700], []):
+        done = rmqtool(*mirror, *more)
+        assert done.code == 0, done.err
     broker.stop()
+    assert bodies(messages(str(copy), "Copied")) == bodies(messages(str(source), "Copied"))
+    assert rmqtool("check", copy, "--broker-conf", conf).code == 0
     assert bodies(messages(str(target), "Copied")) == bodies(messages(str(source), "Copied"))

@@ -41,6 +41,7 @@ MODULES = {
     "info": "look.inspect",
     "init": "repair.init",
     "manual": "shell.manual",
+    "mirror": "live.copying.mirror",
     "namesrv": "serve.namesrv",
     "offsets": "look.inspect",
     "query-id": "look.query",
