@@ -14,6 +14,7 @@ from formats.remoting.frame import Command
 from formats.remoting.typed import to_fields
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
+from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
 from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.known.filters import TAG, compiled
@@ -130,6 +131,8 @@ class Consuming:
             log.error("a message cannot be taken back: %s", err)
             raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
         if result is not None:
+            if core.state.topic(topic := header.origin_topic or "") is not None:
+                core.counts.add(counts.SENT_BACK, f"{topic}@{header.group}", 1)
             if result.topic != SCHEDULE and core.state.topic(DLQ_PREFIX + header.group) is not None:
                 core.topics_changed()
             core.arrived(result.topic, result.queue_id)
