@@ -1,8 +1,8 @@
 """One message's life, or one transaction, for people and for scripts."""
 
 from rmqtool.cli.look.show_info import console, facts_table
-from rmqtool.cli.shell.output import write_object
-from rmqtool.cli.shell.show_rows import write_rows
+from rmqtool.cli.shell.output import with_times, write_csv, write_object
+from rmqtool.cli.shell.show_rows import names_of, write_rows
 from rmqtool.cli.shell.times import time_text
 from rmqtool.services.waiting.half_messages import HalfCopy, TransactionInfo
 from rmqtool.services.waiting.trace import Event, Taken, Trace
@@ -14,12 +14,17 @@ _EVENT_NAMES = (
 _TAKEN_NAMES = ("group", "topic", "queueId", "queueOffset", "consumerOffset", "passed")
 
 
-def write_trace(found: Trace, form: str) -> None:
-    """Print a trace; as CSV it is one row an event."""
+def write_trace(found: Trace, form: str, table: str | None = None) -> None:
+    """Print a trace.
+
+    Args:
+        table: of CSV; events by default.
+    """
     if form in ("json", "ndjson"):
-        write_object(form, found.to_dict())
+        write_object(form, with_times(found.to_dict()))
     elif form == "csv":
-        write_rows(form, Event, found.events)
+        row = found.to_dict()
+        write_csv({"events": (names_of(Event), row["events"]), "groups": (names_of(Taken), row["groups"])}, table)
     else:
         rows = [("message", found.msgId or found.id), ("state", found.state)]
         if found.transaction is not None:
@@ -39,7 +44,7 @@ def write_trace(found: Trace, form: str) -> None:
 def write_transaction(info: TransactionInfo, form: str) -> None:
     """Print a transaction; as CSV it is one row a copy of the half message."""
     if form in ("json", "ndjson"):
-        write_object(form, info.to_dict())
+        write_object(form, with_times(info.to_dict()))
         return
     if form == "table":
         rows = [

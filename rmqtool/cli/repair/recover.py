@@ -15,6 +15,7 @@ from rmqtool.cli.shell.options import (
     Output,
     OutputOption,
     StoreDir,
+    TableOption,
     YesOption,
 )
 
@@ -47,6 +48,7 @@ def recover(
         typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages, where 4.9 would lose it."),
     ] = False,
     output: OutputOption = Output.table,
+    table: TableOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Recover a store as a broker would at its next start, keeping everything that is cut.
@@ -92,7 +94,7 @@ def recover(
                 backup=backup,
             )
         if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value, conf=broker_conf)
+            write_report(plan, output.value, conf=broker_conf, csv=table)
             return 0 if plan.clean else 1
         write_report(plan, "table", to_stderr=True, conf=broker_conf)
         if not confirm(question(plan)):
@@ -112,5 +114,5 @@ def recover(
         backup=backup,
         guard=guard,
     )
-    write_report(report, output.value, conf=broker_conf)
+    write_report(report, output.value, conf=broker_conf, csv=table)
     return 0 if report.loadOk else 1

@@ -1,14 +1,17 @@
 """A recovery report for people and for scripts; a plan and a deed read alike."""
 
 import shlex
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 
 from rmqtool.cli.look.show_info import console, facts_table, size_text, table, text
-from rmqtool.cli.shell.output import Column, write_all, write_object, writer
+from rmqtool.cli.shell.output import write_csv, write_object
 from rmqtool.store.recovery.report import RecoveryReport
 
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
+_TEXTS = ("actions", "warnings", "refusals", "nextSteps", "notes")
 
 
 def question(plan: RecoveryReport) -> str:
@@ -21,10 +24,13 @@ def question(plan: RecoveryReport) -> str:
     return "Do this, though the log is missing, and remove its queues?" if plan.destroys else "Do this?"
 
 
-def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, conf: str | None = None) -> None:
-    """Print a report; as CSV it is one row a queue.
+def write_report(
+    report: RecoveryReport, form: str, *, to_stderr: bool = False, conf: str | None = None, csv: str | None = None
+) -> None:
+    """Print a report.
 
     Args:
+        csv: the table of CSV; one row a queue by default.
         conf: the broker's properties file that was named, for the commands that come next.
     """
     if form in ("json", "ndjson"):
@@ -43,7 +49,12 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, 
             }
             for q in state.queues
         )
-        write_all(writer("csv", QUEUE_FIELDS, [Column(f) for f in QUEUE_FIELDS]), rows)
+        tables: dict[str, tuple[Sequence[str], Iterable[Any]]] = {
+            "queues": (QUEUE_FIELDS, rows),
+            "lost": (("topic", "queueId", "messages"), report.to_dict()["lost"]),
+        }
+        texts = {name: ((name.removesuffix("s"),), getattr(report, name)) for name in _TEXTS}
+        write_csv(tables | texts, csv)
     else:
         _show(report, console(stderr=to_stderr), f" --broker-conf {shlex.quote(conf)}" if conf else "")
 

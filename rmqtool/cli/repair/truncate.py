@@ -14,6 +14,7 @@ from rmqtool.cli.shell.options import (
     Output,
     OutputOption,
     StoreDir,
+    TableOption,
     YesOption,
 )
 
@@ -28,6 +29,7 @@ def truncate(
     yes: YesOption = False,
     backup: BackupOption = None,
     output: OutputOption = Output.table,
+    table: TableOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Cut the log at a message: remove it and all behind it, from queues and index too.
@@ -48,13 +50,13 @@ def truncate(
     if dry_run or asking:
         plan = run(layout, physical_offset, dry_run=True, backup=backup)
         if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value, conf=broker_conf)
+            write_report(plan, output.value, conf=broker_conf, csv=table)
             return 0 if plan.clean else 1
         write_report(plan, "table", to_stderr=True, conf=broker_conf)
         if not confirm(question(plan)):
             raise Refused("not confirmed: nothing was changed")
     report = run(layout, physical_offset, backup=backup)
-    write_report(report, output.value, conf=broker_conf)
+    write_report(report, output.value, conf=broker_conf, csv=table)
     return 0 if report.loadOk else 1
 
 
@@ -64,6 +66,7 @@ def dispatch(
     dry_run: DryRunOption = False,
     backup: BackupOption = None,
     output: OutputOption = Output.table,
+    table: TableOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Put messages that no queue has yet into consume queues and index; nothing is cut.
@@ -76,5 +79,5 @@ def dispatch(
     from rmqtool.store.recovery.command import dispatch as run
 
     report = run(need_log(store, broker_conf).layout, dry_run=dry_run, backup=backup)
-    write_report(report, output.value, conf=broker_conf)
+    write_report(report, output.value, conf=broker_conf, csv=table)
     return 1 if dry_run and not report.clean else 0

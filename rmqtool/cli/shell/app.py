@@ -159,6 +159,8 @@ def command(
         ) -> None:
             use_zone(tz)
             TABLES.ask(columns, wide=wide)
+            if kwargs.get("table") and kwargs["output"].value != "csv":
+                raise BadValue("--table is for --output csv")
             try:
                 code = function(*args, **kwargs)
             except OSError as err:

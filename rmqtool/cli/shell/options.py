@@ -83,6 +83,10 @@ ColumnsOption = Annotated[
     str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns of the table: topic,queueId.")
 ]
 WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, whole, however long its lines.")]
+TableOption = Annotated[
+    str | None,
+    typer.Option("--table", metavar="NAME", help="With --output csv: which of the tables, by its name in JSON."),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[

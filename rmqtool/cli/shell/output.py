@@ -5,15 +5,16 @@ change.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TextIO
 
 from rmqtool.cli.form.table import TABLES, Column, Row, TableWriter
 from rmqtool.cli.form.text import dump_json, encode, note, plain, use_color
+from rmqtool.errors import BadValue
 
 __all__ = [
     "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
-    "dump_json", "note", "plain", "use_color", "write_all", "write_object", "writer",
+    "dump_json", "note", "plain", "use_color", "with_times", "write_all", "write_csv", "write_object", "writer",
 ]  # fmt: skip
 
 
@@ -119,6 +120,43 @@ def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
     else:
         out.write(encode(value, 2) + "\n")
     out.flush()
+
+
+def write_csv(tables: Mapping[str, tuple[Sequence[str], Iterable[Any]]], chosen: str | None) -> None:
+    """One of the tables of an answer that has several; stderr says so where none was asked for by name.
+
+    Args:
+        tables: name, as the object of JSON has it, to its fields and rows; what is no row is its only cell. The first
+            one is the default.
+        chosen: its name.
+
+    Raises:
+        BadValue: there is no such table.
+    """
+    first, *others = tables
+    if chosen is not None and chosen not in tables:
+        raise BadValue(f"no table {chosen}; there are {', '.join(tables)}")
+    fields, rows = tables[chosen or first]
+    write_all(writer("csv", fields, ()), (row if isinstance(row, dict) else {fields[0]: row} for row in rows))
+    if chosen is None:
+        note(f"this is the table {first}; --table gives another: {', '.join(others)}")
+
+
+def with_times(value: Any) -> Any:
+    """The same, with a time for people beside each one in ms: ``storeTime`` beside ``storeTimestamp``."""
+    from rmqtool.cli.shell.times import time_text
+
+    if isinstance(value, list):
+        return [with_times(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    shown: Row = {}
+    for name, inner in value.items():
+        shown[name] = inner if name == "groups" else with_times(inner)  # groups may be called anything
+        twin = "isoTime" if name == "time" else name.replace("Timestamp", "Time")
+        if twin != name and (inner is None or type(inner) is int):
+            shown[twin] = time_text(inner) if inner else None
+    return shown
 
 
 def confirm(question: str) -> bool:
