@@ -25,6 +25,11 @@ _CLOCK = re.compile(r"(?<=create index/)\d+")
 OWN = {"ranges"}  # of recovery, which JSON has inside of its states
 
 
+def twin(name: str) -> bool:
+    """Whether it is the time for people beside one in ms, which only JSON has."""
+    return name == "isoTime" or name.endswith("Time")
+
+
 @pytest.mark.parametrize("name", LINES)
 def test_every_table_is_that_of_json(name: str, golden: Unpacked) -> None:
     words = [golden("broker") if word == "STORE" else word for word in LINES[name]]
@@ -40,12 +45,13 @@ def test_every_table_is_that_of_json(name: str, golden: Unpacked) -> None:
         assert "this is the table" not in asked[table].err
         rows = list(csv.DictReader(io.StringIO(asked[table].out)))
         if table == "report":
-            assert [set(row) for row in rows] == [{key for key, value in whole.items() if not isinstance(value, list)}]
+            alone = {key for key, value in whole.items() if not isinstance(value, list)}
+            assert [set(row) for row in rows] == [alone - {key for key in alone if twin(key)}]
             continue
         assert len(rows) == len(whole[table])
         for row, value in zip(rows, whole[table], strict=True):
             if isinstance(value, dict):
-                assert set(row) >= set(value)
+                assert set(row) >= {key for key in value if not twin(key)}
             else:
                 # new index files are named after the clock
                 assert {name: _CLOCK.sub("", cell) for name, cell in row.items()} == {"value": _CLOCK.sub("", value)}

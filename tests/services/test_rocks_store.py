@@ -147,7 +147,7 @@ def test_waiting_messages(golden: Unpacked) -> None:
     assert levels[18] == 3  # far-N
     assert levels[0] == 6  # later-N and recall-0, in the timer wheel
     dead = rows("dlq", "list", golden(CASE))
-    assert sorted(row["keys"].split()[0] for row in dead) == ["order-0", "order-120", "order-40", "order-80"]
+    assert sorted(row["keys"][0] for row in dead) == ["order-0", "order-120", "order-40", "order-80"]
 
 
 def test_every_message_by_its_queue_offset(golden: Unpacked) -> None:

@@ -48,7 +48,7 @@ def test_the_command_shows_levels_and_timer(golden: Unpacked) -> None:
     store = str(golden("broker-5.3.3"))
     every = rmqtool("delay", "due", store, "--all", "--at", str(GOLDEN_STOP), "-o", "ndjson")
     rows = [json.loads(line) for line in every.out.splitlines()]
-    assert [row["keys"] for row in rows if row["kind"] == "level"] == ["far-0", "far-1", "far-2"]
+    assert [row["keys"] for row in rows if row["kind"] == "level"] == [["far-0"], ["far-1"], ["far-2"]]
     assert len([row for row in rows if row["kind"] == "timer" and row["level"] == 0]) == 6
 
     only = rmqtool("delay", "due", store, "--all", "--level", "0", "-o", "ndjson")

@@ -25,6 +25,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 
 OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
+_WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's, and those of tables
 
 
 def _entries(layout: StoreLayout, broadcast: str | None, broker: str | None, warn: Warn) -> list[QueueOffset]:
@@ -51,7 +52,8 @@ def lags(
 def columns(kind: type, rows: Sequence[GroupLag | LagSum | GroupInfo], names: Sequence[str] = ()) -> tuple[str, ...]:
     """Columns of a table: what POP consumers hold only where there is something."""
     shown = any(row.inFlight for row in rows)
-    return tuple(name for name in names or names_of(kind) if shown or name != "inFlight")
+    chosen = (_WORDS.get(name, name) for name in names or names_of(kind) if name not in _WORDS.values())
+    return tuple(name for name in chosen if shown or name != "inFlight")
 
 
 def offsets(

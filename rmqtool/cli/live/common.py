@@ -16,8 +16,8 @@ def client_options(namesrv: str, engine: str = "5.3", tls_config: str | None = N
         BadValue: no addresses, no engine that is known, or a setting of TLS that cannot be understood.
         UnreadableStore: the file, or one that it names, cannot be read.
     """
-    if engine not in ("4.9", "5.3"):
-        raise BadValue(f"--engine {engine}: give 4.9 or 5.3")
+    if engine not in ("auto", "4.9", "5.3"):
+        raise BadValue(f"--engine {engine}: give 4.9, 5.3 or auto")
     addresses = addresses_of(namesrv)
     if not addresses:
         raise BadValue("--namesrv: give HOST:PORT, or several of them with semicolons between")
@@ -28,4 +28,4 @@ def client_options(namesrv: str, engine: str = "5.3", tls_config: str | None = N
         from rmqtool.remoting.tls import client_tls  # OpenSSL takes its time to load
 
         tls = client_tls(tls_config)
-    return ClientOptions(namesrv=namesrv, engine=engine, tls=tls)
+    return ClientOptions(namesrv=namesrv, engine="4.9" if engine == "4.9" else "5.3", tls=tls)

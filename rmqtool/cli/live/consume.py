@@ -16,7 +16,9 @@ def consume(
     start: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="earliest|latest|TIME|OFFSET", help="Where to begin; digits below 10^11 are an offset."
+            "--from",
+            metavar="START",
+            help="Where to begin: earliest, latest, a time, or an offset (digits below 10^11).",
         ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until a signal.")] = False,

@@ -8,7 +8,10 @@ from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import Output, OutputOption, TlsOption
 
 NamesrvOption = Annotated[
-    str, typer.Option("--namesrv", metavar="ADDR[;ADDR]", help="Name servers of the cluster, HOST:PORT each.")
+    str,
+    typer.Option(
+        "--namesrv", metavar="ADDRS", help="Name servers of the cluster: HOST:PORT, or several with ; between."
+    ),
 ]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 
@@ -19,27 +22,38 @@ def send(
     topic: TopicArgument,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, a message a line; - is stdin.")] = "-",
     lines: Annotated[bool, typer.Option("--lines", help="Each line is the body of a message, as it is.")] = False,
-    key: Annotated[list[str] | None, typer.Option("--key", help="A key of every message; may be repeated.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="The tag of every message.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", metavar="KEY", help="A key of every message; may be repeated.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The tag of every message.")] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Of every message; may be repeated.")
+        list[str] | None,
+        typer.Option("--property", metavar="PROPERTY", help="NAME=VALUE, of every message; may be repeated."),
     ] = None,
     delay: Annotated[
         str | None,
         typer.Option(
-            "--delay", metavar="LEVEL|TIME", help="A level, or 30s, 2h, or a time (the last ones: brokers of 5.x)."
+            "--delay", metavar="DELAY", help="A level, or 30s, 2h, or a time (the last ones: brokers of 5.x)."
         ),
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", metavar="[BROKER:]ID", help="To this queue; else they take turns.")
+        str | None,
+        typer.Option("--queue", "-q", metavar="QUEUE", help="To this queue, ID or BROKER:ID; else they take turns."),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Up to so many messages in one request.")] = 1,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second, at most.")] = None,
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", min=1, help="Up to so many messages in one request.")
+    ] = 1,
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="N", min=0.001, help="Messages a second, at most.")
+    ] = None,
     oneway: Annotated[bool, typer.Option("--oneway", help="Ask for no answers: what is lost is not known.")] = False,
-    group: Annotated[str, typer.Option("--group", help="The producer group.")] = "rmqtool-send",
+    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")] = "rmqtool-send",
     engine: Annotated[
-        str, typer.Option("--engine", metavar="4.9|5.3", help="Which Java client to be like where they differ.")
-    ] = "5.3",
+        str,
+        typer.Option(
+            "--engine", metavar="RELEASE", help="Which Java client to be like: 4.9, 5.3, or auto, which is 5.3."
+        ),
+    ] = "auto",
     tls_config: TlsOption = None,
     output: OutputOption = Output.table,
 ) -> int:

@@ -28,7 +28,7 @@ from rmqtool.cli.shell.options import (
 def info(store: StoreDir, output: OutputOption = Output.table, broker_conf: BrokerConfOption = None) -> int:
     """Tell what a store is: version, sizes, offsets, topics, marks, who holds it."""
     from rmqtool.cli.look.show_info import INFO_COLUMNS, INFO_FIELDS, show
-    from rmqtool.cli.shell.output import note, write_all, write_object, writer
+    from rmqtool.cli.shell.output import note, with_times, write_all, write_object, writer
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.services.lookup.info import store_info
 
@@ -40,7 +40,7 @@ def info(store: StoreDir, output: OutputOption = Output.table, broker_conf: Brok
     elif output is Output.csv:
         write_all(writer("csv", INFO_FIELDS, INFO_COLUMNS), (t for t in found.to_dict()["topics"]))
     else:
-        write_object(output.value, found.to_dict())
+        write_object(output.value, with_times(found.to_dict()))
     for problem in found.problems:
         note(f"problem: {problem}")
     return 1 if found.problems else 0
@@ -50,7 +50,7 @@ def info(store: StoreDir, output: OutputOption = Output.table, broker_conf: Brok
 def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf: BrokerConfOption = None) -> int:
     """Show the checkpoint: up to when messages, queues and index are flushed."""
     from formats import checkpoint as codec
-    from rmqtool.cli.shell.output import Column, write_all, write_object, writer
+    from rmqtool.cli.shell.output import Column, with_times, write_all, write_object, writer
     from rmqtool.cli.shell.times import time_text
     from rmqtool.errors import UnreadableStore
     from rmqtool.services.lookup.info import checkpoint_fields
@@ -63,7 +63,7 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf
     point = codec.parse(data)
     row = {**fields, "minTimestamp": point.min_timestamp, "minTimestampIndex": point.min_timestamp_index}
     if output in (Output.json, Output.ndjson):
-        write_object(output.value, row)
+        write_object(output.value, with_times(row))
     elif output is Output.csv:
         write_all(writer("csv", tuple(row), ()), [row])
     else:
@@ -95,7 +95,7 @@ def offsets(
     from rmqtool.cli.shell.output import Column, write_all, writer
     from rmqtool.services.lookup.offsets import OFFSET_FIELDS, consumer_offsets
 
-    columns = [Column(name, right=name not in ("topic", "group")) for name in OFFSET_FIELDS]
+    columns = [Column(name, right=name not in ("topic", "group")) for name in OFFSET_FIELDS if name != "diff"]
     choice = Choice({"group": group, "topic": topic, "queue": queue})
     rows = choice(consumer_offsets(open_store(store, broker_conf), bak=bak), limit)
     write_all(writer(output.value, OFFSET_FIELDS, columns), (row.to_dict() for row in rows))

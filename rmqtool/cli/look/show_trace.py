@@ -1,7 +1,7 @@
 """One message's life, or one transaction, for people and for scripts."""
 
 from rmqtool.cli.look.show_info import console, facts_table
-from rmqtool.cli.shell.output import write_object
+from rmqtool.cli.shell.output import with_times, write_object
 from rmqtool.cli.shell.parts import PARTS
 from rmqtool.cli.shell.show_rows import write_rows
 from rmqtool.cli.shell.times import time_text
@@ -18,7 +18,7 @@ _TAKEN_NAMES = ("group", "topic", "queueId", "queueOffset", "consumerOffset", "p
 def write_trace(found: Trace, form: str) -> None:
     """Print a trace; as CSV it is one row an event."""
     if form in ("json", "ndjson"):
-        write_object(form, found.to_dict())
+        write_object(form, with_times(found.to_dict()))
     elif PARTS.write(found, form):
         pass
     elif form == "csv":
@@ -42,7 +42,7 @@ def write_trace(found: Trace, form: str) -> None:
 def write_transaction(info: TransactionInfo, form: str) -> None:
     """Print a transaction; as CSV it is one row a copy of the half message."""
     if form in ("json", "ndjson"):
-        write_object(form, info.to_dict())
+        write_object(form, with_times(info.to_dict()))
         return
     if form == "table":
         rows = [

@@ -6,7 +6,14 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir, TopicOption
+from rmqtool.cli.shell.options import (
+    BrokerConfOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    TopicOption,
+)
 
 topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, unused).")
 
@@ -60,7 +67,7 @@ def topic_show(
     Exit code 1: the store has no such topic.
     """
     from rmqtool.cli.look.show_info import console, facts_table
-    from rmqtool.cli.shell.output import note, write_object
+    from rmqtool.cli.shell.output import note, with_times, write_object
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
@@ -71,7 +78,7 @@ def topic_show(
         note(f"the store has no topic {topic}")
         return warn.tell() or 1
     if output in (Output.json, Output.ndjson):
-        write_object(output.value, found.to_dict())
+        write_object(output.value, with_times(found.to_dict()))
         return warn.tell()
     if PARTS.write(found, output):
         return warn.tell()

@@ -26,7 +26,7 @@ def serve(
     namesrv: Annotated[
         str | None,
         typer.Option(
-            "--namesrv", metavar="HOST:PORT", help="Name servers to register with, with ; between them, not an own one."
+            "--namesrv", metavar="ADDRS", help="Name servers to register with, with ; between them, not an own one."
         ),
     ] = None,
     namesrv_listen: Annotated[

@@ -15,7 +15,7 @@ from rmqtool.errors import BadValue
 
 # newer releases of Typer have a Click of their own
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-_TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?)( <[^<>\n]*>)", re.MULTILINE)
+_TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+)?)( <[^<>\n]*>)", re.MULTILINE)
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
 
@@ -89,7 +89,8 @@ class Command(TyperCommand):
     """A command whose last argument may be a negative number or a time like ``-48h``; Click takes them for options."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [re.sub(r"[{}]", "", piece).replace("." * 6, "...") for piece in super().collect_usage_pieces(ctx)]
+        pieces = [re.sub(r"[{}]", "", piece).replace("." * 6, "...") for piece in super().collect_usage_pieces(ctx)]
+        return [re.sub(r"^\[(\[.*\])\]$", r"\1", piece) for piece in pieces]  # its name has brackets already
 
     def get_help(self, ctx: Any) -> str:
         # an argument has its name, and no type of Python's

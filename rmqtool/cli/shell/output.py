@@ -13,7 +13,7 @@ from rmqtool.cli.form.text import dump_json, encode, note, plain, use_color
 
 __all__ = [
     "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
-    "dump_json", "note", "plain", "use_color", "write_all", "write_object", "writer",
+    "dump_json", "note", "plain", "use_color", "with_times", "write_all", "write_object", "writer",
 ]  # fmt: skip
 
 
@@ -119,6 +119,23 @@ def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
     else:
         out.write(encode(value, 2) + "\n")
     out.flush()
+
+
+def with_times(value: Any) -> Any:
+    """The same, with a time for people beside each one in ms: ``storeTime`` beside ``storeTimestamp``."""
+    from rmqtool.cli.shell.times import time_text
+
+    if isinstance(value, list):
+        return [with_times(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    shown: Row = {}
+    for name, inner in value.items():
+        shown[name] = inner if name == "groups" else with_times(inner)  # groups may be called anything
+        twin = "isoTime" if name == "time" else name.replace("Timestamp", "Time")
+        if twin != name and (inner is None or type(inner) is int):
+            shown[twin] = time_text(inner) if inner else None
+    return shown
 
 
 def confirm(question: str) -> bool:

@@ -5,7 +5,7 @@ Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeSt
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config.files import QueueOffset
@@ -45,6 +45,10 @@ class GroupLag:
     lastTimestamp: int  # store time of the last message that was consumed; 0 where it is gone
     state: str
     inFlight: int = 0  # handed out by POP and not acked; below the offset, so not in diff, unless popped in order
+    lag: int = field(init=False)  # diff, by the word that people use
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lag", self.diff)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -63,6 +67,10 @@ class LagSum:
     lastTimestamp: int  # of the queue that was consumed last
     problems: int  # queues whose offset cannot be right
     inFlight: int = 0  # as of a queue
+    lag: int = field(init=False)  # diff, by the word that people use
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lag", self.diff)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -84,6 +92,12 @@ class GroupInfo:
     deadLetters: int
     problems: int
     inFlight: int = 0  # of all its topics
+    lag: int = field(init=False)  # diff, by the word that people use
+    retryLag: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lag", self.diff)
+        object.__setattr__(self, "retryLag", self.retryDiff)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""

@@ -1,7 +1,7 @@
 """Consumer offsets beside the queues that they point into (admin.OffsetWrapper, admin.ConsumeStats)."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config.files import ConsumerOffsets
@@ -25,6 +25,10 @@ class OffsetRow:
     minOffset: int | None
     brokerOffset: int | None
     diff: int | None
+    lag: int | None = field(init=False)  # diff, by the word that people use
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lag", self.diff)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from formats.config.files import DelayOffsets
-from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY, split_keys
 from rmqtool.services.lookup.configs import Warn, look_at_config
 from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues, messages_of
 from rmqtool.store.log.commit_log import CommitLog
@@ -64,7 +64,9 @@ class DelayedMessage:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return {name: getattr(self, name) for name in _MESSAGE_FIELDS}  # asdict() would copy each value deeply
+        row = {name: getattr(self, name) for name in _MESSAGE_FIELDS}  # asdict() would copy each value deeply
+        row["keys"] = split_keys(self.keys or "")
+        return row
 
 
 _MESSAGE_FIELDS = tuple(DelayedMessage.__dataclass_fields__)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY
+from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, split_keys
 from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqtool.services.lookup.configs import Warn, known_offsets
@@ -70,7 +70,7 @@ class TransactionInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 
 def op_offsets(record: Record, properties: dict[str, str]) -> list[int] | None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from formats.config.files import ConsumerOrderInfos
 from formats.errors import FormatError
-from formats.message.properties import KEYS, REAL_TOPIC, TAGS, parse
+from formats.message.properties import KEYS, REAL_TOPIC, TAGS, parse, split_keys
 from formats.variants import pop
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
 from rmqtool.services.lookup.query_time import offset_by_time
@@ -59,7 +59,7 @@ class InFlight:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 
 class Handed(NamedTuple):

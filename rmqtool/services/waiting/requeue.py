@@ -11,7 +11,7 @@ from typing import Any
 
 from formats.errors import FormatError
 from formats.message.ids import offset_id, parse_offset_id
-from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
+from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse, split_keys
 from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.queue_messages import (
     DLQ_PREFIX,
@@ -55,7 +55,7 @@ class Requeued:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 
 class Requeue:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from formats.message.properties import KEYS, REAL_TOPIC, TAGS
+from formats.message.properties import KEYS, REAL_TOPIC, TAGS, split_keys
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import (
@@ -60,7 +60,7 @@ class RetryInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {**asdict(self), "keys": split_keys(self.keys or "")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

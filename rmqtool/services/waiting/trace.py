@@ -93,7 +93,7 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {**asdict(self), "transaction": self.transaction.to_dict() if self.transaction else None}
 
 
 def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool = False) -> Trace:

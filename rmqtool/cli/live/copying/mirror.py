@@ -6,7 +6,7 @@ import typer
 
 from rmqtool.cli.live.send import NamesrvOption
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption, TlsOption
+from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, LimitOption, Output, OutputOption, TlsOption
 
 
 @command("mirror", "rmqtool mirror --namesrv 127.0.0.1:9876 Orders Payments store --follow")
@@ -16,7 +16,7 @@ def mirror(
         list[str], typer.Argument(metavar="TOPIC... STORE", help="The topics, and the store, made where there is none.")
     ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until a signal.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Stop after N messages.")] = None,
+    limit: LimitOption = None,
     keep_times: Annotated[
         bool, typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of the current time.")
     ] = False,

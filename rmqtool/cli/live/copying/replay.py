@@ -40,16 +40,25 @@ def replay(
     until: UntilOption = None,
     limit: LimitOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send all to this topic.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second, at most.")] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=1000, help="Up to so many messages in one request.")] = 32,
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="N", min=0.001, help="Messages a second, at most.")
+    ] = None,
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", min=1, max=1000, help="Up to so many messages in one request.")
+    ] = 32,
     journal: Annotated[
         str | None,
         typer.Option("--journal", metavar="FILE", help="What was sent; STORE.replay by default. It is gone on with."),
     ] = None,
-    group: Annotated[str, typer.Option("--group", help="The producer group.")] = "rmqtool-replay",
+    group: Annotated[
+        str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")
+    ] = "rmqtool-replay",
     engine: Annotated[
-        str, typer.Option("--engine", metavar="4.9|5.3", help="Which Java client to be like where they differ.")
-    ] = "5.3",
+        str,
+        typer.Option(
+            "--engine", metavar="RELEASE", help="Which Java client to be like: 4.9, 5.3, or auto, which is 5.3."
+        ),
+    ] = "auto",
     tls_config: TlsOption = None,
     dry_run: DryRunOption = False,
     output: OutputOption = Output.table,
