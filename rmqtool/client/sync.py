@@ -142,18 +142,26 @@ class PullConsumer:
     """As :class:`rmqtool.client.pulling.consumer.PullConsumer`. Use as a context manager, or call :meth:`close`."""
 
     def __init__(
-        self, client: str | ClientOptions, group: str = LOOKING, *, tags: Sequence[str] = (), batch: int = 32
+        self,
+        client: str | ClientOptions,
+        group: str = LOOKING,
+        *,
+        tags: Sequence[str] = (),
+        sql: str | None = None,
+        batch: int = 32,
     ) -> None:
         self._loop = Loop()
         try:
-            self._consumer = self._loop.run(self._open(client, group, tags, batch))
+            self._consumer = self._loop.run(self._open(client, group, tags, sql, batch))
         except BaseException:
             self._loop.close()
             raise
 
     @staticmethod
-    async def _open(client: str | ClientOptions, group: str, tags: Sequence[str], batch: int) -> consumer.PullConsumer:
-        return await consumer.PullConsumer(client, group, tags=tags, batch=batch).__aenter__()
+    async def _open(
+        client: str | ClientOptions, group: str, tags: Sequence[str], sql: str | None, batch: int
+    ) -> consumer.PullConsumer:
+        return await consumer.PullConsumer(client, group, tags=tags, sql=sql, batch=batch).__aenter__()
 
     def __enter__(self) -> Self:
         return self
@@ -199,6 +207,34 @@ class PullConsumer:
             self._consumer.seek(queue, offset)
 
         self._loop.run(seek())
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first message that a queue has."""
+        self._loop.run(self._consumer.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message that a queue has."""
+        self._loop.run(self._consumer.seek_to_end(queue))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Read no more of queues that are assigned, until :meth:`resume`."""
+
+        async def pause() -> None:
+            self._consumer.pause(queues)
+
+        self._loop.run(pause())
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with queues that are paused, where they were."""
+
+        async def resume() -> None:
+            self._consumer.resume(queues)
+
+        self._loop.run(resume())
+
+    def paused(self) -> list[MessageQueue]:
+        """The queues that are."""
+        return self._consumer.paused()
 
     def position(self, queue: MessageQueue) -> int:
         """The offset at which the next poll of an assigned queue begins."""

@@ -21,6 +21,12 @@ def consume(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until a signal.")] = False,
     tag: TagOption = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql", metavar="SQL92", help="Only these: \"amount > 5 AND region = 'eu'\" (the broker decides)."
+        ),
+    ] = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
     tls_config: TlsOption = None,
@@ -34,6 +40,6 @@ def consume(
     from rmqtool.cli.live.run_consume import run
 
     return run(
-        namesrv, topic, start=start, follow=follow, tags=tuple(tag or ()), limit=limit, body=body.value,
-        tls_config=tls_config, output=output.value,
+        namesrv, topic, start=start, follow=follow, tags=tuple(tag or ()), sql=sql, limit=limit,
+        body=body.value, tls_config=tls_config, output=output.value,
     )  # fmt: skip
