@@ -208,6 +208,34 @@ class PullConsumer:
 
         self._loop.run(seek())
 
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first message that a queue has."""
+        self._loop.run(self._consumer.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message that a queue has."""
+        self._loop.run(self._consumer.seek_to_end(queue))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Read no more of queues that are assigned, until :meth:`resume`."""
+
+        async def pause() -> None:
+            self._consumer.pause(queues)
+
+        self._loop.run(pause())
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with queues that are paused, where they were."""
+
+        async def resume() -> None:
+            self._consumer.resume(queues)
+
+        self._loop.run(resume())
+
+    def paused(self) -> list[MessageQueue]:
+        """The queues that are."""
+        return self._consumer.paused()
+
     def position(self, queue: MessageQueue) -> int:
         """The offset at which the next poll of an assigned queue begins."""
         return self._consumer.position(queue)

@@ -78,6 +78,28 @@ def test_assigned_queues_are_polled_in_order_and_sought(served: TestBroker) -> N
     run(test)
 
 
+def test_paused_queues_are_not_read_and_go_on_where_they_were(served: TestBroker) -> None:
+    with SyncConsumer(served.namesrv) as consumer:
+        queue, *_others = queues = consumer.queues(TOPIC)
+        consumer.assign(dict.fromkeys(queues, 0))
+        assert consumer.paused() == []
+        consumer.pause(queues)
+        assert consumer.paused() == sorted(queues)
+        assert consumer.poll(0.3) == []
+        consumer.seek_to_end(queue)
+        end = consumer.position(queue)
+        assert end == consumer.offsets(queue)[1] > 0
+        consumer.seek_to_begin(queue)
+        consumer.resume([queue])
+        found = []
+        while len(found) < end:
+            found += [message.queue_offset for message in consumer.poll()]
+        assert found == list(range(end))
+        assert consumer.paused() == sorted(set(queues) - {queue})
+        with pytest.raises(KeyError):
+            consumer.pause([MessageQueue("Nowhere", "a", 0)])
+
+
 def test_a_group_goes_on_where_it_was_with_the_synchronous_face_too(served: TestBroker) -> None:
     with SyncConsumer(served.namesrv, "goes-on", batch=10) as consumer:
         (queue, *_rest) = consumer.queues(TOPIC)

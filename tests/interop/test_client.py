@@ -60,6 +60,22 @@ def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> 
     broker.stop()
 
 
+def test_the_broker_picks_by_sql(broker: Broker, tmp_path: Path) -> None:
+    broker.boot(tmp_path / "store", {**_CONF, "enablePropertyFilter": "true"})
+    make(broker, "Picked")
+    file = tmp_path / "messages"
+    file.write_text("".join(json.dumps({"body": str(n), "properties": {"n": str(n)}}) + "\n" for n in range(20)))
+    assert rmqtool("send", "--namesrv", broker.namesrv, "Picked", file).code == 0
+    for sql, wanted in (("n > 16", {"17", "18", "19"}), ("n BETWEEN 3 AND 4 OR n = '9'", {"3", "4", "9"})):
+        done = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", sql, "-o", "ndjson")
+        assert done.code == 0, done.err
+        assert {json.loads(line)["body"] for line in done.out.splitlines()} == wanted
+    done = rmqtool("consume", "--namesrv", broker.namesrv, "Picked", "--sql", "n >", "-o", "ndjson")
+    assert (done.code, done.out) == (3, "")
+    assert "Traceback" not in done.err
+    broker.stop()
+
+
 async def transactions(broker: Broker, namesrv: str) -> None:
     """The broker asks for the end that it was not told."""
     options = ClientOptions(namesrv=namesrv, engine=broker.engine)

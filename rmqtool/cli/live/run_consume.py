@@ -43,21 +43,21 @@ def run(
         check_topic(topic, sending=False)
     except ValueError as err:
         raise BadValue(str(err)) from None
+    if tags and sql is not None:
+        raise BadValue("--sql: goes without --tag; in SQL a tag is TAGS = 'paid'")
     options = client_options(namesrv, tls_config=tls_config)
     if sql is not None:
-        _check_filter(sql, tags)
+        _check_filter(sql)
     looking = _Looking(options, topic, start or ("latest" if follow else "earliest"), follow, tags, sql)
     return asyncio.run(looking.write(output, body, limit))
 
 
-def _check_filter(sql: str, tags: Sequence[str]) -> None:
-    """A broker lets everything pass where it cannot read a filter.
+def _check_filter(sql: str) -> None:
+    """Tell what is wrong with a filter before anybody is asked.
 
     Raises:
-        BadValue: it is one that brokers refuse, or tags are given too.
+        BadValue: it is one that brokers refuse.
     """
-    if tags:
-        raise BadValue("--sql cannot be given with --tag: it can ask for TAGS = 'a'")
     try:
         compile_filter(sql)
     except BadFilter as err:

@@ -43,7 +43,7 @@ class PullConsumer:
         client: addresses of name servers, options of a client, or a cluster that is shared with others.
         group: whose offsets are used; by default one of tools, for those who only look.
         tags: only messages with one of these tags.
-        sql: only messages of which this SQL92 expression is true, instead of tags.
+        sql: only messages for which this SQL92 expression is true; brokers must have ``enablePropertyFilter``.
         batch: messages of one answer of a broker.
         ahead: answers that may wait for :meth:`poll`, of all queues together.
 
@@ -132,8 +132,55 @@ class PullConsumer:
         Raises:
             KeyError: it is not assigned.
         """
-        self._stop(self._assigned.pop(queue))
-        self._start(queue, offset)
+        known = self._assigned.pop(queue)
+        self._stop(known)
+        if known.task is None:
+            self._assigned[queue] = _Assigned(offset)  # paused, and stays so
+        else:
+            self._start(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first message that a queue has.
+
+        Raises:
+            KeyError: it is not assigned.
+            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
+        """
+        self.seek(queue, (await self.offsets(queue))[0])
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message that a queue has.
+
+        Raises:
+            KeyError: it is not assigned.
+            NoRoute, RemotingError, BrokerError: it cannot be told where that is.
+        """
+        self.seek(queue, (await self.offsets(queue))[1])
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Read no more of queues that are assigned, until :meth:`resume`; their positions stay.
+
+        Raises:
+            KeyError: one is not assigned.
+        """
+        for queue in queues:
+            assigned = self._assigned[queue]
+            self._stop(assigned)
+            self._assigned[queue] = _Assigned(assigned.position)  # what was read ahead is another's
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with queues that are paused, where they were.
+
+        Raises:
+            KeyError: one is not assigned.
+        """
+        for queue in queues:
+            if self._assigned[queue].task is None:
+                self._start(queue, self._assigned[queue].position)
+
+    def paused(self) -> list[MessageQueue]:
+        """The queues that are."""
+        return sorted(queue for queue, assigned in self._assigned.items() if assigned.task is None)
 
     def position(self, queue: MessageQueue) -> int:
         """The offset at which the next poll of an assigned queue begins."""

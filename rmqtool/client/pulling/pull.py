@@ -10,9 +10,11 @@ from formats.message.inner import messages_in
 from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import End, Record, read
 from formats.remoting import headers as h
+from formats.remoting.bodies import CheckClient
 from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import MessageQueue
+from formats.remoting.shapes import MessageQueue, SubscriptionData
+from formats.remoting.typed import body_of
 from rmqtool.client.cluster.answers import header_from, succeeded
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
@@ -108,16 +110,31 @@ class Puller:
     Args:
         group: in whose name; brokers must know it, or make groups by themselves.
         tags: only messages with one of these; all where there are none.
-        sql: only messages of which this SQL92 expression is true, instead of tags; brokers have to allow it
-            (``enablePropertyFilter``).
+        sql: only messages for which this SQL92 expression is true; brokers must have ``enablePropertyFilter``.
+
+    Raises:
+        ValueError: tags and an expression.
     """
 
     def __init__(
         self, cluster: Cluster, group: str = LOOKING, tags: Sequence[str] = (), sql: str | None = None
     ) -> None:
+        if tags and sql is not None:
+            raise ValueError("tags or an SQL expression, not both")
         self.cluster, self.group, self._tags = cluster, group, frozenset(tags)
-        self._expression, self._kind = (" || ".join(tags) or "*", "TAG") if sql is None else (sql, "SQL92")
+        self._expression = sql if sql is not None else " || ".join(tags) or "*"
+        self._kind = "TAG" if sql is None else "SQL92"
         self._suggested: dict[MessageQueue, int] = {}
+        self._checked: set[tuple[str, str]] = set()
+
+    async def _check(self, queue: MessageQueue, address: str) -> None:
+        """Have an expression looked at where it is used first: of one that is wrong a broker gives all messages."""
+        if self._kind == "TAG" or (queue.topic, address) in self._checked:
+            return
+        wanted = SubscriptionData(queue.topic, self._expression, expression_type=self._kind)
+        body = body_of(CheckClient(self.cluster.client_id, self.group, wanted))
+        await self.cluster.ask(address, self.cluster.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+        self._checked.add((queue.topic, address))
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, most: int = 32, wait: float = 0, commit: int = 0
@@ -151,6 +168,7 @@ class Puller:
             bname=queue.broker_name,
         )
         address = await self._address(queue, broker_id)
+        await self._check(queue, address)
         request = self.cluster.request(RequestCode.PULL_MESSAGE, header)
         # a broker looks at what it holds every five seconds
         response = await self.cluster.call(address, request, self.cluster.options.timeout + (wait + 6 if wait else 0))

@@ -1,0 +1,107 @@
+"""Commands and peers that answer with nonsense: one clear error, no traceback, no hang."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.frame import Command
+from tests.cli.running import process
+from tests.client.peers import peer, raw_peer, route, tells
+from tests.client.test_replay import made
+
+BYTES = {
+    "a length of 1 GB": (1 << 30).to_bytes(4, "big") * 2,
+    "a header longer than its frame": b"\0\0\0\x10\0\0\xff\xff" + b"x" * 12,
+    "text": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "zeros": bytes(64),
+}
+
+
+@contextmanager
+def serving(peers: AbstractAsyncContextManager[str]) -> Iterator[str]:
+    """An address of what is served in a thread."""
+    ready, loop, end = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+    made_: list[str] = []
+
+    async def serve() -> None:
+        async with peers as address:
+            made_.append(address)
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield made_[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()
+
+
+@asynccontextmanager
+async def in_front_of(answer: bytes) -> AsyncIterator[str]:
+    """A name server that behaves, and a broker that does not."""
+    async with peer() as namesrv, raw_peer(answer) as address:
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", address), queues=1)})
+        yield namesrv.address
+
+
+@asynccontextmanager
+async def around_and_around() -> AsyncIterator[str]:
+    """A broker that has nothing, wherever it is asked, and always knows another offset."""
+    async with peer() as namesrv, peer() as one:
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
+        one.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
+        one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": str(2**62)})
+
+        def moved(request: Command) -> Command:
+            asked = int((request.fields or {})["queueOffset"])
+            fields = {
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": str(asked ^ 1),
+                "minOffset": "0",
+                "maxOffset": "9",
+            }
+            return request.response(21, "moved", fields=fields)
+
+        one.replies[C.PULL_MESSAGE] = moved
+        yield namesrv.address
+
+
+def words_of(command: str, namesrv: str, tmp_path: Path) -> list[str]:
+    lines = tmp_path / "lines"
+    lines.write_text("one\n")
+    return {
+        "consume": ["consume", "--namesrv", namesrv, "T"],
+        "send": ["send", "--namesrv", namesrv, "T", str(lines), "--lines"],
+        "replay": ["replay", str(tmp_path / "origin"), "--namesrv", namesrv],
+        "mirror": ["mirror", "--namesrv", namesrv, "T", str(tmp_path / "copy")],
+    }[command]
+
+
+def fails_well(command: str, namesrv: str, tmp_path: Path) -> None:
+    made(tmp_path / "origin", "T", 2)
+    done = process(*words_of(command, namesrv, tmp_path))
+    assert done.code == 3, done
+    assert "Traceback" not in done.err
+    assert done.err.splitlines()[-1].startswith("error: "), done.err
+
+
+@pytest.mark.parametrize("answer", BYTES.values(), ids=list(BYTES))
+@pytest.mark.parametrize("command", ["consume", "send", "replay", "mirror"])
+def test_a_broker_that_sends_nonsense(command: str, answer: bytes, tmp_path: Path) -> None:
+    with serving(in_front_of(answer)) as namesrv:
+        fails_well(command, namesrv, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["consume", "mirror"])
+def test_redirects_without_end(command: str, tmp_path: Path) -> None:
+    with serving(around_and_around()) as namesrv:
+        fails_well(command, namesrv, tmp_path)
