@@ -69,6 +69,26 @@ def test_connections_rates_and_lag_are_shown_on_a_terminal(tmp_path: Path) -> No
         os.close(ours)
 
 
+def test_a_terminal_that_goes_away_ends_it_as_a_signal_does(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*RMQTOOL, "serve", tmp_path / "store", *_WORDS], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "150", "LINES": "30"},
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        read_until(ours, "no group is behind", "")
+        os.close(ours)
+        time.sleep(2.5)  # it draws meanwhile, and nobody is there
+        assert process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 0
+        assert not (tmp_path / "store" / "abort").exists()
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_in_a_pipe_there_is_the_log_alone(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*RMQTOOL, "serve", tmp_path / "store", *_WORDS], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -36,8 +36,11 @@ class _AboveIt(logging.Handler):
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = cell_text(self.format(record))
-        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        try:
+            line = cell_text(self.format(record))
+            self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        except Exception:  # the terminal may be gone, and whoever logs must not fail by that
+            self.handleError(record)
 
 
 @asynccontextmanager
@@ -51,15 +54,18 @@ async def live_status(served: Served) -> AsyncIterator[None]:
     before = root.handlers[:]
     above = _AboveIt(console)
     above.setFormatter(before[0].formatter if before else None)
-    with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False) as live:
-        root.handlers[:] = [above]
-        task = asyncio.create_task(_draw(served, live))
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            root.handlers[:] = before
+    live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+    live.start()
+    root.handlers[:] = [above]
+    task = asyncio.create_task(_draw(served, live))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        root.handlers[:] = before
+        with suppress(OSError):  # the terminal may be gone; the store is closed in any case
+            live.stop()
 
 
 async def _draw(served: Served, live: Live) -> None:
