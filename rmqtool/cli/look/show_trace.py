@@ -2,6 +2,7 @@
 
 from rmqtool.cli.look.show_info import console, facts_table
 from rmqtool.cli.shell.output import write_object
+from rmqtool.cli.shell.parts import PARTS
 from rmqtool.cli.shell.show_rows import write_rows
 from rmqtool.cli.shell.times import time_text
 from rmqtool.services.waiting.half_messages import HalfCopy, TransactionInfo
@@ -18,6 +19,8 @@ def write_trace(found: Trace, form: str) -> None:
     """Print a trace; as CSV it is one row an event."""
     if form in ("json", "ndjson"):
         write_object(form, found.to_dict())
+    elif PARTS.write(found, form):
+        pass
     elif form == "csv":
         write_rows(form, Event, found.events)
     else:

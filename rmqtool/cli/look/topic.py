@@ -47,6 +47,7 @@ def topic_list(
     "rmqtool topic show store Orders --output json",
     topic_command,
     short="Show one topic: settings, queues, lag of each group.",
+    tables=("queueTable", "report"),
 )
 def topic_show(
     store: StoreDir,
@@ -60,6 +61,7 @@ def topic_show(
     """
     from rmqtool.cli.look.show_info import console, facts_table
     from rmqtool.cli.shell.output import note, write_object
+    from rmqtool.cli.shell.parts import PARTS
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
 
@@ -70,6 +72,8 @@ def topic_show(
         return warn.tell() or 1
     if output in (Output.json, Output.ndjson):
         write_object(output.value, found.to_dict())
+        return warn.tell()
+    if PARTS.write(found, output):
         return warn.tell()
     if output is Output.table:
         one = found.summary

@@ -9,7 +9,11 @@ from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
 
 
-@command("trace", "rmqtool trace store FD0000000000000000000000000000020FB630946E09664343CD0000")
+@command(
+    "trace",
+    "rmqtool trace store FD0000000000000000000000000000020FB630946E09664343CD0000",
+    tables=("events", "groups", "report"),
+)
 def trace(
     store: StoreDir,
     message_id: Annotated[

@@ -8,6 +8,7 @@ import typer
 from rmqtool.cli.look.run_query import engine_of, need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
+    RECOVERY_TABLES,
     BackupOption,
     BrokerConfOption,
     DryRunOption,
@@ -19,7 +20,7 @@ from rmqtool.cli.shell.options import (
 )
 
 
-@command("recover", "rmqtool recover store --dry-run")
+@command("recover", "rmqtool recover store --dry-run", progress=True, tables=RECOVERY_TABLES)
 def recover(
     store: StoreDir,
     dry_run: DryRunOption = False,

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from rmqtool.cli.look.show_info import console, facts_table, size_text, table, text
 from rmqtool.cli.shell.output import Column, write_all, write_object, writer
+from rmqtool.cli.shell.parts import PARTS
 from rmqtool.store.recovery.report import RecoveryReport
 
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
@@ -29,6 +30,8 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, 
     """
     if form in ("json", "ndjson"):
         write_object(form, report.to_dict())
+    elif PARTS.write(report, form):
+        pass
     elif form == "csv":
         changes = {(c.topic, c.queueId): c for c in report.queues}
         state = report.afterStart or report.afterLoad

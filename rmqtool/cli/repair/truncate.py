@@ -8,6 +8,7 @@ import typer
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
+    RECOVERY_TABLES,
     BackupOption,
     BrokerConfOption,
     DryRunOption,
@@ -18,7 +19,7 @@ from rmqtool.cli.shell.options import (
 )
 
 
-@command("truncate", "rmqtool truncate store 159407 --dry-run")
+@command("truncate", "rmqtool truncate store 159407 --dry-run", progress=True, tables=RECOVERY_TABLES)
 def truncate(
     store: StoreDir,
     physical_offset: Annotated[
@@ -58,7 +59,7 @@ def truncate(
     return 0 if report.loadOk else 1
 
 
-@command("dispatch", "rmqtool dispatch store --dry-run")
+@command("dispatch", "rmqtool dispatch store --dry-run", progress=True, tables=RECOVERY_TABLES)
 def dispatch(
     store: StoreDir,
     dry_run: DryRunOption = False,

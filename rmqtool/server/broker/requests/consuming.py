@@ -17,6 +17,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
 from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.known.filters import TAG, compiled
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.sending.rules import Rejected
@@ -88,9 +89,11 @@ class Consuming:
         """Request 46: whether a filter can be used."""
         found = content_of(b.CheckClient, request)
         kind = found.subscription_data.expression_type
-        if kind != "TAG" and not self._core.settings.property_filter:
+        if kind != TAG and not self._core.settings.property_filter:
             words = f"The broker does not support consumer to filter message by {kind}"
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
+        if kind != TAG and compiled(found.subscription_data, self._core.settings.engine) is None:
+            raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "Invalid MessageSelector. ")
         return answer(request)
 
     # -- queues for one alone -----------------------------------------------------------------------------------------
