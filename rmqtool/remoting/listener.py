@@ -55,6 +55,11 @@ class Listener:
         self._serving: set[asyncio.Task[None]] = set()
         self.address = ""
 
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._serving)
+
     async def start(self, host: str, port: int) -> None:
         """Listen; :attr:`address` is then HOST:PORT, with the port that the system chose where 0 was asked for.
 

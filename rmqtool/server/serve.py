@@ -81,6 +81,7 @@ class Served:
         self.name_servers: tuple[str, ...] = options.namesrv
         self.metrics_address = ""
         self.broker: Broker | None = None
+        self._listener: Listener | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -99,7 +100,7 @@ class Served:
             own = await stack.enter_async_context(NameServer(options.namesrv_listen, tls=options.tls))
             self.name_servers = (own.address,)
         # the port is taken first: a store that cannot be served is not opened
-        listener = Listener(
+        self._listener = listener = Listener(
             lambda connection, request: broker.handle(connection, request),
             closed=self._ended,
             tls=options.tls.context,
@@ -137,6 +138,11 @@ class Served:
         stack.push_async_callback(broker.stop)
         stack.push_async_callback(registration.stop)
         await registration.start()
+
+    @property
+    def connections(self) -> int:
+        """How many connections the broker has."""
+        return self._listener.connections if self._listener is not None else 0
 
     def _ended(self, connection: Connection) -> None:
         if self.broker is not None:

@@ -1,7 +1,10 @@
 """The command serve behind its options."""
 
 import asyncio
+import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
@@ -61,9 +64,27 @@ async def _serve(store: str, options: ServeOptions, end: int | None, output: str
     async with until_told() as told, Served(store, options) as served:
         addresses = {"broker": served.broker_address, "namesrv": ";".join(served.name_servers)}
         say_ready(output, addresses | ({"metrics": served.metrics_address} if served.metrics_address else {}))
-        waiting = [asyncio.create_task(told.wait()), asyncio.create_task(served.wait())]
-        left = None if end is None else max(end / 1000 - time.time(), 0)
-        done, others = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*done)
+        async with _status(served):
+            await _until(told, served, end)
+
+
+@asynccontextmanager
+async def _status(served: Served) -> AsyncIterator[None]:
+    """Live status on a terminal; Rich is loaded for that alone."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rmqtool.cli.serve.live_status import live_status
+
+    async with live_status(served):
+        yield
+
+
+async def _until(told: asyncio.Event, served: Served, end: int | None) -> None:
+    """Until a signal, the time, or something because of which it cannot go on."""
+    waiting = [asyncio.create_task(told.wait()), asyncio.create_task(served.wait())]
+    left = None if end is None else max(end / 1000 - time.time(), 0)
+    done, others = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*done)

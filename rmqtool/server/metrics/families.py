@@ -39,9 +39,9 @@ _MODELS = ("0", "1")  # broadcast, clustering: the order of Java's MessageModel
 Sample = tuple[tuple[str, ...], float]
 
 
-def _family(name: str, words: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
+async def _family(name: str, words: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, words, labels=labels)
-    for values, number in samples:
+    async for values, number in paced(samples):
         # a client may call itself anything, halves of surrogates too
         family.add_metric([value.encode("utf-8", "replace").decode() for value in values], number)
     return family
@@ -73,9 +73,11 @@ class Families:
 
     async def snapshot(self) -> Snapshot:
         """All of this moment, gathered in slices between which requests are served."""
-        return Snapshot([*self._of_broker(), *await self._of_topics(), *await self._of_groups(), *self._of_clients()])
+        return Snapshot(
+            [*await self._of_broker(), *await self._of_topics(), *await self._of_groups(), *await self._of_clients()]
+        )
 
-    def _of_broker(self) -> list[GaugeMetricFamily]:
+    async def _of_broker(self) -> list[GaugeMetricFamily]:
         core, settings = self._core, self._core.settings
         names = (settings.cluster, settings.address, settings.name)
         table = self._broker.status.runtime_table()
@@ -85,21 +87,21 @@ class Families:
         def rate(name: str) -> list[Sample]:
             return [(names, core.counts.rate(name, settings.cluster))]
 
-        def runtime(name: str, words: str, number: float) -> GaugeMetricFamily:
-            return _family(f"rocketmq_brokeruntime_{name}", words, _RUNTIME, [(labels, number)])
+        async def runtime(name: str, words: str, number: float) -> GaugeMetricFamily:
+            return await _family(f"rocketmq_brokeruntime_{name}", words, _RUNTIME, [(labels, number)])
 
         found = [
-            _family("rocketmq_broker_tps", "Messages stored per second.", _BROKER, rate(counts.BROKER_PUT)),
-            _family("rocketmq_broker_qps", "Messages handed out per second.", _BROKER, rate(counts.BROKER_GET)),
+            await _family("rocketmq_broker_tps", "Messages stored per second.", _BROKER, rate(counts.BROKER_PUT)),
+            await _family("rocketmq_broker_qps", "Messages handed out per second.", _BROKER, rate(counts.BROKER_GET)),
         ]
-        found += [runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
+        found += [await runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
         try:
             disk = os.statvfs(core.store.layout.commit_log_paths[0])
         except OSError:
             return found
         total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
-        found.append(runtime("commitlogdir_capacity_total", "Bytes of the commit log's file system.", total))
-        found.append(runtime("commitlogdir_capacity_free", "Bytes that are free there.", free))
+        found.append(await runtime("commitlogdir_capacity_total", "Bytes of the commit log's file system.", total))
+        found.append(await runtime("commitlogdir_capacity_free", "Bytes that are free there.", free))
         return found
 
     async def _of_topics(self) -> list[GaugeMetricFamily]:
@@ -121,11 +123,11 @@ class Families:
             put_bytes.append((labels, one.put_bytes))
         in_dead = ("cluster", "broker", "group")
         return [
-            _family("rocketmq_producer_offset", "Max offsets of a topic's queues, added up.", _TOPIC, plain),
-            _family("rocketmq_topic_retry_offset", "The same of topics for retries.", _TOPIC, retry),
-            _family("rocketmq_topic_dlq_offset", "The same of dead letters.", in_dead, dead),
-            _family("rocketmq_producer_tps", "Messages per second that a topic gets.", _TOPIC, put),
-            _family("rocketmq_producer_message_size", "Bytes per second that a topic gets.", _TOPIC, put_bytes),
+            await _family("rocketmq_producer_offset", "Max offsets of a topic's queues, added up.", _TOPIC, plain),
+            await _family("rocketmq_topic_retry_offset", "The same of topics for retries.", _TOPIC, retry),
+            await _family("rocketmq_topic_dlq_offset", "The same of dead letters.", in_dead, dead),
+            await _family("rocketmq_producer_tps", "Messages per second that a topic gets.", _TOPIC, put),
+            await _family("rocketmq_producer_message_size", "Bytes per second that a topic gets.", _TOPIC, put_bytes),
         ]
 
     async def _of_groups(self) -> list[GaugeMetricFamily]:
@@ -142,32 +144,32 @@ class Families:
         first = [(labels, one) for labels, one in known if not one.topic.startswith(RETRY_PREFIX)]
         waiting = [(labels, float(one.behind)) for labels, one in first if not one.broadcast]
         return [
-            _family("rocketmq_group_diff", "Messages that a group has not consumed.", _DIFF, diff),
-            _family("rocketmq_group_retrydiff", "The same of its retries.", _DIFF, retry_diff),
-            _family("rocketmq_message_accumulation", "Messages that a group has not consumed.", _GROUP, waiting),
-            _family(
+            await _family("rocketmq_group_diff", "Messages that a group has not consumed.", _DIFF, diff),
+            await _family("rocketmq_group_retrydiff", "The same of its retries.", _DIFF, retry_diff),
+            await _family("rocketmq_message_accumulation", "Messages that a group has not consumed.", _GROUP, waiting),
+            await _family(
                 "rocketmq_consumer_offset", "Offsets of a group, added up.", _GROUP,
                 ((labels, float(one.consumed)) for labels, one in known),
             ),
-            _family(
+            await _family(
                 "rocketmq_group_get_latency_by_storetime", "Age in ms of the oldest message not consumed.", _GROUP,
                 ((labels, float(one.late)) for labels, one in shared),
             ),
-            _family(
+            await _family(
                 "rocketmq_consumer_tps", "Messages per second that a group gets.", _GROUP,
                 ((labels, one.got) for labels, one in first),
             ),
-            _family(
+            await _family(
                 "rocketmq_consumer_message_size", "Bytes per second that a group gets.", _GROUP,
                 ((labels, one.got_bytes) for labels, one in first),
             ),
-            _family(
+            await _family(
                 "rocketmq_send_back_nums", "Messages that a group gave back in the last minute.", _GROUP,
                 ((labels, float(one.sent_back)) for labels, one in first),
             ),
         ]  # fmt: skip
 
-    def _of_clients(self) -> list[GaugeMetricFamily]:
+    async def _of_clients(self) -> list[GaugeMetricFamily]:
         clients, settings = self._core.clients, self._core.settings
         consumers: list[Sample] = []
         for name, group in clients.consumers.items():
@@ -180,6 +182,8 @@ class Families:
         ]
         words = "Producers of a group that are online."
         return [
-            _family("rocketmq_group_count", "Consumers that are online.", ("caddr", "localaddr", "group"), consumers),
-            _family("rocketmq_producer_count", words, ("cluster", "broker", "group"), producers),
+            await _family(
+                "rocketmq_group_count", "Consumers that are online.", ("caddr", "localaddr", "group"), consumers
+            ),
+            await _family("rocketmq_producer_count", words, ("cluster", "broker", "group"), producers),
         ]

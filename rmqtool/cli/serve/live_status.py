@@ -1,0 +1,135 @@
+"""What goes on in a served store, on a terminal: clients, rates, and the groups that are behind.
+
+It stands below the log and is drawn anew every second; where stderr is no terminal nothing of it is written.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rmqtool.cli.form.text import cell_text
+from rmqtool.errors import RmqError
+from rmqtool.server.broker.known import counts
+from rmqtool.server.metrics.figures import Figures, GroupFigures
+from rmqtool.server.serve import Served
+
+log = logging.getLogger(__name__)
+
+_EVERY = 1.0  # s
+_SHARE = 10  # gathering takes at most so small a part of the time: with many groups it is done less often
+_ROWS = 8
+
+
+class _AboveIt(logging.Handler):
+    """Log lines, above what is drawn."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = cell_text(self.format(record))
+            self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        except Exception:  # the terminal may be gone, and whoever logs must not fail by that
+            self.handleError(record)
+
+
+@asynccontextmanager
+async def live_status(served: Served) -> AsyncIterator[None]:
+    """Draws it while the context lasts, where stderr is a terminal that can."""
+    console = Console(stderr=True)
+    if not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield
+        return
+    root = logging.getLogger()
+    before = root.handlers[:]
+    above = _AboveIt(console)
+    above.setFormatter(before[0].formatter if before else None)
+    live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+    live.start()
+    root.handlers[:] = [above]
+    task = asyncio.create_task(_draw(served, live))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        root.handlers[:] = before
+        with suppress(OSError):  # the terminal may be gone; the store is closed in any case
+            live.stop()
+
+
+async def _draw(served: Served, live: Live) -> None:
+    try:
+        await _draw_again_and_again(served, live)
+    except (OSError, RmqError) as err:  # the terminal is gone, or a queue cannot be read: serving goes on
+        log.warning("no status is shown any more: %s", err)
+
+
+async def _draw_again_and_again(served: Served, live: Live) -> None:
+    broker = served.broker
+    assert broker is not None
+    core, figures = broker.core, Figures(broker.core)
+    rates = _Rates()
+    groups: list[GroupFigures] = []
+    again = 0.0
+    while True:
+        now = time.monotonic()
+        if now >= again:
+            groups = await figures.groups()
+            spent = time.monotonic() - now
+            again = now + max(_EVERY, spent * _SHARE)
+        cluster = core.settings.cluster
+        put = rates.of("put", core.counts.sum(counts.BROKER_PUT, cluster), now)
+        got = rates.of("got", core.counts.sum(counts.BROKER_GET, cluster), now)
+        producers = sum(map(len, core.clients.producers.values()))
+        consumers = sum(len(group.clients) for group in core.clients.consumers.values())
+        head = Text(
+            f"{core.settings.name} {served.broker_address}  connections {served.connections:,}  "
+            f"producers {producers:,}  consumers {consumers:,}  stored {put:,.0f}/s  handed out {got:,.0f}/s",
+            style="bold",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        # a terminal that does not read must not hold up those who are served
+        await asyncio.to_thread(live.update, Group(head, *_tables(groups)), refresh=True)
+        await asyncio.sleep(_EVERY)
+
+
+class _Rates:
+    """How fast sums grow between two looks."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def of(self, name: str, total: int, now: float) -> float:
+        at, before = self._last.get(name, (now, total))
+        self._last[name] = now, total
+        return (total - before) / (now - at) if now > at else 0.0
+
+
+def _tables(groups: list[GroupFigures]) -> list[Table | Text]:
+    """The groups that are behind, those farthest first."""
+    behind = sorted((one for one in groups if one.behind > 0 and not one.broadcast), key=lambda one: -one.behind)
+    if not behind:
+        return [Text("no group is behind")]
+    table = Table(box=None, pad_edge=False)
+    for name in ("group", "topic"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for name in ("members", "behind", "late"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in behind[:_ROWS]:
+        late = f"{one.late / 1000:,.0f} s"
+        names = (Text(cell_text(one.group)), Text(cell_text(one.topic)))
+        table.add_row(*names, f"{one.members:,}", f"{one.behind:,}", late)
+    more = len(behind) - _ROWS
+    return [table] if more <= 0 else [table, Text(f"and {more:,} more")]
