@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from formats.remoting.shapes import MessageQueue
-from formats.sql92.filter import BadFilter, compile_filter
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.serve.running import until_told
 from rmqtool.cli.shell.message_rows import message_writer
@@ -46,22 +45,8 @@ def run(
     if tags and sql is not None:
         raise BadValue("--sql: goes without --tag; in SQL a tag is TAGS = 'paid'")
     options = client_options(namesrv, tls_config=tls_config)
-    if sql is not None:
-        _check_filter(sql)
     looking = _Looking(options, topic, start or ("latest" if follow else "earliest"), follow, tags, sql)
     return asyncio.run(looking.write(output, body, limit))
-
-
-def _check_filter(sql: str) -> None:
-    """Tell what is wrong with a filter before anybody is asked.
-
-    Raises:
-        BadValue: it is one that brokers refuse.
-    """
-    try:
-        compile_filter(sql)
-    except BadFilter as err:
-        raise BadValue(f"--sql: {err}") from None
 
 
 class _Looking:
