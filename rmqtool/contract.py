@@ -60,6 +60,8 @@ SEND_FIELDS = (
     "offsetMsgId",
     "reason",
 )
+REPLAY_FIELDS = ("topic", "queueId", "status", "messages", "toTopic", "brokerName", "toQueueId", "reason")
+MIRROR_FIELDS = ("topic", "brokerName", "queueId", "firstOffset", "nextOffset", "messages", "expired")
 
 
 _LEVELS_AROUND = 64  # of objects around a body, and of calls around what writes them

@@ -28,6 +28,8 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop_writing()
         code = 130
+    if code == 130:
+        _say_stopped(sys.argv[1:])
     sys.exit(code)
 
 
@@ -39,6 +41,14 @@ def _shown(argv: list[str]) -> int:
 
     with paged(argv) as left:
         return _run(left)
+
+
+def _say_stopped(argv: list[str]) -> None:
+    """What was going on when Ctrl-C came, and what is left of it."""
+    if "rmqtool.progress" in sys.modules:
+        from rmqtool.cli.launch.failing import stopped
+
+        stopped(argv)
 
 
 def _last_line(words: str) -> str:

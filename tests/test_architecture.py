@@ -14,7 +14,7 @@ from tests import goldens
 from tests.conftest import Unpacked
 
 ROOT = Path(__file__).parents[1]
-BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract"}
+BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract", "rmqtool.progress"}
 # layer: those that it may import, beside itself and the base modules
 LAYERS = {
     "formats": set(),
@@ -248,7 +248,9 @@ OTHER_FILES = {
     "rmqtool.main": "the standard streams",
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
     "rmqtool.cli.launch.failing": "the standard streams",
+    "rmqtool.cli.live.copying.journal": "what a replay has sent",
     "rmqtool.cli.repair.run_salvage": "messages that are written for other programs",
+    "rmqtool.cli.shell.ending": "the pipe that ends a pause",
     "rmqtool.remoting.tls": "the settings of TLS",
     "rmqtool.cli.shell.bus_error": "/proc/self/maps, and the last words of a process",
     "rmqtool.cli.write.run_append": "the input",

@@ -142,18 +142,26 @@ class PullConsumer:
     """As :class:`rmqtool.client.pulling.consumer.PullConsumer`. Use as a context manager, or call :meth:`close`."""
 
     def __init__(
-        self, client: str | ClientOptions, group: str = LOOKING, *, tags: Sequence[str] = (), batch: int = 32
+        self,
+        client: str | ClientOptions,
+        group: str = LOOKING,
+        *,
+        tags: Sequence[str] = (),
+        sql: str | None = None,
+        batch: int = 32,
     ) -> None:
         self._loop = Loop()
         try:
-            self._consumer = self._loop.run(self._open(client, group, tags, batch))
+            self._consumer = self._loop.run(self._open(client, group, tags, sql, batch))
         except BaseException:
             self._loop.close()
             raise
 
     @staticmethod
-    async def _open(client: str | ClientOptions, group: str, tags: Sequence[str], batch: int) -> consumer.PullConsumer:
-        return await consumer.PullConsumer(client, group, tags=tags, batch=batch).__aenter__()
+    async def _open(
+        client: str | ClientOptions, group: str, tags: Sequence[str], sql: str | None, batch: int
+    ) -> consumer.PullConsumer:
+        return await consumer.PullConsumer(client, group, tags=tags, sql=sql, batch=batch).__aenter__()
 
     def __enter__(self) -> Self:
         return self

@@ -45,6 +45,7 @@ class ServeOptions:
         read_only: nothing below the store is written, not even a lock.
         offsets: where groups' offsets go then; None for a file beside the store.
         tls: whether connections to the broker and its own name server are, or may be, TLS.
+        metrics: host and port of the page for Prometheus; port 0 lets the system choose one, None makes none.
     """
 
     broker_conf: str | dict[str, str] | None = None
@@ -58,6 +59,7 @@ class ServeOptions:
     read_only: bool = False
     offsets: str | None = None
     tls: ServerTls = PLAIN
+    metrics: tuple[str, int] | None = None
 
 
 class Served:
@@ -66,6 +68,7 @@ class Served:
     Attributes:
         broker_address: where clients reach the broker, HOST:PORT.
         name_servers: where they ask for it.
+        metrics_address: where Prometheus reads, HOST:PORT; empty without that.
 
     Raises:
         Refused: the store is in use or not healthy, or an address is not to be had.
@@ -76,6 +79,7 @@ class Served:
         self._stack = AsyncExitStack()
         self.broker_address = ""
         self.name_servers: tuple[str, ...] = options.namesrv
+        self.metrics_address = ""
         self.broker: Broker | None = None
 
     async def __aenter__(self) -> Self:
@@ -122,6 +126,13 @@ class Served:
         self.broker = broker = Broker(store, settings, state=state)
         registration = Registration(broker.core, self.name_servers, outgoing)
         broker.core.topics_changed = registration.changed
+        if options.metrics is not None:
+            from rmqtool.server.metrics.page import MetricsPage  # loads prometheus-client
+
+            page = MetricsPage(broker)
+            await page.start(*options.metrics)
+            stack.push_async_callback(page.stop)
+            self.metrics_address = page.address
         broker.start()
         stack.push_async_callback(broker.stop)
         stack.push_async_callback(registration.stop)

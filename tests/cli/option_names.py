@@ -8,7 +8,7 @@ from tests.cli.running import ROOT
 from tests.cli.test_help import commands
 
 PATH: Path = ROOT / "rmqtool" / "cli" / "launch" / "option_names.py"
-HEAD = '''"""Options of every command, and codes of check, for completion: made by ``python -m tests.cli.option_names``."""
+HEAD = '''"""Options of all commands and codes of check, for completion, by ``python -m tests.cli.option_names``."""
 
 TEXT = """
 '''

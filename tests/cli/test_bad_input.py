@@ -95,6 +95,8 @@ def test_no_command_is_left_out() -> None:
         "manual",
         "namesrv",
         "consume",
+        "mirror",
+        "replay",
         "send",
         "serve",
         "sql",

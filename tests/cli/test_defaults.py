@@ -21,7 +21,7 @@ def words(store: Path, line: list[str]) -> list[object]:
 
 
 def test_what_can_be_set_is_an_option_that_asks_and_writes_nothing() -> None:
-    assert set(OPTIONS) == {"output", "body", "engine", "broker-conf", "tz"}
+    assert set(OPTIONS) == {"output", "body", "engine", "broker-conf", "tz", "progress"}
     assert {f"--{name}" for name in OPTIONS} <= set(ALL_OPTIONS)
     assert (OPTIONS["output"], OPTIONS["body"]) == (tuple(Output), tuple(Body))
 

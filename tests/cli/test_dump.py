@@ -1,12 +1,10 @@
 """dump-to-parquet and warm-up as commands."""
 
-import io
 import sys
 from pathlib import Path
 
 import pytest
 
-from rmqtool.cli.tables import show_dump
 from rmqtool.cli.tables.dump import parse_size
 from rmqtool.errors import BadValue
 from tests.analytics.helpers import rows_of
@@ -43,22 +41,6 @@ def test_again_and_again(golden: Unpacked, tmp_path: Path) -> None:
 def test_a_condition_needs_spark(golden: Unpacked, tmp_path: Path) -> None:
     result = rmqtool("dump-to-parquet", golden("clean"), tmp_path / "out", "--engine", "local", "--where", "true")
     assert (result.code, result.err.count("\n")) == (2, 1)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_for_terminals_and_long_dumps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for stream, wait, shown in ((Terminal(), 0.0, True), (io.StringIO(), 0.0, False), (Terminal(), 60.0, False)):
-        monkeypatch.setattr(show_dump, "_SILENT", wait)
-        monkeypatch.setattr(show_dump.sys, "stderr", stream)
-        with show_dump.ProgressLine() as line:
-            line.show(1 << 20, 4 << 20)
-        monkeypatch.undo()
-        assert stream.getvalue().startswith("\r\x1b[K 25% of 4 MiB of log") == shown
-        assert stream.getvalue().endswith("\r\x1b[K") == shown
 
 
 def test_warm_up_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

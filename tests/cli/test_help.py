@@ -72,7 +72,7 @@ def test_the_first_screen_names_every_command() -> None:
 
 
 def test_the_first_screen_marks_what_writes() -> None:
-    elsewhere = {"dump-to-parquet", "warm-up"}  # beside the store
+    elsewhere = {"dump-to-parquet", "replay", "warm-up"}  # beside the store, or to a cluster
     writing = {name.split()[0] for name in WRITING} - elsewhere | {"serve"}
     assert {name for name, (marked, _text) in listed().items() if marked} == writing
 

@@ -24,6 +24,7 @@ NO_OUTPUT = {
 # these have clusters, servers or Spark behind them
 APART = {
     "serve": "tests/server", "namesrv": "test_namesrv", "send": "tests/client", "consume": "tests/client",
+    "mirror": "tests/client", "replay": "tests/client",
     "sql": "tests/analytics", "dump-to-parquet": "test_dump", "warm-up": "tests/analytics",
 }  # fmt: skip
 # command to its words, where those of the tests of bad input change too much, or nothing
@@ -73,7 +74,7 @@ def test_broker_conf_is_an_option_of_every_command_with_a_store() -> None:
     for name, command in commands().items():
         metavars = {parameter.metavar for parameter in command.params}
         has = any("--broker-conf" in parameter.opts for parameter in command.params)
-        assert has == bool(metavars & {"STORE", "NEWSTORE", "STORES"}), name
+        assert has == bool(metavars & {"STORE", "NEWSTORE", "STORES", "TOPIC... STORE"}), name
 
 
 @pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv"])

@@ -124,35 +124,6 @@ def test_times_have_a_twin_for_people(golden: Unpacked) -> None:
     assert not any(name.endswith("Time") for name in json.loads(run("retry list STORE -o json", store).out)[0])
 
 
-TABLES = {
-    "info STORE": {"topics": "topic,queues", "files": "kind,files", "groups": "group", "problems": "problem"},
-    "topic show STORE Orders": {"queueTable": "topic,queueId", "topic": "topic,kind"},
-    f"trace STORE {DEAD}": {"events": "time,event", "groups": "group,topic"},
-    "recover STORE --dry-run": {"queues": "topic,queueId", "lost": "topic,queueId", "actions": "action"},
-    "truncate STORE 1741 --dry-run": {"queues": "topic,queueId", "lost": "topic,queueId,messages", "notes": "note"},
-    "dispatch STORE --dry-run": {"queues": "topic,queueId", "warnings": "warning"},
-}
-
-
-@pytest.mark.parametrize("words", TABLES)
-def test_csv_of_several_tables_is_asked_for_by_name(words: str, golden: Unpacked) -> None:
-    store, tables = golden("broker"), TABLES[words]
-    silent = run(words, store, "-o", "csv")
-    first, *others = tables
-    assert silent.err.startswith(f"this is the table {first}; --table gives another: ")
-    assert all(name in silent.err for name in others)
-    assert run(words, store, "-o", "csv", "--table", first) == (silent.code, silent.out, "")
-    made = json.loads(run(words, store, "-o", "json").out)
-    for name, header in tables.items():
-        lines = run(words, store, "-o", "csv", "--table", name).out.splitlines()
-        assert lines[0].startswith(header)
-        if name not in ("queues", "topic"):  # of a report, what they are afterwards; the topic itself
-            assert len(lines) == len(made[name]) + 1
-    assert (wrong := run(words, store, "-o", "csv", "--table", "no")).code == 2
-    assert wrong.err.startswith(f"error: no table no; there are {first}, ")
-    assert run(words, store, "-o", "json", "--table", first).err.count("--table is for --output csv") == 1
-
-
 def test_keys_are_a_list_wherever_a_message_is_told(golden: Unpacked) -> None:
     store = golden("broker")
     seen = 0

@@ -1,5 +1,6 @@
 """Unmodified clients against a served store: the same program against the real broker has the same results."""
 
+import re
 import shutil
 import signal
 import threading
@@ -26,7 +27,10 @@ _SMALL = "mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=60000\n"
 
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "broker.conf"
-    path.write_text(_SMALL + "transactionCheckInterval=1000\ntransactionTimeOut=1000\nbrokerFastFailureEnable=false\n")
+    path.write_text(
+        _SMALL + "transactionCheckInterval=1000\ntransactionTimeOut=1000\nbrokerFastFailureEnable=false\n"
+        "enablePropertyFilter=true\n"
+    )
     return path
 
 
@@ -199,6 +203,25 @@ def tags(broker: Broker) -> Any:
     return first, counted(broker.wait_for(lambda rows: len(rows) >= 60, 60))
 
 
+def selects(broker: Broker) -> Any:
+    make(broker, "Selected")
+    wanted = "TAGS IN ('a', 'c') AND KEYS <> 's7' AND (KEYS = 's4' OR TAGS = 'a')"
+    for number in range(60):
+        broker.ask("send", topic="Selected", keys=f"s{number}", queueId=number % 4, tag="abc"[number % 3])
+    broker.ask("consume", group="some", topic="Selected", failures=0, most=1, level=0, sql=wanted)
+    first = counted(broker.wait_for(lambda rows: len(rows) >= 20, 60))
+    for number in range(30):
+        broker.ask("send", topic="Selected", keys=f"t{number}", queueId=number % 4, tag="abc"[number % 3])
+    then = counted(broker.wait_for(lambda rows: len(rows) >= 30, 60))
+    refused = []
+    for wrong in ("TAGS = ", "TAGS > 'x'", "a = NULL"):
+        try:
+            broker.ask("consume", group="wrong", topic="Selected", failures=0, most=1, level=0, sql=wrong)
+        except AssertionError as err:
+            refused.append(re.findall(r"CODE: \d+", str(err))[:1])
+    return first, then, refused
+
+
 def delays(broker: Broker) -> Any:
     make(broker, "Late")
     broker.ask("consume", group="waiting", topic="Late", failures=0, most=1, level=0)
@@ -267,7 +290,7 @@ def resets(broker: Broker) -> Any:
 
 @pytest.mark.parametrize(
     "program",
-    [sends, errors, failures, in_order, everybody, tags, delays, transactions, looks, requests, resets],
+    [sends, errors, failures, in_order, everybody, tags, selects, delays, transactions, looks, requests, resets],
     ids=lambda program: program.__name__,
 )
 def test_the_same_program_has_the_same_results(

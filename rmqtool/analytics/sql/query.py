@@ -7,7 +7,7 @@ would cost more than all else.
 import os
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Thread
@@ -27,6 +27,7 @@ from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.settings import NOT_CONNECT
 from rmqtool.analytics.sql.plan import Need, needs
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
+from rmqtool.progress import stage
 from rmqtool.store.log.commit_log import CommitLog
 
 if TYPE_CHECKING:
@@ -147,7 +148,10 @@ def answer(request: Request, query: str) -> Iterator[Answer]:
     """
     size = sum(CommitLog(store.layout()).segments.bytes for store in request.stores)
     Thread(target=_load, daemon=True).start()  # while the JVM starts
-    with spark_context(brief=size < _LARGE), environment(NOT_CONNECT):
+    with ExitStack() as opened:
+        with stage("starting Spark"):
+            opened.enter_context(spark_context(brief=size < _LARGE))
+        opened.enter_context(environment(NOT_CONNECT))
         from pyspark.sql import SparkSession
 
         before = SparkSession.getActiveSession()
@@ -156,7 +160,9 @@ def answer(request: Request, query: str) -> Iterator[Answer]:
             session.conf.set(name, value)
         try:
             with scratch_dir("sql") as folder:
-                yield ask(session, folder, request, query)
+                with stage("asking Spark"):
+                    found = ask(session, folder, request, query)
+                yield found
         finally:
             if before is None:
                 SparkSession._instantiatedSession = None  # its JVM ends with the context

@@ -16,6 +16,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "engine": ("auto", "4.9", "5.3"),
     "broker-conf": (),
     "tz": (),
+    "progress": ("auto", "json", "none"),
 }
 
 

@@ -55,6 +55,23 @@ def say(error: RmqError, argv: list[str]) -> int:
     return error.exit_code
 
 
+# what Ctrl-C leaves of a command that it ends in the middle of its work
+_LEFT = {"dump-to-parquet": "the same command goes on with it", "salvage": "no store was made"}
+
+
+def stopped(argv: list[str]) -> None:
+    """Tell on stderr what was going on when the user ended a command, and how far it was."""
+    from rmqtool.progress import broken_off
+
+    stage = broken_off()
+    if stage is None:
+        return
+    far = f" ({min(stage.done / stage.total, 1):.0%})" if stage.total else ""
+    left = _LEFT.get(next(iter(argv), ""))
+    with suppress(OSError):
+        sys.stderr.write(plain(f"stopped while {stage.name}{far}{f': {left}' if left else ''}") + "\n")
+
+
 def stop_writing() -> None:
     """What is still buffered for stdout must not fail, or appear, at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,29 +1,29 @@
-"""Options of every command, and codes of check, for completion: made by ``python -m tests.cli.option_names``."""
+"""Options of all commands and codes of check, for completion, by ``python -m tests.cli.option_names``."""
 
 TEXT = """
-append: --broker-conf --columns --engine --help --keep-times --output --sync --tz --wide -h -o
-check: --broker-conf --columns --help --limit-per-code --output --severity --tz --wide -h -o
+append: --broker-conf --columns --engine --help --keep-times --output --progress --sync --tz --wide -h -o
+check: --broker-conf --columns --help --limit-per-code --output --progress --severity --tz --wide -h -o
 checkpoint: --broker-conf --columns --help --output --tz --wide -h -o
-clean: --backup --broker-conf --columns --delete --dry-run --files --help --hours --output --tz --wide --yes -h -n -o
-  -y
+clean: --backup --broker-conf --columns --delete --dry-run --files --help --hours --output --progress --table --tz
+  --wide --yes -h -n -o -y
 commitlog dump: --body --broker-conf --columns --help --key --limit --offset --output --queue --queue-offset --records
   --since --tag --topic --tz --until --wide -h -o -q -t
 commitlog hexdump: --broker-conf --help --limit --offset --tz -h
 config: --bak --broker-conf --columns --help --output --tz --wide -h -o
-consume: --body --columns --follow --from --help --limit --namesrv --output --tag --tls-config --wide -f -h -o
+consume: --body --columns --follow --from --help --limit --namesrv --output --sql --tag --tls-config --wide -f -h -o
 consumequeue dump: --all --broker-conf --columns --help --key --limit --offset --output --queue --queue-offset --since
   --tag --topic --tz --until --wide -h -o -q -t
 delay due: --all --at --broker-conf --columns --help --level --limit --output --queue --since --topic --tz --until
   --wide -h -o -q -t
 delay list: --all --at --broker-conf --columns --help --output --tz --wide -h -o
-dispatch: --backup --broker-conf --columns --dry-run --help --output --table --tz --wide -h -n -o
+dispatch: --backup --broker-conf --columns --dry-run --help --output --progress --table --tz --wide -h -n -o
 dlq export: --body --broker-conf --columns --group --help --limit --output --since --topic --tz --until --wide -g -h
   -o -t
 dlq list: --broker-conf --columns --group --help --limit --output --since --topic --tz --until --wide -g -h -o -t
 dlq requeue: --broker-conf --columns --dry-run --help --id --output --to --tz --wide --yes -h -n -o -y
 dump-to-parquet: --broker-conf --codec --columns --engine --file-size --help --master --offset --output --overwrite
-  --partition-by --row-group-size --runner --since --since-last --split-size --topic --tz --until --where --wide -h -o
-  -t
+  --partition-by --progress --row-group-size --runner --since --since-last --split-size --topic --tz --until --where
+  --wide -h -o -t
 explain: --columns --help --output --wide -h -o
 group clone: --backup --broadcast --broker --broker-conf --clamp --columns --dry-run --help --output --to-broadcast
   --topic --tz --wide --yes -h -n -o -t -y
@@ -37,11 +37,13 @@ group offsets: --broadcast --broker --broker-conf --columns --group --help --lim
   --wide -g -h -o -q -t
 group reset: --backup --broadcast --broker --broker-conf --clamp --columns --dry-run --from-csv --help --output
   --queue --shift --to-earliest --to-latest --to-offset --to-time --topic --tz --wide --yes -h -n -o -q -t -y
-import: --broker-conf --columns --engine --help --new-times --output --tz --wide -h -o
+import: --broker-conf --columns --engine --help --new-times --output --progress --tz --wide -h -o
 index dump: --broker-conf --columns --headers --help --limit --offset --output --since --tz --until --wide -h -o
 info: --broker-conf --columns --help --output --table --tz --wide -h -o
 init: --broker-conf --columns --help --output --tz --wide -h -o
 manual: --columns --help --man --output --wide -h -o
+mirror: --broker-conf --columns --engine --follow --help --keep-times --limit --namesrv --output --tls-config --wide
+  -f -h -o
 namesrv: --columns --help --kv-config --listen --output --tls-config --wide -h -o
 offsets: --bak --broker-conf --columns --group --help --limit --output --queue --topic --tz --wide -g -h -o -q -t
 query-id: --body --broker-conf --columns --help --limit --output --scan --topic --tz --wide -h -o -t
@@ -50,26 +52,32 @@ query-offset: --body --broker-conf --columns --engine --help --max-msgs --output
 query-time: --body --broker-conf --columns --engine --help --output --tz --upper --wide -h -o
 rebalance plan: --broker --broker-conf --columns --consumer --help --inner --output --room --strategy --tz --was
   --wide -c -h -o
-rebuild: --backup --broker-conf --columns --dry-run --help --output --tz --wide --yes -h -n -o -y
+rebuild: --backup --broker-conf --columns --dry-run --help --output --progress --table --tz --wide --yes -h -n -o -y
 recover: --accept-loss --backup --broker-conf --columns --dry-run --engine --exactly --fix-delay-times --help --output
-  --table --tz --wide --yes -h -n -o -y
-report duplicates: --broker-conf --by --columns --help --limit --output --since --topic --tz --until --wide -h -o -t
-report lag: --broker-conf --columns --group --help --limit --output --topic --tz --wide -g -h -o -t
-report producers: --broker-conf --columns --help --limit --output --since --topic --tz --until --wide -h -o -t
-report retries: --broker-conf --columns --group --help --limit --output --since --tz --until --wide -g -h -o
-report sizes: --broker-conf --columns --help --limit --output --since --topic --tz --until --wide -h -o -t
-report traffic: --broker-conf --columns --help --limit --output --since --topic --tz --until --wide -h -o -t
-report unconsumed: --broker-conf --columns --group --help --limit --output --since --topic --tz --until --wide -g -h
-  -o -t
+  --progress --table --tz --wide --yes -h -n -o -y
+replay: --batch --broker-conf --columns --dry-run --engine --group --help --journal --key --limit --namesrv --offset
+  --output --queue --queue-offset --rate --since --tag --tls-config --to --topic --tz --until --wide -h -n -o -q -t
+report duplicates: --broker-conf --by --columns --help --limit --output --progress --since --topic --tz --until --wide
+  -h -o -t
+report lag: --broker-conf --columns --group --help --limit --output --progress --topic --tz --wide -g -h -o -t
+report producers: --broker-conf --columns --help --limit --output --progress --since --topic --tz --until --wide -h -o
+  -t
+report retries: --broker-conf --columns --group --help --limit --output --progress --since --tz --until --wide -g -h
+  -o
+report sizes: --broker-conf --columns --help --limit --output --progress --since --topic --tz --until --wide -h -o -t
+report traffic: --broker-conf --columns --help --limit --output --progress --since --topic --tz --until --wide -h -o
+  -t
+report unconsumed: --broker-conf --columns --group --help --limit --output --progress --since --topic --tz --until
+  --wide -g -h -o -t
 retry list: --broker-conf --columns --group --help --limit --output --since --state --topic --tz --until --wide -g -h
   -o -t
 run: --broker-conf --columns --help --once --output --transactions --tz --until --wide -h -o
-salvage: --broker-conf --columns --help --output --to --tz --wide -h -o
+salvage: --broker-conf --columns --help --output --progress --to --tz --wide -h -o
 send: --batch --columns --delay --engine --group --help --key --lines --namesrv --oneway --output --property --queue
   --rate --tag --tls-config --wide -g -h -o -q
-serve: --broker-conf --cluster --columns --create --engine --help --listen --name --namesrv --namesrv-listen --offsets
-  --output --read-only --tls-config --tz --until --wide -h -o
-sql: --broker-conf --columns --help --output --overwrite --to --tz --wide -h -o
+serve: --broker-conf --cluster --columns --create --engine --help --listen --metrics --name --namesrv --namesrv-listen
+  --offsets --output --read-only --tls-config --tz --until --wide -h -o
+sql: --broker-conf --columns --help --output --overwrite --progress --to --tz --wide -h -o
 topic list: --broker-conf --columns --help --limit --output --system --topic --tz --wide -h -o -t
 topic show: --broker-conf --columns --help --output --table --tz --wide -h -o
 topic unused: --broker-conf --columns --help --output --tz --wide -h -o
@@ -77,9 +85,9 @@ trace: --broker-conf --columns --help --output --scan --table --tz --wide -h -o
 transaction list: --broker-conf --columns --group --help --limit --output --since --state --topic --tz --until --wide
   -g -h -o -t
 transaction show: --broker-conf --columns --help --output --tz --wide -h -o
-truncate: --backup --broker-conf --columns --dry-run --help --output --table --tz --wide --yes -h -n -o -y
-undo: --backup --broadcast --broker-conf --columns --dry-run --force --forget --help --output --tz --wide --yes -h -n
-  -o -y
+truncate: --backup --broker-conf --columns --dry-run --help --output --progress --table --tz --wide --yes -h -n -o -y
+undo: --backup --broadcast --broker-conf --columns --dry-run --force --forget --help --output --progress --tz --wide
+  --yes -h -n -o -y
 warm-up: --columns --help --output --remove --wide -h -o
 """
 

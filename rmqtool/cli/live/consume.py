@@ -23,6 +23,10 @@ def consume(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until a signal.")] = False,
     tag: TagOption = None,
+    sql: Annotated[
+        str | None,
+        typer.Option("--sql", metavar="CONDITION", help="Only messages of which this SQL92 filter is true."),
+    ] = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
     tls_config: TlsOption = None,
@@ -32,10 +36,11 @@ def consume(
 
     It begins at the first messages of the queues, with --follow at their ends, and ends at what was the end when it
     began. Then messages come queue by queue; with --follow as brokers have them. The rows are those of commitlog dump.
+    --sql filters by properties in the broker, which must have enablePropertyFilter=true.
     """
     from rmqtool.cli.live.run_consume import run
 
     return run(
-        namesrv, topic, start=start, follow=follow, tags=tuple(tag or ()), limit=limit, body=body.value,
+        namesrv, topic, start=start, follow=follow, tags=tuple(tag or ()), sql=sql, limit=limit, body=body.value,
         tls_config=tls_config, output=output.value,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from formats.remoting.shapes import MessageQueue
+from formats.sql92.filter import BadFilter, compile_filter
 from rmqtool.cli.live.common import client_options
 from rmqtool.cli.serve.running import until_told
 from rmqtool.cli.shell.message_rows import message_writer
@@ -31,6 +32,7 @@ def run(
     start: str | None,
     follow: bool,
     tags: Sequence[str],
+    sql: str | None,
     limit: int | None,
     body: str,
     tls_config: str | None,
@@ -42,13 +44,31 @@ def run(
     except ValueError as err:
         raise BadValue(str(err)) from None
     options = client_options(namesrv, tls_config=tls_config)
-    looking = _Looking(options, topic, start or ("latest" if follow else "earliest"), follow, tags)
+    if sql is not None:
+        _check_filter(sql, tags)
+    looking = _Looking(options, topic, start or ("latest" if follow else "earliest"), follow, tags, sql)
     return asyncio.run(looking.write(output, body, limit))
 
 
+def _check_filter(sql: str, tags: Sequence[str]) -> None:
+    """A broker lets everything pass where it cannot read a filter.
+
+    Raises:
+        BadValue: it is one that brokers refuse, or tags are given too.
+    """
+    if tags:
+        raise BadValue("--sql cannot be given with --tag: it can ask for TAGS = 'a'")
+    try:
+        compile_filter(sql)
+    except BadFilter as err:
+        raise BadValue(f"--sql: {err}") from None
+
+
 class _Looking:
-    def __init__(self, options: ClientOptions, topic: str, start: str, follow: bool, tags: Sequence[str]) -> None:
-        self._options, self._topic, self._follow, self._tags = options, topic, follow, tags
+    def __init__(
+        self, options: ClientOptions, topic: str, start: str, follow: bool, tags: Sequence[str], sql: str | None
+    ) -> None:
+        self._options, self._topic, self._follow, self._tags, self._sql = options, topic, follow, tags, sql
         self._start = start
         self._offset = int(start) if re.fullmatch("[0-9]{1,11}", start) and int(start) < _OFFSETS else None
         named = start in ("earliest", "latest") or self._offset is not None
@@ -67,7 +87,7 @@ class _Looking:
             return 0 if self._follow else _INTERRUPTED
 
     async def _write(self, cluster: Cluster, output: str, body: str, limit: int | None) -> int:
-        puller = Puller(cluster, LOOKING, self._tags)
+        puller = Puller(cluster, LOOKING, self._tags, self._sql)
         queues = (await cluster.route(self._topic)).readable
         places = {queue: await self._place(puller, queue) for queue in queues}
         to = message_writer(output)
@@ -106,7 +126,7 @@ class _Looking:
                 async for messages in _until(puller, queue, first, end):
                     yield messages
             return
-        async with PullConsumer(cluster, tags=self._tags) as consumer:
+        async with PullConsumer(cluster, tags=self._tags, sql=self._sql) as consumer:
             await consumer.assign({queue: first for queue, (first, _end) in places.items()})
             while True:
                 yield await consumer.poll()

@@ -18,16 +18,11 @@ from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.sync import Producer
 from rmqtool.contract import SEND_FIELDS, message_fields
 from rmqtool.errors import BadValue, OutputLost, RmqError
+from rmqtool.services.sending.again import own_properties
 from rmqtool.services.sending.rules import check_group, check_message, check_topic
 
 _MOST_NAMED = 100  # lines that are named on stderr
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-# what brokers have written into a message, and what would have it handled again as it was when it was new
-_OF_BROKERS = {
-    "CLUSTER", "MSG_REGION", "TRACE_ON", "REAL_TOPIC", "REAL_QID", "DELAY", "TRAN_MSG", "__CRC32#", "INNER_NUM",
-    "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
-}  # fmt: skip
-_TIMER = "TIMER_"
 _COLUMNS = (
     Column("line", right=True),
     Column("status"),
@@ -80,11 +75,7 @@ class _Messages:
         fields = message_fields({**row, "topic": self._plan.topic})
         properties = fields["properties"]
         if fields["was_stored"]:
-            properties = {
-                name: value
-                for name, value in properties.items()
-                if name not in _OF_BROKERS and not name.startswith(_TIMER)
-            }
+            properties = own_properties(properties)
         elif properties.get("TRAN_MSG", "").lower() == "true":
             raise ValueError("TRAN_MSG: half of a transaction, which nobody would end")
         deliver_at = self._time if self._time is None or self._time >= 0 else time.time_ns() // 1_000_000 - self._time

@@ -18,7 +18,7 @@ class Severity(StrEnum):
     info = "info"
 
 
-@command("check", "rmqtool check store --output json")
+@command("check", "rmqtool check store --output json", progress=True)
 def check(
     store: StoreDir,
     severity: Annotated[

@@ -16,28 +16,29 @@ from rmqtool.cli.shell.options import (
     OutputOption,
     QueueOption,
     StoreDir,
-    TableOption,
     TopicOption,
 )
 
 
-@command("info", "rmqtool info store --output json")
-def info(
-    store: StoreDir,
-    output: OutputOption = Output.table,
-    table: TableOption = None,
-    broker_conf: BrokerConfOption = None,
-) -> int:
+@command(
+    "info",
+    "rmqtool info store --output json",
+    tables=("topics", "files", "groups", "configs", "problems", "report"),
+)
+def info(store: StoreDir, output: OutputOption = Output.table, broker_conf: BrokerConfOption = None) -> int:
     """Tell what a store is: version, sizes, offsets, topics, marks, who holds it."""
-    from rmqtool.cli.look.show_info import show, tables_of
-    from rmqtool.cli.shell.output import note, with_times, write_csv, write_object
+    from rmqtool.cli.look.show_info import INFO_COLUMNS, INFO_FIELDS, show
+    from rmqtool.cli.shell.output import note, with_times, write_all, write_object, writer
+    from rmqtool.cli.shell.parts import PARTS
     from rmqtool.services.lookup.info import store_info
 
     found = store_info(open_store(store, broker_conf))
     if output is Output.table:
         show(found)
+    elif PARTS.write(found, output):
+        pass
     elif output is Output.csv:
-        write_csv(tables_of(found), table)
+        write_all(writer("csv", INFO_FIELDS, INFO_COLUMNS), (t for t in found.to_dict()["topics"]))
     else:
         write_object(output.value, with_times(found.to_dict()))
     for problem in found.problems:

@@ -1,20 +1,19 @@
 """The answer of ``info`` for people."""
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rmqtool.cli.shell.output import plain, use_color
+from rmqtool.cli.shell.output import Column, plain, use_color
 from rmqtool.cli.shell.times import time_text
 from rmqtool.services.lookup.info import StoreInfo
 
 _NO_WIDTH = 1 << 20
 INFO_FIELDS = ("topic", "queues", "messages", "configured")
-_FILE_FIELDS = ("kind", "files", "bytes", "fileSize", "note")
+INFO_COLUMNS = tuple(Column(name) for name in INFO_FIELDS)
 
 
 class _Console(Console):
@@ -61,17 +60,6 @@ def size_text(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
-
-
-def tables_of(info: StoreInfo) -> dict[str, tuple[Sequence[str], list[Any]]]:
-    """Its lists, each a table of CSV."""
-    row = info.to_dict()
-    return {
-        "topics": (INFO_FIELDS, row["topics"]),
-        "files": (_FILE_FIELDS, row["files"]),
-        "groups": (("group",), info.groups),
-        "problems": (("problem",), info.problems),
-    }
 
 
 def show(info: StoreInfo) -> None:

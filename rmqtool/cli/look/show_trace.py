@@ -1,8 +1,9 @@
 """One message's life, or one transaction, for people and for scripts."""
 
 from rmqtool.cli.look.show_info import console, facts_table
-from rmqtool.cli.shell.output import with_times, write_csv, write_object
-from rmqtool.cli.shell.show_rows import names_of, write_rows
+from rmqtool.cli.shell.output import with_times, write_object
+from rmqtool.cli.shell.parts import PARTS
+from rmqtool.cli.shell.show_rows import write_rows
 from rmqtool.cli.shell.times import time_text
 from rmqtool.services.waiting.half_messages import HalfCopy, TransactionInfo
 from rmqtool.services.waiting.trace import Event, Taken, Trace
@@ -14,17 +15,14 @@ _EVENT_NAMES = (
 _TAKEN_NAMES = ("group", "topic", "queueId", "queueOffset", "consumerOffset", "passed")
 
 
-def write_trace(found: Trace, form: str, table: str | None = None) -> None:
-    """Print a trace.
-
-    Args:
-        table: of CSV; events by default.
-    """
+def write_trace(found: Trace, form: str) -> None:
+    """Print a trace; as CSV it is one row an event."""
     if form in ("json", "ndjson"):
         write_object(form, with_times(found.to_dict()))
+    elif PARTS.write(found, form):
+        pass
     elif form == "csv":
-        row = found.to_dict()
-        write_csv({"events": (names_of(Event), row["events"]), "groups": (names_of(Taken), row["groups"])}, table)
+        write_rows(form, Event, found.events)
     else:
         rows = [("message", found.msgId or found.id), ("state", found.state)]
         if found.transaction is not None:

@@ -6,15 +6,7 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
-    BrokerConfOption,
-    LimitOption,
-    Output,
-    OutputOption,
-    StoreDir,
-    TableOption,
-    TopicOption,
-)
+from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir, TopicOption
 
 topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, unused).")
 
@@ -55,12 +47,12 @@ def topic_list(
     "rmqtool topic show store Orders --output json",
     topic_command,
     short="Show one topic: settings, queues, lag of each group.",
+    tables=("queueTable", "report"),
 )
 def topic_show(
     store: StoreDir,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
     output: OutputOption = Output.table,
-    table: TableOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show one topic: its settings, each queue's range and times, and the lag of each group in it.
@@ -68,9 +60,10 @@ def topic_show(
     Exit code 1: the store has no such topic.
     """
     from rmqtool.cli.look.show_info import console, facts_table
-    from rmqtool.cli.shell.output import note, with_times, write_csv, write_object
-    from rmqtool.cli.shell.show_rows import Warnings, names_of, write_rows
-    from rmqtool.services.lookup.topics import QueueInfo, StoreTopics, TopicSummary
+    from rmqtool.cli.shell.output import note, with_times, write_object
+    from rmqtool.cli.shell.parts import PARTS
+    from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
 
     warn = Warnings()
     found = StoreTopics(need_log(store, broker_conf), warn).details(topic)
@@ -80,9 +73,7 @@ def topic_show(
     if output in (Output.json, Output.ndjson):
         write_object(output.value, with_times(found.to_dict()))
         return warn.tell()
-    if output is Output.csv:
-        row, queues = found.to_dict(), [queue.to_dict() for queue in found.queues]
-        write_csv({"queueTable": (names_of(QueueInfo), queues), "topic": (names_of(TopicSummary), [row])}, table)
+    if PARTS.write(found, output):
         return warn.tell()
     if output is Output.table:
         one = found.summary

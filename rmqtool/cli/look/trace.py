@@ -6,10 +6,14 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir, TableOption
+from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
 
 
-@command("trace", "rmqtool trace store FD0000000000000000000000000000020FB630946E09664343CD0000")
+@command(
+    "trace",
+    "rmqtool trace store FD0000000000000000000000000000020FB630946E09664343CD0000",
+    tables=("events", "groups", "report"),
+)
 def trace(
     store: StoreDir,
     message_id: Annotated[
@@ -19,7 +23,6 @@ def trace(
         bool, typer.Option("--scan", help="Read the whole log, also where the index has an answer.")
     ] = False,
     output: OutputOption = Output.table,
-    table: TableOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Tell the whole life of one message: every copy of it, and which groups have passed it.
@@ -38,7 +41,7 @@ def trace(
     warn = Warnings()
     found = engine.trace(need_log(store, broker_conf), message_id, int(time.time() * 1000), warn, scan=scan)
     if found.events or output in (Output.json, Output.ndjson):
-        write_trace(found, output.value, table)
+        write_trace(found, output.value)
     if not found.events:
         note(f"no message with id {message_id} found in the log")
     return warn.tell() or (0 if found.events else 1)

@@ -18,7 +18,7 @@ from rmqtool.cli.shell.options import (
 )
 
 
-@command("clean", "rmqtool clean store --dry-run")
+@command("clean", "rmqtool clean store --dry-run", progress=True, tables=("files", "warnings", "report"))
 def clean(
     store: StoreDir,
     hours: Annotated[
@@ -50,6 +50,7 @@ def clean(
     dry run found expired files.
     """
     from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.cli.shell.parts import PARTS
     from rmqtool.errors import Refused
     from rmqtool.store.repair.expiry import CleanReport
     from rmqtool.store.repair.expiry import clean as run
@@ -60,7 +61,7 @@ def clean(
         fields = ("file", "bytes", "diskBytes", "modified")
         if form in ("json", "ndjson"):
             write_object(form, report.to_dict())
-        else:
+        elif not PARTS.write(report, form):
             columns = [Column(name, right=name != "file") for name in fields]
             out = sys.stderr if to_stderr else sys.stdout
             write_all(writer(form, fields, columns, out), report.to_dict()["files"])

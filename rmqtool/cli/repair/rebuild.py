@@ -29,7 +29,12 @@ class Target(StrEnum):
     timer = "timer"
 
 
-@command("rebuild", "rmqtool rebuild store index --dry-run")
+@command(
+    "rebuild",
+    "rmqtool rebuild store index --dry-run",
+    progress=True,
+    tables=("actions", "configs", "parts", "warnings", "report"),
+)
 def rebuild(
     store: StoreDir,
     part: Annotated[
@@ -55,6 +60,7 @@ def rebuild(
     was still to come, by config/timercheck.
     """
     from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
+    from rmqtool.cli.shell.parts import PARTS
     from rmqtool.errors import Refused
     from rmqtool.store.repair.rebuild import CONFIG
     from rmqtool.store.repair.rebuild import rebuild as run
@@ -72,7 +78,7 @@ def rebuild(
     report = run(layout, parts, dry_run=dry_run, backup=backup)
     if output in (Output.json, Output.ndjson):
         write_object(output.value, report.to_dict())
-    else:
+    elif not PARTS.write(report, output):
         write_all(writer(output.value, ("action",), [Column("action")]), ({"action": a} for a in report.actions))
     for warning in report.warnings:
         note(f"warning: {warning}")

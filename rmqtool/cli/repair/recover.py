@@ -8,6 +8,7 @@ import typer
 from rmqtool.cli.look.run_query import engine_of, need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
+    RECOVERY_TABLES,
     BackupOption,
     BrokerConfOption,
     DryRunOption,
@@ -15,12 +16,11 @@ from rmqtool.cli.shell.options import (
     Output,
     OutputOption,
     StoreDir,
-    TableOption,
     YesOption,
 )
 
 
-@command("recover", "rmqtool recover store --dry-run")
+@command("recover", "rmqtool recover store --dry-run", progress=True, tables=RECOVERY_TABLES)
 def recover(
     store: StoreDir,
     dry_run: DryRunOption = False,
@@ -48,7 +48,6 @@ def recover(
         typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages, where 4.9 would lose it."),
     ] = False,
     output: OutputOption = Output.table,
-    table: TableOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Recover a store as a broker would at its next start, keeping everything that is cut.
@@ -94,7 +93,7 @@ def recover(
                 backup=backup,
             )
         if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value, conf=broker_conf, csv=table)
+            write_report(plan, output.value, conf=broker_conf)
             return 0 if plan.clean else 1
         write_report(plan, "table", to_stderr=True, conf=broker_conf)
         if not confirm(question(plan)):
@@ -114,5 +113,5 @@ def recover(
         backup=backup,
         guard=guard,
     )
-    write_report(report, output.value, conf=broker_conf, csv=table)
+    write_report(report, output.value, conf=broker_conf)
     return 0 if report.loadOk else 1

@@ -17,7 +17,7 @@ class Form(StrEnum):
     parquet = "parquet"
 
 
-@command("salvage", "rmqtool salvage store newstore")
+@command("salvage", "rmqtool salvage store newstore", progress=True)
 def salvage(
     store: StoreDir,
     new_store: Annotated[

@@ -1,17 +1,15 @@
 """A recovery report for people and for scripts; a plan and a deed read alike."""
 
 import shlex
-from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.console import Console
 
 from rmqtool.cli.look.show_info import console, facts_table, size_text, table, text
-from rmqtool.cli.shell.output import write_csv, write_object
+from rmqtool.cli.shell.output import Column, write_all, write_object, writer
+from rmqtool.cli.shell.parts import PARTS
 from rmqtool.store.recovery.report import RecoveryReport
 
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
-_TEXTS = ("actions", "warnings", "refusals", "nextSteps", "notes")
 
 
 def question(plan: RecoveryReport) -> str:
@@ -24,17 +22,16 @@ def question(plan: RecoveryReport) -> str:
     return "Do this, though the log is missing, and remove its queues?" if plan.destroys else "Do this?"
 
 
-def write_report(
-    report: RecoveryReport, form: str, *, to_stderr: bool = False, conf: str | None = None, csv: str | None = None
-) -> None:
-    """Print a report.
+def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, conf: str | None = None) -> None:
+    """Print a report; as CSV it is one row a queue.
 
     Args:
-        csv: the table of CSV; one row a queue by default.
         conf: the broker's properties file that was named, for the commands that come next.
     """
     if form in ("json", "ndjson"):
         write_object(form, report.to_dict())
+    elif PARTS.write(report, form):
+        pass
     elif form == "csv":
         changes = {(c.topic, c.queueId): c for c in report.queues}
         state = report.afterStart or report.afterLoad
@@ -49,12 +46,7 @@ def write_report(
             }
             for q in state.queues
         )
-        tables: dict[str, tuple[Sequence[str], Iterable[Any]]] = {
-            "queues": (QUEUE_FIELDS, rows),
-            "lost": (("topic", "queueId", "messages"), report.to_dict()["lost"]),
-        }
-        texts = {name: ((name.removesuffix("s"),), getattr(report, name)) for name in _TEXTS}
-        write_csv(tables | texts, csv)
+        write_all(writer("csv", QUEUE_FIELDS, [Column(f) for f in QUEUE_FIELDS]), rows)
     else:
         _show(report, console(stderr=to_stderr), f" --broker-conf {shlex.quote(conf)}" if conf else "")
 

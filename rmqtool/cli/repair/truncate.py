@@ -8,18 +8,18 @@ import typer
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
+    RECOVERY_TABLES,
     BackupOption,
     BrokerConfOption,
     DryRunOption,
     Output,
     OutputOption,
     StoreDir,
-    TableOption,
     YesOption,
 )
 
 
-@command("truncate", "rmqtool truncate store 159407 --dry-run")
+@command("truncate", "rmqtool truncate store 159407 --dry-run", progress=True, tables=RECOVERY_TABLES)
 def truncate(
     store: StoreDir,
     physical_offset: Annotated[
@@ -29,7 +29,6 @@ def truncate(
     yes: YesOption = False,
     backup: BackupOption = None,
     output: OutputOption = Output.table,
-    table: TableOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Cut the log at a message: remove it and all behind it, from queues and index too.
@@ -50,23 +49,22 @@ def truncate(
     if dry_run or asking:
         plan = run(layout, physical_offset, dry_run=True, backup=backup)
         if dry_run or plan.clean or not plan.loadOk:
-            write_report(plan, output.value, conf=broker_conf, csv=table)
+            write_report(plan, output.value, conf=broker_conf)
             return 0 if plan.clean else 1
         write_report(plan, "table", to_stderr=True, conf=broker_conf)
         if not confirm(question(plan)):
             raise Refused("not confirmed: nothing was changed")
     report = run(layout, physical_offset, backup=backup)
-    write_report(report, output.value, conf=broker_conf, csv=table)
+    write_report(report, output.value, conf=broker_conf)
     return 0 if report.loadOk else 1
 
 
-@command("dispatch", "rmqtool dispatch store --dry-run")
+@command("dispatch", "rmqtool dispatch store --dry-run", progress=True, tables=RECOVERY_TABLES)
 def dispatch(
     store: StoreDir,
     dry_run: DryRunOption = False,
     backup: BackupOption = None,
     output: OutputOption = Output.table,
-    table: TableOption = None,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Put messages that no queue has yet into consume queues and index; nothing is cut.
@@ -79,5 +77,5 @@ def dispatch(
     from rmqtool.store.recovery.command import dispatch as run
 
     report = run(need_log(store, broker_conf).layout, dry_run=dry_run, backup=backup)
-    write_report(report, output.value, conf=broker_conf, csv=table)
+    write_report(report, output.value, conf=broker_conf)
     return 1 if dry_run and not report.clean else 0

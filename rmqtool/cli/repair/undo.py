@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqtool.store.changes.places import Places
 
 
-@command("undo", "rmqtool undo store --dry-run")
+@command("undo", "rmqtool undo store --dry-run", progress=True)
 def undo(
     store: StoreDir,
     dry_run: DryRunOption = False,

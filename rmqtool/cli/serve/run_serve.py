@@ -25,6 +25,7 @@ def run(
     cluster: str | None,
     until: str | None,
     tls_config: str | None,
+    metrics: str | None,
     engine: str,
     output: str,
 ) -> int:
@@ -47,6 +48,7 @@ def run(
         engine=engine_of(engine),
         read_only=read_only,
         offsets=offsets,
+        metrics=None if metrics is None else address_of(metrics, "--metrics"),
         tls=PLAIN if tls_config is None else server_tls(tls_config),
     )
     end = None if until is None else parse_time(until)
@@ -57,7 +59,8 @@ def run(
 
 async def _serve(store: str, options: ServeOptions, end: int | None, output: str) -> None:
     async with until_told() as told, Served(store, options) as served:
-        say_ready(output, {"broker": served.broker_address, "namesrv": ";".join(served.name_servers)})
+        addresses = {"broker": served.broker_address, "namesrv": ";".join(served.name_servers)}
+        say_ready(output, addresses | ({"metrics": served.metrics_address} if served.metrics_address else {}))
         waiting = [asyncio.create_task(told.wait()), asyncio.create_task(served.wait())]
         left = None if end is None else max(end / 1000 - time.time(), 0)
         done, others = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)

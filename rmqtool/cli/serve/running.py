@@ -52,13 +52,33 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
+class Told(asyncio.Event):
+    """Set when a signal has come.
+
+    Attributes:
+        number: of the first one; 0 without.
+    """
+
+    number = 0
+
+    def take(self, number: int) -> None:
+        """A signal has come."""
+        self.number = self.number or number
+        self.set()
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell tells of a process that a signal has ended."""
+        return 128 + self.number if self.number else 0
+
+
 @asynccontextmanager
-async def until_told() -> AsyncIterator[asyncio.Event]:
+async def until_told() -> AsyncIterator[Told]:
     """Set when SIGINT, SIGTERM or SIGHUP comes, but for those that whoever started this process has ignored."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop, told = asyncio.get_running_loop(), Told()
     heeded = [number for number in _NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in heeded:
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, told.take, number)
     try:
         yield told
     finally:

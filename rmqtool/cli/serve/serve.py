@@ -35,6 +35,10 @@ def serve(
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The broker's name.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="The cluster's name.")] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="End at this time.")] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus here, at /metrics."),
+    ] = None,
     tls_config: TlsOption = None,
     engine: EngineOption = "auto",
     output: OutputOption = Output.table,
@@ -50,6 +54,8 @@ def serve(
     --read-only is for a rescued store: consumers drain it, nothing below STORE is changed, not even a lock is taken,
     and how far each group has come is kept in a CSV file beside the store, from where group reset --from-csv takes it.
 
+    --metrics serves figures for Prometheus under the names of the RocketMQ exporter; the ready line has its address.
+
     What is acknowledged survives a killed process, and with flushDiskType=SYNC_FLUSH a power cut. SIGINT and SIGTERM
     end it cleanly, with exit code 0, and leave the store as a broker does.
     """
@@ -57,6 +63,6 @@ def serve(
 
     return run(
         store, broker_conf, create=create, read_only=read_only, offsets=offsets, listen=listen, namesrv=namesrv,
-        namesrv_listen=namesrv_listen, name=name, cluster=cluster, until=until, tls_config=tls_config, engine=engine,
-        output=output.value,
+        namesrv_listen=namesrv_listen, name=name, cluster=cluster, until=until, tls_config=tls_config, metrics=metrics,
+        engine=engine, output=output.value,
     )  # fmt: skip

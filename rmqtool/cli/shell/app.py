@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import typer
@@ -40,6 +41,7 @@ MODULES = {
     "info": "look.inspect",
     "init": "repair.init",
     "manual": "shell.manual",
+    "mirror": "live.copying.mirror",
     "namesrv": "serve.namesrv",
     "offsets": "look.inspect",
     "query-id": "look.query",
@@ -49,6 +51,7 @@ MODULES = {
     "rebalance": "consumers.rebalance",
     "rebuild": "repair.rebuild",
     "recover": "repair.recover",
+    "replay": "live.copying.replay",
     "report": "tables.report",
     "retry": "consumers.retry",
     "run": "write.run",
@@ -139,19 +142,34 @@ def group(name: str, text: str) -> Callable[..., Any]:
 
 
 def command(
-    name: str, example: str, decorate: Callable[..., Any] = app.command, *, short: str | None = None
+    name: str,
+    example: str,
+    decorate: Callable[..., Any] = app.command,
+    *,
+    short: str | None = None,
+    progress: bool = False,
+    tables: Sequence[str] = (),
 ) -> Callable[..., Any]:
     """Register a command. Every one has an example at the end of its help, and returns its exit code.
 
     Args:
         short: its line in the list of its group, where the first line of its help is too long.
+        progress: it may take long, and shows how far it is.
+        tables: names of the tables of its report, the one first that CSV has where none is asked for.
     """
 
     def register(function: Callable[..., int]) -> Callable[..., None]:
         from functools import wraps
         from inspect import Parameter, signature
 
-        from rmqtool.cli.shell.options import ColumnsOption, WideOption, ZoneOption
+        from rmqtool.cli.shell.options import (
+            ColumnsOption,
+            Progress,
+            ProgressOption,
+            TableOption,
+            WideOption,
+            ZoneOption,
+        )
         from rmqtool.cli.shell.times import use_zone
 
         @wraps(function)
@@ -160,10 +178,12 @@ def command(
         ) -> None:
             use_zone(tz)
             TABLES.ask(columns, wide=wide)
-            if kwargs.get("table") and kwargs["output"].value != "csv":
-                raise BadValue("--table is for --output csv")
+            if tables:
+                _ask_for_table(kwargs.pop("table"), tables, kwargs["output"])
+            shown = kwargs.pop("progress").value if progress else "none"
             try:
-                code = function(*args, **kwargs)
+                with _showing(shown, kwargs.get("output")):
+                    code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click has its own idea of a broken pipe
             TABLES.tell()
@@ -173,8 +193,13 @@ def command(
         more: dict[str, Any] = {"tz": ZoneOption} if "store" in own.parameters else {}  # which has times
         if "output" in own.parameters:
             more |= {"columns": ColumnsOption, "wide": WideOption}
+        if tables:
+            more["table"] = TableOption
+        if progress:
+            more["progress"] = ProgressOption
+        defaults = {"wide": False, "progress": Progress.auto}
         added = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=False if name == "wide" else None, annotation=option)
+            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=option)
             for name, option in more.items()
         ]
         run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
@@ -185,6 +210,22 @@ def command(
         return run_command
 
     return register
+
+
+def _ask_for_table(name: str | None, tables: Sequence[str], output: str) -> None:
+    if name is not None or output == "csv":
+        from rmqtool.cli.shell.parts import PARTS
+
+        PARTS.ask(name, tables, output)
+
+
+def _showing(form: str, output: str | None) -> AbstractContextManager[None]:
+    """Progress of what runs inside; a table comes when all is done, other rows as they are found."""
+    if form == "none":
+        return nullcontext()
+    from rmqtool.cli.shell.progress import showing
+
+    return showing(form, streams=output not in (None, "table"))
 
 
 def load(word: str | None = None) -> None:

@@ -72,6 +72,11 @@ class Ending:
         if self.asked:  # also where somebody has swallowed it
             raise Stopped
 
+    def ask(self) -> None:
+        """As if one had come, of signals that somebody else watches; also from another thread."""
+        self.asked = True
+        os.write(self._write, b"\0")
+
     @property
     def exit_code(self) -> int:
         """As a shell tells of a process that a signal has ended."""

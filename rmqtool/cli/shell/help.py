@@ -54,6 +54,8 @@ Serve:
 Live clusters:
     send             Send messages, given as NDJSON or lines.
     consume          Show messages of a topic, and change nothing.
+    replay           Send the messages of a store, each once.
+  * mirror           Copy topics into a store, each message once.
 
 Consumers:
   * group            Groups (list, lag, inflight, offsets, reset, clone, diff).

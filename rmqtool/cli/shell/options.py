@@ -15,6 +15,14 @@ class Output(StrEnum):
     csv = "csv"
 
 
+class Progress(StrEnum):
+    """Where it is told how far a command is."""
+
+    auto = "auto"
+    json = "json"
+    none = "none"
+
+
 class Body(StrEnum):
     """Forms of a message body."""
 
@@ -83,9 +91,16 @@ ColumnsOption = Annotated[
     str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns of the table: topic,queueId.")
 ]
 WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, whole, however long its lines.")]
+ProgressOption = Annotated[
+    Progress,
+    typer.Option("--progress", metavar="FORM", help="On stderr: auto (a line on a terminal), json each second, none."),
+]
+RECOVERY_TABLES = (
+    "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "pending",
+    "report",
+)  # fmt: skip
 TableOption = Annotated[
-    str | None,
-    typer.Option("--table", metavar="NAME", help="With --output csv: which of the tables, by its name in JSON."),
+    str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]

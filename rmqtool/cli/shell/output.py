@@ -5,16 +5,15 @@ change.
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TextIO
 
 from rmqtool.cli.form.table import TABLES, Column, Row, TableWriter
 from rmqtool.cli.form.text import dump_json, encode, note, plain, use_color
-from rmqtool.errors import BadValue
 
 __all__ = [
     "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
-    "dump_json", "note", "plain", "use_color", "with_times", "write_all", "write_csv", "write_object", "writer",
+    "dump_json", "note", "plain", "use_color", "with_times", "write_all", "write_object", "writer",
 ]  # fmt: skip
 
 
@@ -120,26 +119,6 @@ def write_object(form: str, value: Row, out: TextIO | None = None) -> None:
     else:
         out.write(encode(value, 2) + "\n")
     out.flush()
-
-
-def write_csv(tables: Mapping[str, tuple[Sequence[str], Iterable[Any]]], chosen: str | None) -> None:
-    """One of the tables of an answer that has several; stderr says so where none was asked for by name.
-
-    Args:
-        tables: name, as the object of JSON has it, to its fields and rows; what is no row is its only cell. The first
-            one is the default.
-        chosen: its name.
-
-    Raises:
-        BadValue: there is no such table.
-    """
-    first, *others = tables
-    if chosen is not None and chosen not in tables:
-        raise BadValue(f"no table {chosen}; there are {', '.join(tables)}")
-    fields, rows = tables[chosen or first]
-    write_all(writer("csv", fields, ()), (row if isinstance(row, dict) else {fields[0]: row} for row in rows))
-    if chosen is None:
-        note(f"this is the table {first}; --table gives another: {', '.join(others)}")
 
 
 def with_times(value: Any) -> Any:

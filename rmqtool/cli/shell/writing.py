@@ -1,8 +1,20 @@
 """Which commands change something, so that an answer that nobody has read is no success of theirs."""
 
 WRITING = {
-    *("append", "clean", "dispatch", "dump-to-parquet", "import", "init", "rebuild", "recover", "run", "salvage"),
-    *("truncate", "undo", "warm-up"),
+    *(
+        "append",
+        "clean",
+        "dispatch",
+        "dump-to-parquet",
+        "import",
+        "init",
+        "mirror",
+        "rebuild",
+        "recover",
+        "replay",
+        "run",
+    ),
+    *("salvage", "truncate", "undo", "warm-up"),
     *("dlq requeue", "group clone", "group reset"),
 }
 

@@ -53,7 +53,7 @@ def parse_size(text: str) -> int:
     return int(match[1]) * _SIZE[match[2].upper()]
 
 
-@command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day")
+@command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day", progress=True)
 def dump_to_parquet(
     store: Annotated[str, typer.Argument(metavar="STORE", help="Store directory, or URI as s3://bucket/store.")],
     out: Annotated[
@@ -118,7 +118,8 @@ def dump_to_parquet(
     from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.analytics.remote.stores import opened
     from rmqtool.cli.shell.times import parse_range, parse_time
-    from rmqtool.cli.tables.show_dump import ProgressLine, write_report
+    from rmqtool.cli.tables.show_dump import write_report
+    from rmqtool.progress import stage
 
     first, after = parse_range(offset) if offset else (None, None)
     options = DumpOptions(
@@ -140,7 +141,11 @@ def dump_to_parquet(
     )
     # a service manager's stop must not leave a half-written directory or a Java process behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with ProgressLine() as line:
-        report = dump(need_log(opened(store), broker_conf).layout, out, options, line.show)
+    with stage("reading the log") as reading:
+
+        def show(read: int, total: int) -> None:
+            reading.done, reading.total = read, total
+
+        report = dump(need_log(opened(store), broker_conf).layout, out, options, show)
     write_report(report, output.value)
     return 1 if report.damaged or report.expired_bytes else 0

@@ -36,7 +36,7 @@ def _run(name: str, store: str, output: Output, **options: Any) -> int:
     return run_report(name, store, output=output.value, **options)
 
 
-@command("traffic", "rmqtool report traffic store --since 2026-11-20", _in_group)
+@command("traffic", "rmqtool report traffic store --since 2026-11-20", _in_group, progress=True)
 def traffic(
     store: StoresDir,
     topic: TopicOption = None,
@@ -50,7 +50,7 @@ def traffic(
     return _run("traffic", store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
 
 
-@command("sizes", "rmqtool report sizes store --topic Orders", _in_group)
+@command("sizes", "rmqtool report sizes store --topic Orders", _in_group, progress=True)
 def sizes(
     store: StoresDir,
     topic: TopicOption = None,
@@ -67,7 +67,7 @@ def sizes(
     return _run("sizes", store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
 
 
-@command("duplicates", "rmqtool report duplicates store --by key", _in_group)
+@command("duplicates", "rmqtool report duplicates store --by key", _in_group, progress=True)
 def duplicates(
     store: StoresDir,
     by: Annotated[
@@ -88,7 +88,7 @@ def duplicates(
     return _run(name, store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
 
 
-@command("producers", "rmqtool report producers store", _in_group)
+@command("producers", "rmqtool report producers store", _in_group, progress=True)
 def producers(
     store: StoresDir,
     topic: TopicOption = None,
@@ -104,7 +104,7 @@ def producers(
     )
 
 
-@command("lag", "rmqtool report lag store --group billing", _in_group)
+@command("lag", "rmqtool report lag store --group billing", _in_group, progress=True)
 def lag(
     store: StoresDir,
     topic: TopicOption = None,
@@ -117,7 +117,7 @@ def lag(
     return _run("lag", store, output, topics=topic, groups=groups, limit=limit, broker_conf=broker_conf)
 
 
-@command("unconsumed", "rmqtool report unconsumed store --group billing --limit 20", _in_group)
+@command("unconsumed", "rmqtool report unconsumed store --group billing --limit 20", _in_group, progress=True)
 def unconsumed(
     store: StoresDir,
     topic: TopicOption = None,
@@ -144,6 +144,7 @@ def unconsumed(
     "rmqtool report retries store --group billing",
     _in_group,
     short="Follow messages that a group failed to consume.",
+    progress=True,
 )
 def retries(
     store: StoresDir,

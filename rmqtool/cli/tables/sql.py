@@ -16,7 +16,7 @@ StoresDir = Annotated[
 ]
 
 
-@command("sql", 'rmqtool sql store "SELECT topic, count(*) FROM messages GROUP BY topic"')
+@command("sql", 'rmqtool sql store "SELECT topic, count(*) FROM messages GROUP BY topic"', progress=True)
 def sql(
     store: StoresDir,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in Spark's SQL.")],

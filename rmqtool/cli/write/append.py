@@ -8,7 +8,7 @@ from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption, StoreDir
 
 
-@command("append", "rmqtool append newstore messages.ndjson --keep-times")
+@command("append", "rmqtool append newstore messages.ndjson --keep-times", progress=True)
 def append(
     store: StoreDir,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, a message a line; - is stdin.")] = "-",

@@ -8,7 +8,7 @@ from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, Output, OutputOption
 
 
-@command("import", "rmqtool import newstore messages/")
+@command("import", "rmqtool import newstore messages/", progress=True)
 def import_(
     store: Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to make; must not exist.")],
     source: Annotated[

@@ -14,6 +14,7 @@ from rmqtool.cli.shell.ending import Ending
 from rmqtool.cli.shell.output import Column, note, writer
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
+from rmqtool.progress import stage
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.importer import Answer, Importer, Row
 from rmqtool.store.append.outgoing import PutResult
@@ -245,6 +246,8 @@ def run(
             if store.live.mended is not None and store.live.mended.actions:
                 note(f"{store.layout.root}: was not closed; put in order first, nothing is lost")
             importer = Importer(store, keep_times=keep_times)
-            for numbers, rows in lines.rows(ending):
-                tally.take(numbers, importer.take(rows))
+            with stage("appending", unit="messages") as appending:
+                for numbers, rows in lines.rows(ending):
+                    tally.take(numbers, importer.take(rows))
+                    appending.done += len(rows)
         return tally.close(None if lines.ended else ending)

@@ -10,6 +10,7 @@ from rmqtool.cli.shell.ending import Ending, Stopped
 from rmqtool.cli.shell.output import note
 from rmqtool.cli.write.run_append import Lines, Tally
 from rmqtool.errors import OutputLost
+from rmqtool.progress import stage
 from rmqtool.services.sending.importer import Answer, Importer, new_store
 
 _ROWS = 4096
@@ -56,14 +57,16 @@ def run(path: str, sources: list[str], broker_conf: str | None, *, engine: str, 
 
 
 def _import(importer: Importer, sources: list[str], tally: Tally, steps: "Steps", ending: Ending) -> None:
-    for source in sources:
-        for numbers, rows in _batches(source, ending):
-            answers = importer.take(rows)
-            try:
-                tally.take(numbers, answers)
-            except OutputLost as err:
-                raise OutputLost(f"{err}; no store was made") from err
-            steps.add(answers)
+    with stage("importing", unit="messages") as importing:
+        for source in sources:
+            for numbers, rows in _batches(source, ending):
+                answers = importer.take(rows)
+                try:
+                    tally.take(numbers, answers)
+                except OutputLost as err:
+                    raise OutputLost(f"{err}; no store was made") from err
+                steps.add(answers)
+                importing.done += len(rows)
     if tally.refused and not tally.counts:
         note(f"none of {tally.refused} rows is taken; no store was made")
         raise _NothingTaken

@@ -43,6 +43,7 @@ class PullConsumer:
         client: addresses of name servers, options of a client, or a cluster that is shared with others.
         group: whose offsets are used; by default one of tools, for those who only look.
         tags: only messages with one of these tags.
+        sql: only messages of which this SQL92 expression is true, instead of tags.
         batch: messages of one answer of a broker.
         ahead: answers that may wait for :meth:`poll`, of all queues together.
 
@@ -57,6 +58,7 @@ class PullConsumer:
         group: str = LOOKING,
         *,
         tags: Sequence[str] = (),
+        sql: str | None = None,
         batch: int = 32,
         ahead: int = 16,
         wait: float = 20.0,
@@ -66,7 +68,7 @@ class PullConsumer:
             client = ClientOptions(namesrv=client)
         self._shared = isinstance(client, Cluster)
         self.cluster = client if isinstance(client, Cluster) else Cluster(client)
-        self._puller = Puller(self.cluster, group, tags)
+        self._puller = Puller(self.cluster, group, tags, sql)
         self._batch, self._wait = batch, wait
         self._assigned: dict[MessageQueue, _Assigned] = {}
         self._ready: asyncio.Queue[tuple[MessageQueue, _Assigned, list[Received], int] | Exception]

@@ -108,11 +108,15 @@ class Puller:
     Args:
         group: in whose name; brokers must know it, or make groups by themselves.
         tags: only messages with one of these; all where there are none.
+        sql: only messages of which this SQL92 expression is true, instead of tags; brokers have to allow it
+            (``enablePropertyFilter``).
     """
 
-    def __init__(self, cluster: Cluster, group: str = LOOKING, tags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, cluster: Cluster, group: str = LOOKING, tags: Sequence[str] = (), sql: str | None = None
+    ) -> None:
         self.cluster, self.group, self._tags = cluster, group, frozenset(tags)
-        self._expression = " || ".join(tags) or "*"
+        self._expression, self._kind = (" || ".join(tags) or "*", "TAG") if sql is None else (sql, "SQL92")
         self._suggested: dict[MessageQueue, int] = {}
 
     async def pull(
@@ -143,7 +147,7 @@ class Puller:
             suspend_timeout_millis=round(wait * 1000),
             sub_version=0,
             subscription=self._expression,
-            expression_type="TAG",
+            expression_type=self._kind,
             bname=queue.broker_name,
         )
         address = await self._address(queue, broker_id)

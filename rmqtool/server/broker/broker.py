@@ -107,6 +107,7 @@ class Broker:
         self._consuming = Consuming(core, back)
         self._transactions = Transactions(core, halves)
         self._positions = Positions(core)
+        self.status = Status(core)
         lookups, replying = Lookups(core), Replying(core, self._sending)
         self._version = version_of(settings.engine)
         self._handlers: dict[int, Handle] = {
@@ -137,7 +138,7 @@ class Broker:
             C.VIEW_MESSAGE_BY_ID: lookups.by_id,
             C.QUERY_CONSUME_QUEUE: lookups.entries,
             **Tables(core).handlers(),
-            **Status(core).handlers(),
+            **self.status.handlers(),
             **Control(core, self._positions).handlers(),
         }
         self._tasks: list[asyncio.Task[None]] = []

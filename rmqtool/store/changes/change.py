@@ -22,6 +22,7 @@ from itertools import groupby
 from secrets import token_hex
 
 from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.progress import Stage, stage
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes import steps
 from rmqtool.store.changes.manifest import Action, Head, LogEnd, Manifest
@@ -254,7 +255,8 @@ class Change:
             if self._head.format == 1:
                 self.write_manifest("committed")
             mark(self.places, self._head.run, self.path)
-            left = self._apply()
+            with stage("changing the store", len(self.actions), "changes") as changing:
+                left = self._apply(changing)
             if not left:
                 unmark(self.places)  # before the manifest: a mark always means that something is left to look at
                 self.write_manifest("done")
@@ -290,7 +292,7 @@ class Change:
                 f"{self.path} (see rmqtool undo {self.places.root} --dry-run)"
             ) from err
 
-    def _apply(self) -> int:
+    def _apply(self, changing: Stage) -> int:
         """Returns how many actions are left, where a signal came."""
         # of a run of like actions once for all, for each is a wait for the medium; but before the next kind begins: no
         # power cut may take back queues and leave the abort file removed
@@ -308,6 +310,7 @@ class Change:
                 check_alone(self.root)
                 steps.STEPS[kind](self.path, self.places, action, changed)
                 left -= 1
+                changing.done += 1
             sync_all(changed)
             if self.signals.asked is not None and left > _LITTLE:
                 return left

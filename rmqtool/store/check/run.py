@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from rmqtool.progress import stage
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.codes.all import ERROR, WARNING
 from rmqtool.store.check.common.context import Context
@@ -37,8 +38,9 @@ def check_store(
     with_queues = queues_are_files(ctx)
     queues, index = QueueCheck(ctx), IndexCheck(ctx)
     if with_queues:
-        for _ in queues.load():
-            pass
+        with stage("reading the queues", unit="queues") as loading:
+            for _ in queues.load():
+                loading.done += 1
         check_extension(ctx)
     rocks = RocksQueueCheck(ctx, database) if (database := open_database(ctx)) is not None else None
     with_index = with_queues or rocks is not None
@@ -68,8 +70,9 @@ def check_store(
         found.situation.index_shortened = index.shortened
     yield from found.drain()
     if with_queues:
-        for _ in queues.finish():
-            yield from found.drain()
+        with stage("comparing queues with the log"):
+            for _ in queues.finish():
+                yield from found.drain()
     for _ in rocks.finish() if rocks is not None else ():
         yield from found.drain()
     for _ in index.finish() if with_index else ():

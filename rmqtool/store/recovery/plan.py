@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from formats.message.read import Record, read
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.errors import Refused
+from rmqtool.progress import stage
 from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
@@ -208,27 +209,30 @@ class _Run:
         if at < verdict.end and verdict.dispatched_from is None:
             verdict = replace(verdict, dispatched_from=at)
         builder = BatchBuilder(inputs.levels, light_queues=inputs.light_queues)
-        while at < verdict.end:
-            file = next((f for f in verdict.files if f.base <= at < f.base + inputs.log.file_size), None)
-            if file is None:
-                words = "nothing from there on is dispatched"
-                if inputs.rules.waits:
-                    words = f"a {inputs.rules.engine} broker hangs here at its start"
-                self._warnings.append(f"no commit-log file holds offset {at}: {words}")
-                break
-            view = file.view()
-            limit = min(verdict.end - file.base, file.size)
-            readable = min(limit, inputs.rules.readable(file))
-            batches = reput_batches(view, at - file.base, readable, builder)
-            while True:
-                try:
-                    self._dispatcher.put(next(batches))
-                except StopIteration as stop:
-                    at = max(file.base + stop.value, at + 1)
+        with stage("filling queues and index", max(verdict.end - at, 0)) as filling:
+            while at < verdict.end:
+                file = next((f for f in verdict.files if f.base <= at < f.base + inputs.log.file_size), None)
+                if file is None:
+                    words = "nothing from there on is dispatched"
+                    if inputs.rules.waits:
+                        words = f"a {inputs.rules.engine} broker hangs here at its start"
+                    self._warnings.append(f"no commit-log file holds offset {at}: {words}")
                     break
-            if readable < limit:
-                at = file.end
-            file.release()
+                view = file.view()
+                limit = min(verdict.end - file.base, file.size)
+                readable = min(limit, inputs.rules.readable(file))
+                batches = reput_batches(view, at - file.base, readable, builder)
+                while True:
+                    try:
+                        batch = next(batches)
+                    except StopIteration as stop:
+                        at = max(file.base + stop.value, at + 1)
+                        break
+                    self._dispatcher.put(batch)
+                    filling.done += int(batch.size.sum())
+                if readable < limit:
+                    at = file.end
+                file.release()
         if self._dispatcher.messages > before:
             self._correct_min(verdict)
         return verdict

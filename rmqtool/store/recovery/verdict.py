@@ -12,6 +12,7 @@ import numpy as np
 from formats.endings import Ending
 from formats.message.read import End
 from rmqtool.errors import UnreadableStore
+from rmqtool.progress import Stage, stage
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
 from rmqtool.store.dispatch.reading import Readahead, checked, recovery_batches
@@ -96,8 +97,14 @@ class _LogCheck:
 
     def run(self) -> LogVerdict:
         inputs, files = self._inputs, self._files
+        number, reason = inputs.rules.first_checked(files, inputs.checkpoint, self._known, aborted=inputs.aborted)
+        with stage("checking the log", sum(file.size for file in files[number:])) as checking:
+            return self._run(number, reason, checking)
+
+    def _run(self, number: int, reason: str, checking: Stage) -> LogVerdict:
+        inputs, files = self._inputs, self._files
         rules, aborted = inputs.rules, inputs.aborted
-        number, reason = rules.first_checked(files, inputs.checkpoint, self._known, aborted=aborted)
+        passed = 0
         dispatched_from = rules.dispatched_from(self._known, self._unknown, aborted=aborted)
         first_file = file = files[number]
         # where there is no record a broker takes the place where the check begins, or the end of the files
@@ -118,11 +125,13 @@ class _LogCheck:
                     batches = recovery_batches(
                         view, 0, limit, builder, crc=crc, readahead=readahead, following=following
                     )
-                    end = self._dispatch(batches, dispatched_from)
+                    end = self._dispatch(batches, dispatched_from, checking)
                     if end.at:
                         last_record = file.base + end.at - self._last_size
                 end = rules.ended(file, end, limit)
                 file.release()
+                passed += file.size
+                checking.done = passed
                 if end.ending is not Ending.FILLER or number + 1 >= len(files):
                     break
                 number += 1
@@ -163,7 +172,7 @@ class _LogCheck:
         except UnreadableStore:
             return None
 
-    def _dispatch(self, batches: Generator[Batch, None, End], dispatched_from: int) -> End:
+    def _dispatch(self, batches: Generator[Batch, None, End], dispatched_from: int, checking: Stage) -> End:
         """Dispatch those records of one file that say this position or a later one, while all are checked."""
         while True:
             try:
@@ -173,6 +182,7 @@ class _LogCheck:
                 return end
             self._last_store_timestamp = int(batch.store_timestamp[-1])
             self._last_size = int(batch.size[-1])
+            checking.done += int(batch.size.sum())
             wanted = batch
             if dispatched_from != EVERYTHING:
                 self._note_passed_over(batch)

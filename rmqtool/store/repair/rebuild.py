@@ -17,6 +17,7 @@ from formats import checkpoint
 from formats.endings import Ending
 from formats.message.read import End, Record, read
 from rmqtool.errors import BadValue, CorruptFile, Refused
+from rmqtool.progress import stage
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
@@ -111,14 +112,15 @@ class Rebuild:
         builder = BatchBuilder(self.inputs.levels, light_queues=self.inputs.light_queues)
         files = log.segments.files
         expected = files[0].base if files else 0
-        for number, file in enumerate(files):
-            if file.size != log.file_size or file.base != expected:
-                raise CorruptFile(file.path, None, "of a wrong length, or not where the file before ends")
-            expected = file.end
-            end = self._read(file, builder)
-            file.release()
-            if "consumequeue" in self.parts and not self._goes_on(file, end, last=number + 2 >= len(files)):
-                break
+        with stage("reading the log", sum(file.size for file in files)) as self._reading:
+            for number, file in enumerate(files):
+                if file.size != log.file_size or file.base != expected:
+                    raise CorruptFile(file.path, None, "of a wrong length, or not where the file before ends")
+                expected = file.end
+                end = self._read(file, builder)
+                file.release()
+                if "consumequeue" in self.parts and not self._goes_on(file, end, last=number + 2 >= len(files)):
+                    break
         for queue in self.dispatcher.queues.values() if "consumequeue" in self.parts else ():
             if queue.misplaced:
                 # dispatch would move entries away from their queue offsets, and what is on disk may be better
@@ -196,6 +198,7 @@ class Rebuild:
         else:
             self.dispatcher.messages += len(batch)
         batch.release()
+        self._reading.done = file.base + int(ends[-1]) - self.inputs.log.segments.files[0].base
         return int(ends[-1])
 
     def _open_queue(self, topic: str, queue_id: int) -> QueueBuilder | None:

@@ -20,6 +20,7 @@ from formats.message.read import Record
 from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from formats.variants.timer import QUEUE_ID, TOPIC
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
+from rmqtool.progress import stage
 from rmqtool.store.config.files import config_database, read_config
 from rmqtool.store.disk.durable import NO_ROOM
 from rmqtool.store.disk.files import make_file, remove_folder, remove_tree
@@ -147,11 +148,13 @@ class Salvage:
         # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
         make_file(os.path.join(self.target, "abort")).close()
         self._survey = Survey.of(self.layout, self.log.segments)
-        for item in self.log.walk():
-            if isinstance(item, Found):
-                self._take(item)
-            else:
-                self.lost.damage(item)
+        with stage("copying messages", sum(file.size for file in self.log.segments)) as copying:
+            for item in self.log.walk():
+                copying.done = item.physical_offset - self._first
+                if isinstance(item, Found):
+                    self._take(item)
+                else:
+                    self.lost.damage(item)
         self.writer.close()
         configs = self._copy_configs()
         self.lost.close()

@@ -1,16 +1,21 @@
-"""Which messages a subscription wants, by what a queue entry tells (store.DefaultMessageFilter, filter.FilterAPI)."""
+"""Which messages a subscription wants, by what a queue entry tells, and of SQL92 by the properties of its message
+(store.DefaultMessageFilter, filter.FilterAPI, broker.filter.ExpressionMessageFilter)."""
 
 import re
 from collections.abc import Callable
 
+from formats.message.properties import parse
+from formats.message.read import Record, read
 from formats.primitives import java_hash
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import SubscriptionData
+from formats.sql92.filter import BadFilter, Matches, compile_filter
 from rmqtool.server.broker.known.answers import Failed
 from rmqtool.store.queues.reader import QueueEntry
 
 Accept = Callable[[QueueEntry], bool]
-TAG, ALL = "TAG", "*"
+ReadRecord = Callable[[int, int], "memoryview | None"]  # of a physical offset and size
+TAG, SQL92, ALL = "TAG", "SQL92", "*"
 
 
 def subscription_of(topic: str, expression: str | None, kind: str | None) -> SubscriptionData:
@@ -30,11 +35,41 @@ def subscription_of(topic: str, expression: str | None, kind: str | None) -> Sub
     return SubscriptionData(topic, expression or "", tags, [java_hash(tag) for tag in tags])
 
 
-def accept_of(subscription: SubscriptionData | None) -> Accept | None:
-    """Whether an entry's tags code fits; None where all do. Other tags may have the same code: clients look again."""
+def compiled(subscription: SubscriptionData, engine: str) -> Matches | None:
+    """The filter of a subscription that is not one by tags; None where a broker cannot make one.
+
+    Args:
+        engine: whose words it may have.
+    """
+    if subscription.expression_type != SQL92:
+        return None
+    try:
+        return compile_filter(subscription.sub_string, engine)
+    except BadFilter:
+        return None
+
+
+def accept_of(subscription: SubscriptionData | None, read_record: ReadRecord, engine: str) -> Accept | None:
+    """Whether an entry fits; None where all do.
+
+    By tags it is the code that counts: other tags may have the same, and clients look again. An expression that cannot
+    be read lets all pass, as in a broker, which clients ask about it before (request 46).
+
+    Args:
+        read_record: gives the bytes of an entry's record; None where there is none, which is told when it is read.
+    """
     if subscription is None or subscription.class_filter_mode or subscription.sub_string == ALL:
         return None
-    if subscription.expression_type != TAG:
+    if subscription.expression_type == TAG:
+        codes = frozenset(subscription.code_set)
+        return lambda entry: entry.tags_code in codes
+    matches = compiled(subscription, engine)
+    if matches is None:
         return None
-    codes = frozenset(subscription.code_set)
-    return lambda entry: entry.tags_code in codes
+
+    def accept(entry: QueueEntry) -> bool:
+        data = read_record(entry.physical_offset, entry.size)
+        record = None if data is None else read(data, 0, len(data), crc=False)
+        return not isinstance(record, Record) or matches(parse(record.properties))
+
+    return accept

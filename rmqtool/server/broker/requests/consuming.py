@@ -14,8 +14,10 @@ from formats.remoting.frame import Command
 from formats.remoting.typed import to_fields
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
+from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
 from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.known.filters import TAG, compiled
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.sending.rules import Rejected
@@ -87,9 +89,11 @@ class Consuming:
         """Request 46: whether a filter can be used."""
         found = content_of(b.CheckClient, request)
         kind = found.subscription_data.expression_type
-        if kind != "TAG" and not self._core.settings.property_filter:
+        if kind != TAG and not self._core.settings.property_filter:
             words = f"The broker does not support consumer to filter message by {kind}"
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
+        if kind != TAG and compiled(found.subscription_data, self._core.settings.engine) is None:
+            raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "Invalid MessageSelector. ")
         return answer(request)
 
     # -- queues for one alone -----------------------------------------------------------------------------------------
@@ -127,6 +131,8 @@ class Consuming:
             log.error("a message cannot be taken back: %s", err)
             raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
         if result is not None:
+            if core.state.topic(topic := header.origin_topic or "") is not None:
+                core.counts.add(counts.SENT_BACK, f"{topic}@{header.group}", 1)
             if result.topic != SCHEDULE and core.state.topic(DLQ_PREFIX + header.group) is not None:
                 core.topics_changed()
             core.arrived(result.topic, result.queue_id)

@@ -15,7 +15,7 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.core import READ, Core
-from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, subscription_of
+from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
 from rmqtool.services.lookup.get_message import GetResult
 
 COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16  # of the system flag (PullSysFlag)
@@ -61,7 +61,7 @@ class Pulling:
     def handle(self, connection: Connection, request: Command) -> Command | None:
         """Requests 11 and 361."""
         header = header_of(h.Pull, request)
-        accept = accept_of(self._subscription(header))
+        accept = self._accept(header)
         if (moved := self._reset(request, header)) is not None:
             return moved
         result = self._read(header, accept)
@@ -74,6 +74,10 @@ class Pulling:
         return self._answer(request, header, result, code)
 
     # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _accept(self, header: h.Pull) -> Accept | None:
+        core = self._core
+        return accept_of(self._subscription(header), core.reading.record, core.settings.engine)
 
     def _subscription(self, header: h.Pull) -> SubscriptionData | None:
         """What the group wants of the topic.
@@ -121,6 +125,10 @@ class Pulling:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
         if found.sub_version < header.sub_version:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        engine = self._core.settings.engine
+        if found.expression_type != TAG and self._core.settings.property_filter and compiled(found, engine) is None:
+            words = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, words)
         return found
 
     def _reset(self, request: Command, header: h.Pull) -> Command | None:
@@ -211,7 +219,7 @@ class Pulling:
     def _send(self, held: _Held) -> None:
         """Answer a pull that was held, by the rules of now."""
         try:
-            accept = accept_of(self._subscription(held.header))
+            accept = self._accept(held.header)
             response = self._reset(held.request, held.header)
             if response is None:
                 result = self._read(held.header, accept)

@@ -221,6 +221,10 @@ class Status:
 
     def runtime(self, _connection: Connection, request: Command) -> Command:
         """Request 28."""
+        return answer(request, body=b.KVTable(self.runtime_table()))
+
+    def runtime_table(self) -> dict[str, str]:
+        """What a broker says of itself, by the broker's own names."""
         core, settings = self._core, self._core.settings
         now, reading = core.clock(), core.reading
         low = max(reading.log.min_offset, 0)
@@ -283,7 +287,7 @@ class Status:
             table[f"{name}ThreadPoolQueueCapacity"] = str(most)
         for level, offset in sorted(core.state.delay_offsets.items()):
             table[f"scheduleMessageOffset_{level}"] = f"{offset},{reading.max_offset(SCHEDULE, level - 1)}"
-        return answer(request, body=b.KVTable(table))
+        return table
 
 
 def _wire_client(client: Client) -> WireConnection:

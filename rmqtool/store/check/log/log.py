@@ -7,6 +7,7 @@ import numpy as np
 
 from formats.endings import Ending
 from formats.message.read import End, Record, read
+from rmqtool.progress import stage
 from rmqtool.store.check.advice.steps import RECOVER, SALVAGE
 from rmqtool.store.check.codes.code import ERROR
 from rmqtool.store.check.common.context import Context
@@ -60,6 +61,7 @@ class LogCheck:
         self.ctx, self._take = ctx, take
         self._records = 0
         self._epoch = 0
+        self._passed = 0  # bytes of files that were read
         self._damages: list[_Damage] = []
         self._record_check = RecordCheck(ctx)
         self._builder = BatchBuilder(ctx.inputs.levels, light_queues=ctx.inputs.light_queues)
@@ -71,15 +73,18 @@ class LogCheck:
         files = log.segments.files
         check_files(ctx, log.segments, log.file_size)
         last_used = self._last_used(files)
-        for number, file in enumerate(files):
-            if number and file.base != files[number - 1].end:
-                self._epoch += 1
-            if number > last_used:
-                if (stop := has_bytes(file.path, 0, file.size)) > 0:
-                    ctx.found.add("log-stale", ctx.name(file.path), offset=0, actual=f"bytes up to {stop}")
-                continue
-            yield from self._file(file, number, last=number == last_used)
-            file.release()
+        used = sum(file.size for file in files[: last_used + 1])
+        with stage("reading the log", used) as self._reading:
+            for number, file in enumerate(files):
+                if number and file.base != files[number - 1].end:
+                    self._epoch += 1
+                if number > last_used:
+                    if (stop := has_bytes(file.path, 0, file.size)) > 0:
+                        ctx.found.add("log-stale", ctx.name(file.path), offset=0, actual=f"bytes up to {stop}")
+                    continue
+                yield from self._file(file, number, last=number == last_used)
+                file.release()
+                self._passed += file.size
         self._tell_damage()
         ctx.log_seen.last_timestamp = self._record_check.last_timestamp
 
@@ -296,6 +301,7 @@ class LogCheck:
 
     def _advance(self, file: Segment, end: int, records: int) -> None:
         self.ctx.log_seen.end = file.base + end
+        self._reading.done = self._passed + end
         self._records += records
 
 

@@ -31,6 +31,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -144,6 +145,8 @@ public final class Broker {
                 producer = new DefaultMQProducer("lab-producer");
                 start(producer);
                 return Map.of();
+            case "filter":
+                return Filters.matches(request);
             case "heartbeat": // of the producer, who otherwise says it every 30 seconds
                 MQClientManager.getInstance().getOrCreateMQClientInstance(producer).sendHeartbeatToAllBrokerWithLock();
                 return Map.of();
@@ -525,7 +528,11 @@ public final class Broker {
         if (request.has("broadcast")) {
             Release.broadcast(consumer);
         }
-        consumer.subscribe(topic, request.has("expression") ? text(request, "expression") : "*");
+        if (request.has("sql")) {
+            consumer.subscribe(topic, MessageSelector.bySql(text(request, "sql")));
+        } else {
+            consumer.subscribe(topic, request.has("expression") ? text(request, "expression") : "*");
+        }
         if (request.has("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
                 taken(group, messages.get(0), tries) <= failures

@@ -1,0 +1,384 @@
+"""SQL92 filters over the properties of messages, as brokers understand them (filter.parser.SelectorParser and the
+expressions in filter.expression of 4.9.8 and 5.3.3).
+
+The rules are those of the broker, also where they surprise: NOT binds closer than a comparison; properties are texts,
+and one that is compared with a number must be one, else the whole filter does not match; a bare property never matches.
+
+>>> compile_filter("amount > 100 AND region IN ('eu', 'us')")({"amount": "150", "region": "eu"})
+True
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from formats.sql92.values import INT, LONG, Long, NotComparable, Value, compare, double
+
+Properties: TypeAlias = Mapping[str, str]
+Evaluate: TypeAlias = Callable[[Properties], Value]
+Matches: TypeAlias = Callable[[Properties], bool]
+
+MOST_NESTED = 50  # parentheses and signs inside one another; Java's stack ends at some thousand
+_TOKEN = re.compile(
+    r"(?P<blank>[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\r|\n)|/\*.*?\*/)"
+    r"|(?P<float>[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)?|\.[0-9]+(?:E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+)"
+    r"|(?P<int>[1-9][0-9]*L?|0)"
+    r"|(?P<text>'(?:''|[^'])*')"
+    r"|(?P<word>[A-Z_$][A-Z0-9_$]*)"
+    r"|(?P<sign><>|>=|<=|[=<>(),+-])",
+    re.DOTALL | re.IGNORECASE | re.ASCII,
+)
+_WORDS = {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
+_OF_5 = {"CONTAINS", "STARTSWITH", "ENDSWITH"}
+
+
+class BadFilter(ValueError):
+    """No filter that a broker understands."""
+
+
+class _Node(NamedTuple):
+    """A part of an expression.
+
+    Attributes:
+        kind: "constant", "property", "boolean" (its value is true, false or unknown) or "value".
+        constant: its value, if it is one.
+        logical: whether Java counts it as boolean: TRUE, FALSE and NULL are, and constants too.
+    """
+
+    evaluate: Evaluate
+    kind: str
+    constant: Value = None
+    logical: bool = False
+
+
+@lru_cache(maxsize=256)
+def compile_filter(text: str, engine: str = "5.3") -> Matches:
+    """Whether the properties of a message match.
+
+    Args:
+        text: the expression of a subscription.
+        engine: "4.9" or "5.3"; CONTAINS, STARTSWITH and ENDSWITH came with 5.
+
+    Raises:
+        BadFilter: a broker refuses it.
+    """
+    evaluate = _Parser(_tokens(text, engine)).whole()
+
+    def matches(properties: Properties) -> bool:
+        try:
+            return evaluate(properties) is True
+        except NotComparable:
+            return False
+
+    return matches
+
+
+class _Token(NamedTuple):
+    kind: str  # float, int, text, name, end, bad, or the word or sign itself
+    text: str
+    at: int
+
+
+def _tokens(text: str, engine: str) -> list[_Token]:
+    words = _WORDS if engine == "4.9" else _WORDS | _OF_5
+    found: list[_Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            return [*found, _Token("bad", text[at : at + 20], at)]
+        kind, part = str(match.lastgroup), match[0]
+        if kind == "word":
+            kind = part.upper() if part.upper() in words else "name"
+        elif kind == "sign":
+            kind = part
+        if kind != "blank":
+            found.append(_Token(kind, part, at))
+        at = match.end()
+    return [*found, _Token("end", "", at)]
+
+
+class _Parser:
+    """By recursive descent: OR, AND, equality, comparison, sign or NOT, operand."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens, self._at, self._deep = tokens, 0, 0
+
+    def whole(self) -> Evaluate:
+        """What comes behind a whole expression is not looked at, as in Java."""
+        found = self._logical(self._or())
+        return found.evaluate
+
+    def _next(self, ahead: int = 0) -> str:
+        token = self._tokens[self._at + ahead]
+        if token.kind == "bad":
+            raise BadFilter(f"character {token.at + 1}: {token.text!r}")
+        return token.kind
+
+    def _take(self, *kinds: str) -> bool:
+        """Pass over tokens of these kinds, where they come next."""
+        if not all(self._next(ahead) == kind for ahead, kind in enumerate(kinds)):
+            return False
+        self._at += len(kinds)
+        return True
+
+    def _need(self, kind: str) -> _Token:
+        token = self._tokens[self._at]
+        if self._next() != kind:
+            said = repr(token.text[:20]) if token.text else "the end"
+            raise BadFilter(f"character {token.at + 1}: {said} where {kind} should be")
+        self._at += 1
+        return token
+
+    def _refuse(self, words: str) -> BadFilter:
+        return BadFilter(f"character {self._tokens[max(self._at - 1, 0)].at + 1}: {words}")
+
+    def _logical(self, node: _Node) -> _Node:
+        """A node whose value is true, false or unknown."""
+        if node.logical:
+            return node
+        if node.kind == "property":
+            return _boolean(lambda properties: None if node.evaluate(properties) is None else False)
+        raise self._refuse("neither true nor false")
+
+    def _or(self) -> _Node:
+        left = self._and()
+        if self._next() != "OR":
+            return left
+        parts = [self._logical(left)]
+        while self._take("OR"):
+            parts.append(self._logical(self._and()))
+        return _joined(parts, ends=True)
+
+    def _and(self) -> _Node:
+        left = self._equality()
+        if self._next() != "AND":
+            return left
+        parts = [self._logical(left)]
+        while self._take("AND"):
+            parts.append(self._logical(self._equality()))
+        return _joined(parts, ends=False)
+
+    def _equality(self) -> _Node:
+        left = self._comparison()
+        for _ in range(MOST_NESTED):
+            if self._take("="):
+                left = self._equal(left, self._comparison())
+            elif self._take("<>"):
+                left = _negated(self._equal(left, self._comparison()))
+            elif self._take("IS", "NULL"):
+                left = _equal(left, _NULL)
+            elif self._take("IS", "NOT", "NULL"):
+                left = _negated(_equal(left, _NULL))
+            elif self._next() == "IS":
+                self._at += 1
+                raise self._refuse("IS takes NULL or NOT NULL")
+            else:
+                return left
+        raise self._refuse(f"more than {MOST_NESTED} comparisons of one another")
+
+    def _equal(self, left: _Node, right: _Node) -> _Node:
+        for node in (left, right):
+            if node.kind == "constant" and node.constant is None:
+                raise self._refuse("NULL cannot be compared: IS NULL asks for it")
+        if left.kind == right.kind == "constant" and left.logical and not right.logical:
+            raise self._refuse("TRUE and FALSE cannot be compared with that")
+        return _equal(left, right)
+
+    def _comparison(self) -> _Node:
+        left = self._unary()
+        for _ in range(MOST_NESTED):
+            sign = self._next()
+            if sign in _ORDERS:
+                self._at += 1
+                left = self._ordered(sign, left, self._unary())
+            elif self._take("BETWEEN"):
+                low, high = self._limits()
+                if low.kind == high.kind == "constant" and compare(high.constant, low.constant) < 0:
+                    raise self._refuse("BETWEEN takes the lower value first")
+                left = _joined([self._ordered(">=", left, low), self._ordered("<=", left, high)], ends=False)
+            elif self._take("NOT", "BETWEEN"):
+                low, high = self._limits()
+                left = _joined([self._ordered("<", left, low), self._ordered(">", left, high)], ends=True)
+            elif self._take("IN"):
+                left = self._among(left, wanted=True)
+            elif self._take("NOT", "IN"):
+                left = self._among(left, wanted=False)
+            elif (found := self._searched(left)) is not None:
+                left = found
+            elif sign == "NOT":
+                self._at += 1
+                raise self._refuse("NOT stands before BETWEEN or IN here")
+            else:
+                return left
+        raise self._refuse(f"more than {MOST_NESTED} comparisons of one another")
+
+    def _limits(self) -> tuple[_Node, _Node]:
+        low = self._unary()
+        self._need("AND")
+        high = self._unary()
+        for node in (low, high):
+            self._orderable(node)
+        return low, high
+
+    def _orderable(self, node: _Node) -> None:
+        number = isinstance(node.constant, (int, float)) and not isinstance(node.constant, bool)
+        if node.logical or (node.kind == "constant" and not number):
+            raise self._refuse("has no order: <, <=, >, >= and BETWEEN take numbers and properties")
+
+    def _ordered(self, sign: str, left: _Node, right: _Node) -> _Node:
+        self._orderable(left)
+        self._orderable(right)
+        fits = _ORDERS[sign]
+
+        def evaluate(properties: Properties) -> Value:
+            first = left.evaluate(properties)
+            if first is None or (second := right.evaluate(properties)) is None:
+                return None
+            if isinstance(first, str) and isinstance(second, str):
+                first, second = double(first), double(second)
+            return fits(compare(first, second))
+
+        return _boolean(evaluate)
+
+    def _among(self, left: _Node, *, wanted: bool) -> _Node:
+        if left.kind != "property":
+            raise self._refuse("IN takes a property")
+        self._need("(")
+        values = {self._text()}
+        while self._take(","):
+            values.add(self._text())
+        self._need(")")
+
+        def evaluate(properties: Properties) -> Value:
+            found = left.evaluate(properties)
+            return None if found is None else (found in values) == wanted
+
+        return _boolean(evaluate)
+
+    def _searched(self, left: _Node) -> _Node | None:
+        """CONTAINS, STARTSWITH, ENDSWITH, with or without NOT."""
+        for word, fits in _SEARCHES.items():
+            if self._take(word):
+                return _search(left, self._text(), fits, wanted=True)
+            if self._take("NOT", word):
+                return _search(left, self._text(), fits, wanted=False)
+        return None
+
+    def _text(self) -> str:
+        return self._need("text").text[1:-1].replace("''", "'")
+
+    def _unary(self) -> _Node:
+        self._deep += 1
+        if self._deep > MOST_NESTED:
+            raise self._refuse(f"nested deeper than {MOST_NESTED}")
+        if self._take("+"):
+            found = self._unary()
+        elif self._take("-"):
+            found = _minus(self._unary())
+        elif self._take("NOT"):
+            found = _negated(self._logical(self._unary()))
+        else:
+            found = self._operand()
+        self._deep -= 1
+        return found
+
+    def _operand(self) -> _Node:
+        if self._take("("):
+            found = self._or()
+            self._need(")")
+            return found
+        kind = self._next()
+        if kind == "text":
+            return _constant(self._text())
+        if kind in ("TRUE", "FALSE", "NULL"):
+            self._at += 1
+            return {"TRUE": _TRUE, "FALSE": _FALSE, "NULL": _NULL}[kind]
+        if kind == "int":
+            number = int(self._need("int").text.rstrip("lL"))
+            if number >= LONG:
+                raise self._refuse("beyond 64 bits")
+            return _constant(number if number < INT else Long(number))
+        if kind == "float":
+            value = float(self._need("float").text)
+            if not 0 < value < float("inf"):
+                raise self._refuse("no number that Java has as a constant: brokers refuse 0.0 too")
+            return _constant(value)
+        name = self._need("name").text
+        return _Node(lambda properties: properties.get(name), "property")
+
+
+def _constant(value: Value, *, logical: bool = False) -> _Node:
+    return _Node(lambda _properties: value, "constant", value, logical)
+
+
+_TRUE, _FALSE, _NULL = (_constant(value, logical=True) for value in (True, False, None))
+
+
+def _boolean(evaluate: Evaluate) -> _Node:
+    return _Node(evaluate, "boolean", logical=True)
+
+
+def _negated(node: _Node) -> _Node:
+    def evaluate(properties: Properties) -> Value:
+        found = node.evaluate(properties)
+        return None if found is None else not found
+
+    return _boolean(evaluate)
+
+
+def _joined(parts: list[_Node], *, ends: bool) -> _Node:
+    """Parts joined by OR, which the first true one ends, or by AND, which the first false one ends."""
+
+    def evaluate(properties: Properties) -> Value:
+        known = True
+        for part in parts:
+            found = part.evaluate(properties)
+            if found is ends:
+                return ends
+            known = known and found is not None
+        return not ends if known else None
+
+    return _boolean(evaluate)
+
+
+def _equal(left: _Node, right: _Node) -> _Node:
+    def evaluate(properties: Properties) -> Value:
+        first, second = left.evaluate(properties), right.evaluate(properties)
+        if first is None or second is None:
+            return True if first is second else None if first is None else False
+        return compare(first, second) == 0
+
+    return _boolean(evaluate)
+
+
+def _minus(node: _Node) -> _Node:
+    def evaluate(properties: Properties) -> Value:
+        found = node.evaluate(properties)
+        if isinstance(found, (bool, str)) or found is None:
+            return None
+        return Long(-found) if isinstance(found, Long) else -found
+
+    return _Node(evaluate, "value")
+
+
+def _search(node: _Node, text: str, fits: Callable[[str, str], bool], *, wanted: bool) -> _Node:
+    def evaluate(properties: Properties) -> Value:
+        found = node.evaluate(properties)
+        return isinstance(found, str) and bool(text) and fits(found, text) == wanted
+
+    return _boolean(evaluate)
+
+
+_ORDERS: dict[str, Callable[[int], bool]] = {
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+}
+_SEARCHES: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": lambda value, text: text in value,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}

@@ -1,0 +1,76 @@
+"""The command ``replay``: messages of a store, to a live cluster."""
+
+from typing import Annotated
+
+import typer
+
+from rmqtool.cli.live.send import NamesrvOption
+from rmqtool.cli.shell.app import command
+from rmqtool.cli.shell.options import (
+    BrokerConfOption,
+    DryRunOption,
+    KeyOption,
+    LimitOption,
+    OffsetOption,
+    Output,
+    OutputOption,
+    QueueOffsetOption,
+    QueueOption,
+    SinceOption,
+    TagOption,
+    TlsOption,
+    TopicOption,
+    UntilOption,
+)
+
+
+@command("replay", "rmqtool replay store --namesrv 127.0.0.1:9876 --topic Orders --since -1h --rate 500")
+def replay(
+    store: Annotated[
+        str, typer.Argument(metavar="STORE", help="Store directory; or Parquet, NDJSON, or - for NDJSON on stdin.")
+    ],
+    namesrv: NamesrvOption,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    tag: TagOption = None,
+    key: KeyOption = None,
+    offset: OffsetOption = None,
+    queue_offset: QueueOffsetOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send all to this topic.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second, at most.")] = None,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=1000, help="Up to so many messages in one request.")] = 32,
+    journal: Annotated[
+        str | None,
+        typer.Option("--journal", metavar="FILE", help="What was sent; STORE.replay by default. It is gone on with."),
+    ] = None,
+    group: Annotated[str, typer.Option("--group", help="The producer group.")] = "rmqtool-replay",
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="4.9|5.3", help="Which Java client to be like where they differ.")
+    ] = "5.3",
+    tls_config: TlsOption = None,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Send stored messages to a live cluster, each once, in the order of their queues.
+
+    STORE may be a Parquet file or a directory of them, or NDJSON as --output ndjson writes it. A queue's messages go to
+    the queue with its number, or where there are fewer, always to the same of them. Body, flag, keys, tags, unique id
+    and the application's properties are kept; RMQTOOL_ORIGIN tells where the message lay. Delays are not waited for
+    again. Halves of transactions, messages that wait in a schedule, and topics of brokers are passed over; retries and
+    dead letters too, but with --to.
+
+    The same command goes on where it was ended, however that was, by its journal: of messages that may or may not have
+    arrived it asks the broker, and none is sent twice. Exit code 1: messages were refused, or there was damage.
+    """
+    from rmqtool.cli.live.copying.run_replay import ReplayPlan, run
+
+    plan = ReplayPlan(
+        source=store, namesrv=namesrv, to=to, rate=rate, batch=batch, limit=limit, journal=journal, group=group,
+        engine=engine, tls_config=tls_config, dry_run=dry_run, broker_conf=broker_conf, topics=topic, queues=queue,
+        tags=tag, keys=key, offset=offset, queue_offset=queue_offset, since=since, until=until,
+    )  # fmt: skip
+    return run(plan, output.value)

@@ -1,0 +1,299 @@
+"""replay behind its options."""
+
+import asyncio
+import errno
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool.cli.live.common import client_options
+from rmqtool.cli.live.copying.journal import FileJournal
+from rmqtool.cli.live.copying.sources import Passed, RowSource, Source, StoreSource, name_of
+from rmqtool.cli.look.run_files import selection
+from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.serve.running import Told, until_told
+from rmqtool.cli.shell.ending import Ending
+from rmqtool.cli.shell.output import Column, note, write_all, writer
+from rmqtool.cli.write.run_append import Lines
+from rmqtool.client.cluster.cluster import ClientOptions
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.copying.replay import CannotGoOn, Replay, ReplayOptions, Sent
+from rmqtool.client.copying.steps import Origin, Place, Step
+from rmqtool.client.producing.producer import Producer
+from rmqtool.contract import REPLAY_FIELDS
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.remoting.errors import RemotingError
+from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.sending.rules import check_group, check_topic
+
+_ROUND, _ROUND_BYTES = 1000, 8 << 20
+_MOST_NAMED = 100  # messages that are named on stderr
+_SILENT, _EVERY = 2.0, 0.5  # s without a line of progress, and between two
+_NDJSON = (".ndjson", ".jsonl", ".json")
+_COLUMNS = (
+    Column("topic"), Column("queueId", right=True), Column("status"), Column("messages", right=True), Column("toTopic"),
+    Column("brokerName"), Column("toQueueId", right=True), Column("reason", wide=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayPlan:
+    """What is to be sent; see the options of the command."""
+
+    source: str
+    namesrv: str
+    to: str | None
+    rate: float | None
+    batch: int
+    limit: int | None
+    journal: str | None
+    group: str
+    engine: str
+    tls_config: str | None
+    dry_run: bool
+    broker_conf: str | None
+    topics: list[str] | None
+    queues: list[int] | None
+    tags: list[str] | None
+    keys: list[str] | None
+    offset: str | None
+    queue_offset: str | None
+    since: str | None
+    until: str | None
+
+    def subject(self) -> dict[str, Any]:
+        """What a journal is for, as the command line has it."""
+        source = "-" if self.source == "-" else os.path.realpath(self.source)
+        names = ("topics", "queues", "tags", "keys", "offset", "queue_offset", "since", "until", "to")
+        return {"source": source, **{name: getattr(self, name) for name in names}}
+
+    def chosen(self) -> Selection:
+        """The selection."""
+        return selection(
+            self.topics, self.queues, self.tags, self.keys, self.offset, self.queue_offset, self.since, self.until
+        )
+
+    def journal_path(self) -> str:
+        """Where the journal is.
+
+        Raises:
+            BadValue: stdin has no place beside it.
+        """
+        if self.journal is None and self.source == "-":
+            raise BadValue("--journal: name a file, as stdin has no name to call it after")
+        return self.journal or os.path.realpath(self.source) + ".replay"
+
+
+class Tally:
+    """What became of messages, by queue, and how fast."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[Origin, str, MessageQueue | None, str]] = Counter()
+        self.sent = self.refused = self.passed = 0
+        self._began = self._shown = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    def stored(self, origin: Origin, queue: MessageQueue, status: str = "SENT") -> None:
+        """A message is at the cluster."""
+        self.sent += 1
+        self.counts[origin, status, queue, ""] += 1
+
+    def passed_over(self, item: Passed) -> None:
+        """A message is not sent."""
+        if item.refused:
+            self.not_taken(item.place, item.origin, item.reason)
+        else:
+            self.passed += 1
+            self.counts[item.origin, "PASSED_OVER", None, item.reason] += 1
+
+    def not_taken(self, place: Place, origin: Origin, reason: str) -> None:
+        """A message cannot be sent."""
+        self.refused += 1
+        self.counts[origin, "REFUSED", None, reason[:200]] += 1
+        if self.refused <= _MOST_NAMED:
+            note(f"{place}: {origin.topic} queue {origin.queue_id}: {reason}")
+        elif self.refused == _MOST_NAMED + 1:
+            note("more are not named here")
+
+    def show(self) -> None:
+        """A line of a terminal that goes at the end."""
+        now = time.monotonic()
+        if self._terminal and now - self._began >= _SILENT and now - self._shown >= _EVERY:
+            self._shown = now
+            sys.stderr.write(f"\r\x1b[K{self.sent} messages sent, {self.sent / (now - self._began):.0f} a second")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """No such line any more."""
+        if self._terminal and self._shown > self._began:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """By queue."""
+        for (origin, status, queue, reason), count in sorted(self.counts.items(), key=lambda item: str(item[0])):
+            to = (None, None, None) if queue is None else (queue.topic, queue.broker_name, queue.queue_id)
+            values = (origin.topic, origin.queue_id, status, count, *to, reason or None)
+            yield dict(zip(REPLAY_FIELDS, values, strict=True))
+
+    @property
+    def words(self) -> str:
+        """In a line."""
+        more = f", {self.refused} refused" if self.refused else ""
+        return f"{self.sent} messages sent{more}{f', {self.passed} passed over' if self.passed else ''}"
+
+
+def run(plan: ReplayPlan, output: str) -> int:
+    """Send all; 1 when some were refused."""
+    try:
+        check_group(plan.group)
+        if plan.to is not None:
+            check_topic(plan.to)
+    except ValueError as err:
+        raise BadValue(str(err)) from None
+    options = client_options(plan.namesrv, plan.engine, plan.tls_config)
+    with ExitStack() as stack:
+        path, ending = plan.journal_path(), Ending()
+        chosen = plan.chosen()
+        source = _source(plan, chosen, stack, ending)
+        journal = stack.enter_context(
+            FileJournal(path, plan.subject(), (chosen.since, chosen.until), read_only=plan.dry_run)
+        )
+        since, until = journal.times
+        source.chosen = chosen._replace(since=since, until=until)
+        running, before = _Running(plan, source, journal, ending), journal.position.sent
+        tally = running.tally
+        try:
+            code = asyncio.run(running.go(options))
+        finally:
+            tally.end()
+            if tally.counts or sys.exception() is None:  # an error that comes before anything else stands alone
+                write_all(writer(output, REPLAY_FIELDS, _COLUMNS), tally.rows())
+        earlier = f"; {before} were sent before" if before else ""
+        if plan.dry_run:
+            note(f"{tally.words.replace('messages sent', 'messages to be sent')}{earlier}; nothing was sent")
+        else:
+            note(f"{tally.words}{earlier}; journal {journal.path}")
+        return code
+
+
+def _source(plan: ReplayPlan, chosen: Selection, stack: ExitStack, ending: Ending) -> Source:
+    if plan.source != "-" and os.path.isdir(plan.source) and not _holds_parquet(plan.source):
+        return StoreSource(need_log(plan.source, plan.broker_conf), chosen, plan.to)
+    if plan.source == "-" or plan.source.endswith(_NDJSON):
+        lines = stack.enter_context(Lines(plan.source))
+        parts = lines.rows(ending)
+        return RowSource((row for _numbers, rows in parts for row in rows), chosen, plan.to)
+    if not os.path.exists(plan.source):
+        raise UnreadableStore(f"{plan.source}: {os.strerror(errno.ENOENT)}")
+    from rmqtool.analytics.load.rows import parquet_files, rows
+
+    return RowSource(rows(parquet_files(plan.source)), chosen, plan.to)
+
+
+def _holds_parquet(folder: str) -> bool:
+    if os.path.isdir(os.path.join(folder, "commitlog")):
+        return False
+    from rmqtool.analytics.load.rows import parquet_files
+
+    try:
+        return bool(parquet_files(folder))
+    except UnreadableStore:
+        return False
+
+
+class _Running:
+    """One run."""
+
+    def __init__(self, plan: ReplayPlan, source: Source, journal: FileJournal, ending: Ending) -> None:
+        self._plan, self._source, self._journal, self._ending = plan, source, journal, ending
+        self.tally = Tally()
+        self._left = plan.limit
+
+    async def go(self, client: ClientOptions) -> int:
+        async with until_told() as told, Producer(client, self._plan.group) as producer:
+            options = ReplayOptions(
+                name=name_of(self._plan.source) if self._plan.source != "-" else "stdin",
+                to=self._plan.to, batch=self._plan.batch, rate=self._plan.rate,
+            )  # fmt: skip
+            replay = Replay(producer, self._journal, options, told, note)
+            reading = asyncio.create_task(self._wake(told))
+            try:
+                return await self._go(replay, told)
+            except CannotGoOn as err:
+                raise CannotGoOn(f"{err}; {self.tally.words}; the same command goes on from there") from err
+            finally:
+                reading.cancel()
+
+    async def _wake(self, told: Told) -> None:
+        """A signal also ends the wait for more of stdin."""
+        await told.wait()
+        self._ending.ask()
+
+    async def _go(self, replay: Replay, told: Told) -> int:
+        position = self._journal.position
+        items = self._source.steps(position.last, position.digest)
+        if position.begun is not None:
+            begun = position.begun
+            steps = await self._next(items, begun.count, resumed=True)
+            if len(steps) < begun.count or steps[-1].place != begun.last or steps[-1].digest != begun.digest:
+                raise CannotGoOn(f"what the last run was about to send is not all there any more, up to {begun.last}")
+            if self._plan.dry_run:
+                await self._planned(replay, steps)
+            else:
+                self._count(steps, await replay.resume(begun, steps))
+        while not told.is_set() and (steps := await self._next(items, _ROUND)):
+            if self._plan.dry_run:
+                await self._planned(replay, steps)
+            else:
+                self._count(steps, await replay.send(steps))
+        if told.is_set():
+            return told.exit_code
+        return 1 if self.tally.refused or self._source.damaged else 0
+
+    async def _next(self, items: Iterator[Step | Passed], most: int, *, resumed: bool = False) -> list[Step]:
+        if isinstance(self._source, StoreSource):
+            return self._steps(items, most, resumed=resumed)
+        return await asyncio.to_thread(self._steps, items, most, resumed=resumed)  # whoever writes it may be slow
+
+    def _steps(self, items: Iterator[Step | Passed], most: int, *, resumed: bool = False) -> list[Step]:
+        """The next ones, as many as a round holds."""
+        steps: list[Step] = []
+        size = 0
+        if self._left is not None and not resumed:
+            most = min(most, self._left)
+        while len(steps) < most and (resumed or size < _ROUND_BYTES):
+            item = next(items, None)
+            if item is None:
+                break
+            if isinstance(item, Passed):
+                self.tally.passed_over(item)
+                continue
+            steps.append(item)
+            size += len(item.message.body)
+        if self._left is not None:
+            self._left = max(self._left - len(steps), 0)
+        return steps
+
+    def _count(self, steps: list[Step], sent: Sent) -> None:
+        for step in steps:
+            if (queue := sent.arrived.get(step.place)) is not None:
+                self.tally.stored(step.origin, queue)
+            elif (reason := sent.refused.get(step.place)) is not None:
+                self.tally.not_taken(step.place, step.origin, reason)
+        self.tally.show()
+
+    async def _planned(self, replay: Replay, steps: list[Step]) -> None:
+        for step in steps:
+            try:
+                self.tally.stored(step.origin, await replay.target(step.origin), "TO_SEND")
+            except (ClientError, RemotingError) as err:
+                if not isinstance(err, ClientError):
+                    raise
+                self.tally.not_taken(step.place, step.origin, str(err))

@@ -1,0 +1,203 @@
+"""What is replayed: messages of a store in the order of its log, or rows in the order that they are read."""
+
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from formats.errors import FormatError
+from formats.message.bodies import decompress
+from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.read import Record
+from rmqtool.cli.look.run_files import say_damage
+from rmqtool.cli.shell.output import note
+from rmqtool.client.copying.steps import Origin, Place, Step
+from rmqtool.client.producing.message import Message
+from rmqtool.contract import message_fields
+from rmqtool.errors import Refused
+from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.sending.again import own_properties, why_not
+from rmqtool.services.sending.rules import check_message
+from rmqtool.store.log.commit_log import CommitLog, Damage
+
+
+class Passed(NamedTuple):
+    """A message that is not sent.
+
+    Attributes:
+        refused: it should have been, but it cannot.
+    """
+
+    place: Place
+    origin: Origin
+    reason: str
+    refused: bool = False
+
+
+class Source(Protocol):
+    """Messages in order.
+
+    Attributes:
+        chosen: which of them.
+        damaged: something could not be read.
+    """
+
+    chosen: Selection
+    damaged: bool
+
+    def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
+        """Those behind a place.
+
+        Raises:
+            Refused: what is at that place is not what was there.
+        """
+
+
+@dataclass
+class StoreSource:
+    """Messages of a store."""
+
+    log: CommitLog
+    chosen: Selection
+    to: str | None
+    damaged: bool = False
+
+    def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
+        """Those behind a place; damage is told on stderr."""
+        low, stop = self.chosen.physical
+        if last is not None:
+            self._check(last, digest)
+            low = max(low, last.at)
+        for item in self.log.walk(low or None, stop):
+            if isinstance(item, Damage):
+                self.damaged = True
+                say_damage(item)
+                continue
+            if stop is not None and item.physical_offset >= stop:
+                continue
+            for inner, one in enumerate(item.messages()):
+                place = Place(item.physical_offset, inner)
+                if (last is None or place > last) and self.chosen.has(one.record):
+                    yield self._step(place, one.record)
+
+    def _check(self, last: Place, digest: int) -> None:
+        found = self.log.read(last.at)
+        if found is None:
+            if self.log.min_offset > last.at:
+                note(f"the log begins at {self.log.min_offset} by now, behind {last}, where the last run was")
+                return
+            raise Refused(f"{self.log.layout.root}: no message at {last.at}, where the last run was: another store?")
+        records = [one.record for one in found.messages()]
+        if last.inner >= len(records) or _digest(records[last.inner].topic, records[last.inner].body) != digest:
+            raise Refused(f"{self.log.layout.root}: another message at {last.at} than was sent: another store?")
+
+    def _step(self, place: Place, record: Record) -> Step | Passed:
+        topic = record.topic.decode("utf-8", "replace")
+        origin = Origin(topic, record.queue_id)
+        if reason := why_not(topic, record.sys_flag, to=self.to):
+            return Passed(place, origin, reason)
+        try:
+            message = Message(
+                self.to or topic,
+                decompress(record.body, record.sys_flag),
+                properties=own_properties(parse(record.properties)),
+                flag=record.flag,
+            )
+            check_message(message.outgoing())
+        except (FormatError, ValueError) as err:
+            return Passed(place, origin, str(err), refused=True)
+        return Step(place, origin, message, _digest(record.topic, record.body))
+
+
+@dataclass
+class RowSource:
+    """Rows as machine output and Parquet files have them; their places are their numbers."""
+
+    rows: Iterator[Mapping[str, Any] | ValueError]
+    chosen: Selection
+    to: str | None
+    damaged: bool = False
+
+    def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
+        """Those behind a place."""
+        number = 0
+        for number, row in enumerate(self.rows, 1):
+            place = Place(number)
+            if last is not None and place <= last:
+                if place == last and _row_digest(row) != digest:
+                    raise Refused(f"row {number} is another one than the last run sent: another input?")
+                continue
+            if isinstance(row, ValueError):
+                yield Passed(place, Origin("", 0), str(row), refused=True)
+            elif self._has(row):
+                yield self._step(place, row)
+        if last is not None and number < last.at:
+            raise Refused(f"the last run was at row {last}, and there are {number}: another input?")
+
+    def _has(self, row: Mapping[str, Any]) -> bool:
+        """As :meth:`Selection.has`; a row that does not say has not what was asked for."""
+        chosen = self.chosen
+        properties = row.get("properties")
+        named = properties if isinstance(properties, Mapping) else {}
+        if chosen.topics and not chosen.has_topic(str(row.get("topic"))):
+            return False
+        if chosen.queue_ids and row.get("queueId") not in chosen.queue_ids:
+            return False
+        if chosen.tags and row.get("tags", named.get(TAGS)) not in chosen.tags:
+            return False
+        if chosen.keys:
+            listed = row.get("keys") or named.get(KEYS, "")
+            keys = split_keys(listed) if isinstance(listed, str) else listed
+            if not {row.get("msgId"), named.get(UNIQ_KEY), *keys} & set(chosen.keys):
+                return False
+        return all(
+            bounds == Selection()[at] or _within(row.get(name), *bounds)
+            for at, name, bounds in (
+                (4, "physicalOffset", chosen.physical),
+                (5, "queueOffset", chosen.queue_offsets),
+            )
+        ) and (
+            (chosen.since, chosen.until) == Selection()[6:8]
+            or _within(row.get("storeTimestamp"), chosen.since, chosen.until)
+        )
+
+    def _step(self, place: Place, row: Mapping[str, Any]) -> Step | Passed:
+        try:
+            fields = message_fields({**row, "topic": row.get("topic") or self.to})
+            origin = Origin(fields["topic"], fields.get("queue_id", 0))
+            if reason := why_not(origin.topic, fields.get("sys_flag", 0), to=self.to):
+                return Passed(place, origin, reason)
+            if "bodyError" in row:
+                raise ValueError(f"body: {row['bodyError']}")
+            message = Message(
+                self.to or origin.topic,
+                fields["body"],
+                properties=own_properties(fields["properties"]),
+                flag=fields.get("flag", 0),
+            )
+            check_message(message.outgoing())
+        except ValueError as err:
+            topic, queue_id = row.get("topic"), row.get("queueId")
+            origin = Origin(topic if isinstance(topic, str) else "", queue_id if isinstance(queue_id, int) else 0)
+            return Passed(place, origin, str(err), refused=True)
+        return Step(place, origin, message, _row_digest(row))
+
+
+def _within(value: object, low: int, high: int | None) -> bool:
+    return isinstance(value, int) and low <= value and (high is None or value < high)
+
+
+def _digest(topic: bytes, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(topic))
+
+
+def _row_digest(row: Mapping[str, Any] | ValueError) -> int:
+    if isinstance(row, ValueError):
+        return 0
+    return zlib.crc32(repr([row.get(name) for name in ("topic", "queueId", "queueOffset", "body")]).encode())
+
+
+def name_of(path: str) -> str:
+    """What an input is called in the marks of its messages: the last part of its path."""
+    return os.path.basename(os.path.realpath(path)) or "store"

@@ -1,0 +1,1 @@
+"""Messages of elsewhere, sent to a cluster once each."""

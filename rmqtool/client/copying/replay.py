@@ -1,0 +1,332 @@
+"""Messages sent to a cluster once each, in the order of their queues, whatever happens on the way.
+
+Messages go in rounds. What a round holds, and an offset of each queue below which none of it can be, is in the journal
+before the first of its messages is sent. Where a process was killed or a broker did not answer, the queues are read
+from there on: the marks in the messages tell which of them arrived.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from formats.remoting.codes import ResponseCode
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import BrokerError, ClientError, NoRoute
+from rmqtool.client.copying.steps import ORIGIN, REPLAY, Journal, Origin, Place, Round, Step
+from rmqtool.client.producing.message import Message, NotSent, SendResult
+from rmqtool.client.producing.producer import Producer
+from rmqtool.client.pulling.pull import Puller
+from rmqtool.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+_BATCH_BYTES = 1_000_000  # of one request
+_ILLEGAL = {ResponseCode.MESSAGE_ILLEGAL}  # the message itself is not taken: it is no use to send it again
+_PAUSES = (1.0, 2.0, 4.0, 8.0)  # s before further attempts
+
+
+class CannotGoOn(ClientError):
+    """Messages could not be sent, or it cannot be told whether they were; the words say why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """How messages are sent.
+
+    Attributes:
+        name: of the origin, in the mark of every message.
+        to: topic that all go to; each to its own without one.
+        batch: messages of one request.
+        rate: messages a second, at most.
+        settle: seconds that a request may be under way after whoever sent it has ended.
+    """
+
+    name: str
+    to: str | None = None
+    batch: int = 32
+    rate: float | None = None
+    settle: float = 5.0
+
+
+@dataclass
+class Sent:
+    """What became of the messages of a round.
+
+    Attributes:
+        arrived: those that are stored now, by place.
+        refused: why a message was not taken.
+        uncertain: queues in which there may be more.
+        error: what went wrong last.
+    """
+
+    arrived: dict[Place, MessageQueue] = field(default_factory=dict)
+    refused: dict[Place, str] = field(default_factory=dict)
+    uncertain: set[MessageQueue] = field(default_factory=set)
+    error: Exception | None = None
+
+
+class Replay:
+    """Sends rounds of messages.
+
+    Args:
+        producer: of the cluster.
+        told: set when it is to end early.
+        warn: is told of attempts that failed.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        journal: Journal,
+        options: ReplayOptions,
+        told: asyncio.Event,
+        warn: Callable[[str], None] = log.warning,
+    ) -> None:
+        self._producer, self._journal, self._options = producer, journal, options
+        self._told, self._warn = told, warn
+        self._cluster: Cluster = producer.cluster
+        self._next: dict[MessageQueue, int] = {}
+        self._pace = _Pace(options.rate, told)
+
+    async def target(self, origin: Origin) -> MessageQueue:
+        """The queue that messages of a queue go to: the one with its number, or one of as many as there are.
+
+        Raises:
+            NoRoute: the topic is not there, and no broker makes it.
+            RemotingError: no name server answers.
+        """
+        known = self._journal.targets.get(origin)
+        if known is not None:
+            return known
+        queues = sorted(await self._producer.queues(self._options.to or origin.topic), key=_by_broker)
+        return queues[origin.queue_id % len(queues)]
+
+    async def send(self, steps: Sequence[Step]) -> Sent:
+        """Send a round; all of it is stored or refused when this returns, but for the end that was asked for.
+
+        Raises:
+            CannotGoOn: attempts have failed, or the journal cannot be written; a later run goes on where this was.
+        """
+        queues = await self._targets(steps)
+        begun = Round(steps[-1].place, steps[-1].digest, len(steps), await self._floors(set(queues.values())), set())
+        self._journal.begin(begun)
+        return await self._finish(begun, steps, queues)
+
+    async def resume(self, begun: Round, steps: Sequence[Step]) -> Sent:
+        """Send what is missing of a round that an earlier process has begun.
+
+        Raises:
+            CannotGoOn: see :meth:`send`.
+        """
+        queues = await self._targets(steps)
+        sent = Sent()
+        if begun.arrived is None:
+            await self._wait(self._options.settle)
+            if self._told.is_set():
+                return sent
+            sent.uncertain = set(begun.floors)
+        else:
+            sent.arrived = {step.place: queues[step.origin] for step in steps if step.place in begun.arrived}
+        return await self._finish(begun, steps, queues, sent)
+
+    async def _targets(self, steps: Sequence[Step]) -> dict[Origin, MessageQueue]:
+        found = {origin: await self._aimed(origin) for origin in dict.fromkeys(step.origin for step in steps)}
+        new = {origin: queue for origin, queue in found.items() if origin not in self._journal.targets}
+        if new:
+            self._journal.aim(new)
+        return found
+
+    async def _aimed(self, origin: Origin) -> MessageQueue:
+        try:
+            return await self.target(origin)
+        except (ClientError, RemotingError) as err:
+            raise CannotGoOn(str(err)) from err
+
+    async def _floors(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
+        puller = Puller(self._cluster)
+        for queue in queues - self._next.keys():
+            try:
+                self._next[queue] = (await puller.offsets(queue))[1]
+            except NoRoute:
+                self._next[queue] = 0  # its first message makes the topic
+            except BrokerError as err:
+                if err.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise CannotGoOn(str(err)) from err
+                self._next[queue] = 0
+            except RemotingError as err:
+                raise CannotGoOn(str(err)) from err
+        return {queue: self._next[queue] for queue in queues}
+
+    async def _finish(
+        self, begun: Round, steps: Sequence[Step], queues: Mapping[Origin, MessageQueue], sent: Sent | None = None
+    ) -> Sent:
+        sent = sent or Sent()
+        for pause in (*_PAUSES, None):
+            if sent.uncertain:
+                await self._ask(begun, {step.place for step in steps}, sent)
+            if not sent.uncertain:
+                sent.error = None
+                await self._attempt(steps, queues, sent)
+            if len(sent.arrived) + len(sent.refused) == len(steps):
+                self._journal.done(begun, len(sent.arrived), list(sent.refused))
+                return sent
+            if self._told.is_set() or pause is None:
+                break
+            self._warn(f"{sent.error}; it is tried again")
+            await self._wait(max(pause, self._options.settle if sent.uncertain else 0))
+            if self._told.is_set():
+                break
+        if not sent.uncertain:  # else whoever goes on must ask
+            self._journal.stopped(list(sent.arrived))
+        if self._told.is_set():
+            return sent
+        raise CannotGoOn(str(sent.error))
+
+    async def _attempt(self, steps: Sequence[Step], queues: Mapping[Origin, MessageQueue], sent: Sent) -> None:
+        """Send what is neither stored nor refused, the messages of each queue one after the other."""
+        waiting: dict[MessageQueue, list[Step]] = {}
+        for step in steps:
+            if step.place not in sent.arrived and step.place not in sent.refused:
+                waiting.setdefault(queues[step.origin], []).append(step)
+        async with asyncio.TaskGroup() as group:
+            for queue, part in waiting.items():
+                group.create_task(self._send(queue, part, sent))
+
+    async def _send(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent) -> None:
+        at = 0
+        while at < len(steps):
+            part = self._part(steps, at)
+            await self._pace.wait(len(part))
+            if self._told.is_set():
+                return
+            at += len(part)
+            try:
+                await self._send_part(queue, part, sent)
+            except NotSent as err:
+                sent.error = err
+                if err.maybe_stored:
+                    sent.uncertain.add(queue)
+                return
+
+    def _part(self, steps: Sequence[Step], at: int) -> Sequence[Step]:
+        """The next messages that go in one request."""
+        size, count = 0, 0
+        for step in steps[at : at + self._pace.most(self._options.batch)]:
+            size += len(step.message.body)
+            if count and size > _BATCH_BYTES:
+                break
+            count += 1
+        return steps[at : at + count]
+
+    async def _send_part(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent) -> None:
+        messages = [self._marked(step, queue) for step in steps]
+        try:
+            if len(messages) == 1:
+                results = [await self._producer.send(messages[0], queue=queue)]
+            else:
+                results = await self._producer.send_batch(messages, queue=queue)
+        except NotSent as err:
+            self._stored(steps, err.sent, sent)
+            left = steps[len(err.sent) :]
+            if err.code not in _ILLEGAL or err.maybe_stored:
+                raise
+            await self._one_by_one(queue, left, sent, str(err))
+        except ValueError as err:
+            await self._one_by_one(queue, steps, sent, str(err))
+        else:
+            self._stored(steps, results, sent)
+
+    async def _one_by_one(self, queue: MessageQueue, steps: Sequence[Step], sent: Sent, reason: str) -> None:
+        """Of messages that were refused together, find those that are taken alone."""
+        if len(steps) == 1:
+            sent.refused[steps[0].place] = reason
+            return
+        for step in steps:
+            await self._send_part(queue, [step], sent)
+
+    def _stored(self, steps: Sequence[Step], results: Sequence[SendResult], sent: Sent) -> None:
+        for step, result in zip(steps, results, strict=False):
+            sent.arrived[step.place] = result.queue
+            self._next[result.queue] = max(self._next.get(result.queue, 0), result.queue_offset + 1)
+
+    def _marked(self, step: Step, queue: MessageQueue) -> Message:
+        marks = {ORIGIN: f"{self._options.name}:{step.place}", REPLAY: f"{self._journal.run}:{step.place}"}
+        return replace(step.message, topic=queue.topic, properties={**step.message.properties, **marks})
+
+    async def _ask(self, begun: Round, places: Set[Place], sent: Sent) -> None:
+        """Look which messages of a round are in the queues that are uncertain."""
+        puller, prefix = Puller(self._cluster), f"{self._journal.run}:"
+        for queue in sorted(sent.uncertain):
+            try:
+                found = await self._marks(puller, queue, begun.floors[queue], prefix)
+            except (ClientError, RemotingError) as err:
+                if isinstance(err, CannotGoOn):
+                    raise
+                sent.error = err
+                return
+            sent.arrived.update((place, queue) for place in found if place in places)
+            sent.uncertain.discard(queue)
+
+    async def _marks(self, puller: Puller, queue: MessageQueue, offset: int, prefix: str) -> list[Place]:
+        try:
+            low, high = await puller.offsets(queue)
+        except NoRoute:
+            return []  # the topic was never made
+        if high and low > offset:
+            raise CannotGoOn(
+                f"{queue}: begins at offset {low} by now, and messages that may have been stored from {offset} on "
+                "are gone: it cannot be told which of them arrived"
+            )
+        found = []
+        while offset < high:
+            pulled = await puller.pull(queue, offset)
+            for message in pulled.messages:
+                mark = message.properties.get(REPLAY, "")
+                if mark.startswith(prefix) and (place := Place.of(mark.removeprefix(prefix))) is not None:
+                    found.append(place)
+            if pulled.next_offset <= offset:
+                raise CannotGoOn(f"{queue}: its broker has nothing at offset {offset}, and {high} is its end")
+            offset = pulled.next_offset
+        return found
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._told.wait()
+        except TimeoutError:
+            pass
+
+
+class _Pace:
+    """Lets so many messages a second pass.
+
+    Args:
+        told: ends a wait.
+    """
+
+    def __init__(self, rate: float | None, told: asyncio.Event) -> None:
+        self._rate, self._told, self._next = rate, told, 0.0
+
+    def most(self, batch: int) -> int:
+        """Messages of a request, so that a slow rate is no sequence of bursts."""
+        return batch if self._rate is None else max(1, min(batch, int(self._rate / 10)))
+
+    async def wait(self, count: int) -> None:
+        """Until so many messages may go."""
+        if self._rate is None:
+            return
+        now = asyncio.get_running_loop().time()
+        due = max(now, self._next)
+        self._next = due + count / self._rate
+        if due > now:
+            try:
+                async with asyncio.timeout(due - now):
+                    await self._told.wait()
+            except TimeoutError:
+                pass
+
+
+def _by_broker(queue: MessageQueue) -> tuple[str, int]:
+    return queue.broker_name, queue.queue_id

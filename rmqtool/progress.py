@@ -1,0 +1,73 @@
+"""How far long work is: whoever works says so here, and a front end that wants to show it listens.
+
+It is ambient, as logging is, so that no function takes an argument for it. Work costs an addition: a listener looks at
+the numbers by its own clock.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Stage:
+    """A part of the work that is going on.
+
+    Attributes:
+        name: what is done, in words that follow "while": "reading the log".
+        total: how much there is to do; None where nobody knows.
+        unit: of both: "bytes", "messages", ...
+        done: how much of it is done; whoever works sets it.
+    """
+
+    __slots__ = ("done", "name", "total", "unit")
+
+    def __init__(self, name: str, total: int | None, unit: str) -> None:
+        self.name, self.total, self.unit, self.done = name, total, unit, 0
+
+
+class Listener(Protocol):
+    """Is told of stages; those that begin inside of another end before it."""
+
+    def began(self, stage: Stage) -> None:
+        """A stage begins."""
+
+    def ended(self, stage: Stage) -> None:
+        """It has ended, well or not."""
+
+
+_listener: Listener | None = None
+_broken: Stage | None = None
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell a listener of all stages of this process as long as this lasts."""
+    global _listener
+    before, _listener = _listener, listener
+    try:
+        yield
+    finally:
+        _listener = before
+
+
+@contextmanager
+def stage(name: str, total: int | None = None, unit: str = "bytes") -> Iterator[Stage]:
+    """A part of the work; see :class:`Stage`."""
+    global _broken
+    made, listener = Stage(name, total, unit), _listener
+    if listener is not None:
+        listener.began(made)
+    _broken = None
+    try:
+        yield made
+    except KeyboardInterrupt:
+        _broken = _broken or made
+        raise
+    finally:
+        if listener is not None:
+            listener.ended(made)
+
+
+def broken_off() -> Stage | None:
+    """The innermost stage that Ctrl-C has ended; None where none was going on."""
+    return _broken

@@ -1,0 +1,185 @@
+"""Figures of a served store under the names and labels of the RocketMQ exporter, so that its dashboards and alerts fit.
+
+Left out is what is not known here: figures that the exporter asks consumers for (``rocketmq_client_*``), and those of
+Java's thread pools, latencies and page cache (the rest of ``rocketmq_brokeruntime_*``).
+
+Source: exporter.collector.RMQMetricsCollector, exporter.task.MetricsCollectTask (apache/rocketmq-exporter 0.0.3).
+"""
+
+import os
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from rmqtool.server.broker.broker import Broker
+from rmqtool.server.broker.known import counts
+from rmqtool.server.metrics.figures import Figures, GroupFigures, paced
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
+
+_BROKER = ("cluster", "brokerIP", "broker")
+_RUNTIME = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
+_TOPIC = ("cluster", "broker", "topic")
+_GROUP = ("cluster", "broker", "topic", "group")
+_DIFF = ("group", "topic", "countOfOnlineConsumers", "msgModel")
+# of a broker's runtime information: metric, its name there, words
+_OF_RUNTIME = (
+    ("commitlog_disk_ratio", "commitLogDiskRatio", "Share of the commit log's file system that is used."),
+    ("consumequeue_disk_ratio", "consumeQueueDiskRatio", "Share of the queues' file system that is used."),
+    ("commitlog_maxoffset", "commitLogMaxOffset", "Physical offset behind the newest message."),
+    ("commitlog_minoffset", "commitLogMinOffset", "Physical offset of the oldest message."),
+    ("earliest_message_timestamp", "earliestMessageTimeStamp", "Store time of the oldest message in ms."),
+    ("putmessage_times_total", "putMessageTimesTotal", "Messages that were stored since the start."),
+    ("put_message_size_total", "putMessageSizeTotal", "Bytes of messages that were stored since the start."),
+    ("put_message_average_size", "putMessageAverageSize", "Bytes of a message, on average."),
+)
+_MODELS = ("0", "1")  # broadcast, clustering: the order of Java's MessageModel
+
+Sample = tuple[tuple[str, ...], float]
+
+
+def _family(name: str, words: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, words, labels=labels)
+    for values, number in samples:
+        # a client may call itself anything, halves of surrogates too
+        family.add_metric([value.encode("utf-8", "replace").decode() for value in values], number)
+    return family
+
+
+class Snapshot(Collector):
+    """Families of one moment, as a registry collects them."""
+
+    def __init__(self, families: list[GaugeMetricFamily]) -> None:
+        self._families = families
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """All of them."""
+        return self._families
+
+    def registry(self) -> CollectorRegistry:
+        """A registry that has them alone."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return registry
+
+
+class Families:
+    """The metrics of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._core = broker, broker.core
+        self._figures = Figures(broker.core)
+
+    async def snapshot(self) -> Snapshot:
+        """All of this moment, gathered in slices between which requests are served."""
+        return Snapshot([*self._of_broker(), *await self._of_topics(), *await self._of_groups(), *self._of_clients()])
+
+    def _of_broker(self) -> list[GaugeMetricFamily]:
+        core, settings = self._core, self._core.settings
+        names = (settings.cluster, settings.address, settings.name)
+        table = self._broker.status.runtime_table()
+        about = (table["brokerVersionDesc"], table["bootTimestamp"], table["brokerVersion"])
+        labels = (settings.cluster, settings.address, "", *about)
+
+        def rate(name: str) -> list[Sample]:
+            return [(names, core.counts.rate(name, settings.cluster))]
+
+        def runtime(name: str, words: str, number: float) -> GaugeMetricFamily:
+            return _family(f"rocketmq_brokeruntime_{name}", words, _RUNTIME, [(labels, number)])
+
+        found = [
+            _family("rocketmq_broker_tps", "Messages stored per second.", _BROKER, rate(counts.BROKER_PUT)),
+            _family("rocketmq_broker_qps", "Messages handed out per second.", _BROKER, rate(counts.BROKER_GET)),
+        ]
+        found += [runtime(name, words, float(table[key])) for name, key, words in _OF_RUNTIME]
+        try:
+            disk = os.statvfs(core.store.layout.commit_log_paths[0])
+        except OSError:
+            return found
+        total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
+        found.append(runtime("commitlogdir_capacity_total", "Bytes of the commit log's file system.", total))
+        found.append(runtime("commitlogdir_capacity_free", "Bytes that are free there.", free))
+        return found
+
+    async def _of_topics(self) -> list[GaugeMetricFamily]:
+        settings = self._core.settings
+        where = (settings.cluster, settings.name)
+        plain, retry, dead = [], [], []
+        put: list[Sample] = []
+        put_bytes: list[Sample] = []
+        async for one in paced(await self._figures.topics()):
+            labels, newest = (*where, one.topic), float(one.newest)
+            if one.topic.startswith(RETRY_PREFIX):
+                retry.append((labels, newest))
+                continue
+            if one.topic.startswith(DLQ_PREFIX):
+                dead.append(((*where, one.topic.removeprefix(DLQ_PREFIX)), newest))
+                continue
+            plain.append((labels, newest))
+            put.append((labels, one.put))
+            put_bytes.append((labels, one.put_bytes))
+        in_dead = ("cluster", "broker", "group")
+        return [
+            _family("rocketmq_producer_offset", "Max offsets of a topic's queues, added up.", _TOPIC, plain),
+            _family("rocketmq_topic_retry_offset", "The same of topics for retries.", _TOPIC, retry),
+            _family("rocketmq_topic_dlq_offset", "The same of dead letters.", in_dead, dead),
+            _family("rocketmq_producer_tps", "Messages per second that a topic gets.", _TOPIC, put),
+            _family("rocketmq_producer_message_size", "Bytes per second that a topic gets.", _TOPIC, put_bytes),
+        ]
+
+    async def _of_groups(self) -> list[GaugeMetricFamily]:
+        settings = self._core.settings
+        diff: list[Sample] = []
+        retry_diff: list[Sample] = []
+        known: list[tuple[tuple[str, ...], GroupFigures]] = []
+        async for one in paced(await self._figures.groups()):
+            known.append(((settings.cluster, settings.name, one.topic, one.group), one))
+            if not one.broadcast:
+                labels = (one.group, one.topic, str(one.members), _MODELS[not one.broadcast])
+                (retry_diff if one.topic.startswith(RETRY_PREFIX) else diff).append((labels, float(one.behind)))
+        shared = [(labels, one) for labels, one in known if not one.broadcast]
+        first = [(labels, one) for labels, one in known if not one.topic.startswith(RETRY_PREFIX)]
+        waiting = [(labels, float(one.behind)) for labels, one in first if not one.broadcast]
+        return [
+            _family("rocketmq_group_diff", "Messages that a group has not consumed.", _DIFF, diff),
+            _family("rocketmq_group_retrydiff", "The same of its retries.", _DIFF, retry_diff),
+            _family("rocketmq_message_accumulation", "Messages that a group has not consumed.", _GROUP, waiting),
+            _family(
+                "rocketmq_consumer_offset", "Offsets of a group, added up.", _GROUP,
+                ((labels, float(one.consumed)) for labels, one in known),
+            ),
+            _family(
+                "rocketmq_group_get_latency_by_storetime", "Age in ms of the oldest message not consumed.", _GROUP,
+                ((labels, float(one.late)) for labels, one in shared),
+            ),
+            _family(
+                "rocketmq_consumer_tps", "Messages per second that a group gets.", _GROUP,
+                ((labels, one.got) for labels, one in first),
+            ),
+            _family(
+                "rocketmq_consumer_message_size", "Bytes per second that a group gets.", _GROUP,
+                ((labels, one.got_bytes) for labels, one in first),
+            ),
+            _family(
+                "rocketmq_send_back_nums", "Messages that a group gave back in the last minute.", _GROUP,
+                ((labels, float(one.sent_back)) for labels, one in first),
+            ),
+        ]  # fmt: skip
+
+    def _of_clients(self) -> list[GaugeMetricFamily]:
+        clients, settings = self._core.clients, self._core.settings
+        consumers: list[Sample] = []
+        for name, group in clients.consumers.items():
+            members = list(group.clients.values())
+            peers, ids = (",".join(c.connection.peer for c in members), ",".join(c.client_id for c in members))
+            consumers.append(((peers, ids, name), float(len(members))))
+        producers = [
+            ((settings.cluster, settings.name, name), float(len(members)))
+            for name, members in clients.producers.items()
+        ]
+        words = "Producers of a group that are online."
+        return [
+            _family("rocketmq_group_count", "Consumers that are online.", ("caddr", "localaddr", "group"), consumers),
+            _family("rocketmq_producer_count", words, ("cluster", "broker", "group"), producers),
+        ]

@@ -1,0 +1,140 @@
+"""How far topics and groups of a served store are, gathered while requests go on being served."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rmqtool.errors import RmqError
+from rmqtool.server.broker.known import counts
+from rmqtool.server.broker.known.core import Core
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX
+
+log = logging.getLogger(__name__)
+
+_SLICE = 0.01  # s for which requests wait at most
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TopicFigures:
+    """One topic.
+
+    Attributes:
+        newest: messages that its queues ever had, the sum of their max offsets.
+        put, put_bytes: messages and bytes per second in the last minute.
+    """
+
+    topic: str
+    newest: int
+    put: float
+    put_bytes: float
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """One group in one topic that it reads or has read.
+
+    Attributes:
+        members: consumers of the group that are online.
+        broadcast: whether each of them gets every message; how far they are is not known here then.
+        consumed: the sum of its offsets.
+        behind: messages that it has not consumed yet.
+        late: ms since the oldest of these was stored.
+        got, got_bytes, sent_back: messages and bytes per second that it was handed in the last minute, and messages
+            that it gave back in it.
+    """
+
+    group: str
+    topic: str
+    members: int
+    broadcast: bool
+    consumed: int
+    behind: int
+    late: int
+    got: float
+    got_bytes: float
+    sent_back: int
+
+
+async def paced(items: Iterable[T]) -> AsyncIterator[T]:
+    """The same items; requests are served in between."""
+    pause = time.monotonic() + _SLICE
+    for item in items:
+        yield item
+        if time.monotonic() >= pause:
+            await asyncio.sleep(0)
+            pause = time.monotonic() + _SLICE
+
+
+class Figures:
+    """Figures of one broker. Queues that cannot be read are left out and told once."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._told: set[str] = set()
+
+    def _tell(self, topic: str, err: Exception) -> None:
+        if topic not in self._told:
+            self._told.add(topic)
+            log.warning("no figures of topic %s: %s", topic, err)
+
+    async def topics(self) -> list[TopicFigures]:
+        """All topics, by name."""
+        core, found = self._core, []
+        async for name, config in paced(sorted(core.state.topics.items())):
+            newest = 0
+            try:
+                queues = range(max(config.write_queue_nums, config.read_queue_nums))
+                async for queue in paced(queues):
+                    newest += max(core.reading.max_offset(name, queue), 0)
+            except (OSError, RmqError) as err:
+                self._tell(name, err)
+                continue
+            put = core.counts.rate(counts.TOPIC_PUT, name)
+            found.append(TopicFigures(name, newest, put, core.counts.rate(counts.TOPIC_PUT_SIZE, name)))
+        return found
+
+    async def groups(self) -> list[GroupFigures]:
+        """All groups in the topics that they read or have offsets in, but for dead letters."""
+        core, found = self._core, []
+        pairs = {(topic, group) for topic, group, _queue in core.state.offsets}
+        for group, online in core.clients.consumers.items():
+            pairs |= {(topic, group) for topic in online.subscriptions}
+        async for topic, group in paced(sorted(pairs)):
+            config = core.state.topic(topic)
+            if config is not None and not topic.startswith(DLQ_PREFIX):
+                try:
+                    found.append(await self._group(topic, group, config.read_queue_nums))
+                except (OSError, RmqError) as err:
+                    self._tell(topic, err)
+        return found
+
+    async def _group(self, topic: str, group: str, queues: int) -> GroupFigures:
+        core, reading, now = self._core, self._core.reading, self._core.clock()
+        online = core.clients.consumers.get(group)
+        consumed = behind = late = 0
+        async for queue in paced(range(queues)):
+            high = max(reading.max_offset(topic, queue), 0)
+            offset = max(core.state.offset(topic, group, queue) or 0, 0)
+            consumed += offset
+            behind += high - offset  # below zero where the queue was cut: a broker counts it so
+            if offset < high:
+                stored = reading.store_time(topic, queue, max(offset, reading.min_offset(topic, queue)))
+                late = max(late, now - stored if stored > 0 else 0)
+        key = f"{topic}@{group}"
+        back = core.counts.stats(counts.SENT_BACK, key)
+        return GroupFigures(
+            group=group,
+            topic=topic,
+            members=len(online.clients) if online is not None else 0,
+            broadcast=online is not None and online.message_model == "BROADCASTING",
+            consumed=consumed,
+            behind=behind,
+            late=late,
+            got=core.counts.rate(counts.GROUP_GET, key),
+            got_bytes=core.counts.rate(counts.GROUP_GET_SIZE, key),
+            sent_back=int(back.stats_minute.sum) if back is not None else 0,
+        )

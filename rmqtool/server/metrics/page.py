@@ -1,0 +1,106 @@
+"""The page that Prometheus reads, over HTTP."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from prometheus_client.exposition import choose_encoder
+
+from rmqtool.errors import Refused, RmqError
+from rmqtool.server.broker.broker import Broker
+from rmqtool.server.metrics.families import Families, Snapshot
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 60.0  # s for one request from its first byte to the last of the answer
+_MOST = 32  # requests at a time; more are closed
+_HEAD = 16 << 10  # bytes of a request
+_FRESH = 1.0  # s for which one reading serves whoever asks
+
+
+class MetricsPage:
+    """Serves ``/metrics`` of one broker; what is told is gathered when somebody asks.
+
+    Attributes:
+        address: HOST:PORT, once started.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._families = Families(broker)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lock = asyncio.Lock()
+        self._known: tuple[float, Snapshot] | None = None
+        self.address = ""
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen.
+
+        Raises:
+            Refused: the address is in use, or not one of this machine.
+        """
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD)
+        except OSError as err:
+            raise Refused(f"metrics {host}:{port}: {err.strerror or err}") from None
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"{shown}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Stop listening and end all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if len(self._tasks) <= _MOST:
+                async with asyncio.timeout(_PATIENCE):
+                    writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
+                    await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever asks is slow, gone, or speaks something else
+        except asyncio.CancelledError:  # the end of this server: streams would log it
+            writer.transport.abort()
+        finally:
+            self._tasks.discard(task)
+            with suppress(OSError):
+                writer.close()
+
+    async def _answer(self, head: bytes) -> bytes:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        words = first.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/"):
+            return _response("400 Bad Request", b"")
+        method, target = words[0], words[1].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            return _response("405 Method Not Allowed", b"")
+        if target not in ("/metrics", "/"):
+            return _response("404 Not Found", b"the metrics are at /metrics\n")
+        accepted = next((line.partition(":")[2].strip() for line in lines if line.lower().startswith("accept:")), "")
+        encode, kind = choose_encoder(accepted)
+        try:
+            snapshot = await self._snapshot()
+            body = await asyncio.to_thread(encode, snapshot.registry())
+        except (OSError, RmqError) as err:
+            log.error("metrics cannot be told: %s", err)
+            return _response("500 Internal Server Error", f"{err}\n".encode())
+        return _response("200 OK", body, kind, head_only=method == "HEAD")
+
+    async def _snapshot(self) -> Snapshot:
+        """Gathered now, or just now: many who ask cost no more than one."""
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            if self._known is None or loop.time() - self._known[0] > _FRESH:
+                self._known = loop.time(), await self._families.snapshot()
+            return self._known[1]
+
+
+def _response(status: str, body: bytes, kind: str = "text/plain; charset=utf-8", *, head_only: bool = False) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode("latin-1") + (b"" if head_only else body)

@@ -1,0 +1,59 @@
+"""CSV of reports that hold several tables: each by its name, the first one unless told otherwise."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+
+ID = "7F000001000078BF00000000000008BE"
+LINES = {
+    "info": ["info", "STORE"],
+    "topic show": ["topic", "show", "STORE", "Orders"],
+    "trace": ["trace", "STORE", ID],
+    "recover": ["recover", "STORE", "--dry-run"],
+    "truncate": ["truncate", "STORE", "2238", "--dry-run"],
+    "dispatch": ["dispatch", "STORE", "--dry-run"],
+    "clean": ["clean", "STORE", "--dry-run", "--hours", "0"],
+    "rebuild": ["rebuild", "STORE", "checkpoint", "--dry-run"],
+}
+_CLOCK = re.compile(r"(?<=create index/)\d+")
+OWN = {"ranges"}  # of recovery, which JSON has inside of its states
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_every_table_is_that_of_json(name: str, golden: Unpacked) -> None:
+    words = [golden("broker") if word == "STORE" else word for word in LINES[name]]
+    plain = rmqtool(*words, "-o", "csv")
+    first, _, others = plain.err.partition("this is the table ")[2].partition("; --table has ")
+    known = [first, *others.partition(" too\n")[0].split(", ")]
+    whole = json.loads(rmqtool(*words, "-o", "json").out)
+    assert {key for key, value in whole.items() if isinstance(value, list)} == {*known} - {"report"} - OWN
+    asked = {table: rmqtool(*words, "-o", "csv", "--table", table) for table in known}
+    assert {result.code for result in asked.values()} == {plain.code}
+    assert asked[first].out == plain.out
+    for table in known[1:]:
+        assert "this is the table" not in asked[table].err
+        rows = list(csv.DictReader(io.StringIO(asked[table].out)))
+        if table == "report":
+            assert [set(row) for row in rows] == [{key for key, value in whole.items() if not isinstance(value, list)}]
+            continue
+        assert len(rows) == len(whole[table])
+        for row, value in zip(rows, whole[table], strict=True):
+            if isinstance(value, dict):
+                assert set(row) >= set(value)
+            else:
+                # new index files are named after the clock
+                assert {name: _CLOCK.sub("", cell) for name, cell in row.items()} == {"value": _CLOCK.sub("", value)}
+
+
+def test_what_is_no_table(golden: Unpacked) -> None:
+    wrong = rmqtool("info", golden("broker"), "-o", "csv", "--table", "queues")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "--table queues: give topics, files, groups, configs, problems, report" in wrong.err
+    other = rmqtool("info", golden("broker"), "--table", "files")
+    assert (other.code, "for --output csv" in other.err) == (2, True)

@@ -1,0 +1,126 @@
+"""The command mirror, against our own broker, killed on the way."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli.live.copying.positions import FILE
+from rmqtool.client.copying.steps import ORIGIN
+from rmqtool.testing import TestBroker, broker
+from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.client.test_replay import CONF, bodies, made, messages
+
+SMALL = "".join(f"{name}={value}\n" for name, value in CONF.items())
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    with broker(made(tmp_path_factory.mktemp("origin") / "store", "Orders", 2000)) as one:
+        done = rmqtool("replay", one.store, "--namesrv", one.namesrv, "--to", "Second", "--limit", 50)
+        assert done.code == 0, done.err
+        yield one
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> str:
+    path = tmp_path / "broker.conf"
+    path.write_text(SMALL)
+    return str(path)
+
+
+def mirror(served: TestBroker, *words: object) -> tuple[int, list[dict[str, Any]], str]:
+    done = rmqtool("mirror", "--namesrv", served.namesrv, *words, "-o", "ndjson")
+    return done.code, [json.loads(line) for line in done.out.splitlines()], done.err
+
+
+def send(served: TestBroker, topic: str, lines: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("\n".join(lines))
+    done = rmqtool("send", "--namesrv", served.namesrv, topic, path, "--lines")
+    assert done.code == 0, done.err
+
+
+def test_topics_are_copied_once_and_gone_on_with(served: TestBroker, tmp_path: Path, conf: str) -> None:
+    store = tmp_path / "copy"
+    send(served, "Grows", [str(n) for n in range(40)], tmp_path)
+    code, rows, said = mirror(served, "Grows", "Second", store, "--broker-conf", conf)
+    assert code == 0, said
+    assert sum(row["messages"] for row in rows) == 90
+    for topic in ("Grows", "Second"):
+        theirs = messages(served.store, topic)
+        ours = messages(str(store), topic)
+        assert bodies(ours) == bodies(theirs)
+        by_place = {(row["queueId"], row["queueOffset"]): row for row in theirs}
+        for row in ours:
+            _mirror, name, queue_id, offset = row["properties"][ORIGIN].split(":")
+            origin = by_place[int(queue_id), int(offset)]
+            assert (name, row["queueId"]) == ("broker-a", origin["queueId"])
+            assert [row[field] for field in ("body", "msgId", "tags", "keys", "bornTimestamp", "bornHost", "flag")] == [
+                origin[field] for field in ("body", "msgId", "tags", "keys", "bornTimestamp", "bornHost", "flag")
+            ]
+    assert rmqtool("check", store, "--broker-conf", conf).code == 0
+    send(served, "Grows", ["40", "41", "42"], tmp_path)
+    assert sum(row["messages"] for row in mirror(served, "Grows", store, "--broker-conf", conf, "--limit", 2)[1]) == 2
+    assert sum(row["messages"] for row in mirror(served, "Grows", store, "--broker-conf", conf)[1]) == 1
+    assert bodies(messages(str(store), "Grows")) == bodies(messages(served.store, "Grows"))
+    # what is behind the file is told by the messages themselves
+    path = store / FILE
+    kept = json.loads(path.read_text())
+    kept["log"], kept["positions"] = 0, [[*queue, 0] for *queue, _offset in kept["positions"]]
+    path.write_text(json.dumps(kept))
+    assert sum(row["messages"] for row in mirror(served, "Grows", store, "--broker-conf", conf)[1]) == 0
+
+
+def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -> None:
+    with broker(tmp_path / "origin", settings=CONF) as one:
+        send(one, "Many", [str(n) for n in range(200)], tmp_path)
+        store = tmp_path / "copy"
+        words = [*RMQTOOL, "mirror", "--namesrv", one.namesrv, "Many", str(store), "--broker-conf", conf, "--follow"]
+        for round_ in range(3):
+            with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+                until = time.monotonic() + 60
+                while not (store / FILE).exists() and time.monotonic() < until:
+                    time.sleep(0.02)
+                send(one, "Many", [str(n) for n in range(200 + 100 * round_, 300 + 100 * round_)], tmp_path)
+                while len(messages(str(store), "Many")) < 100 * (round_ + 1) and time.monotonic() < until:
+                    time.sleep(0.05)
+                running.send_signal(signal.SIGKILL)
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            while len(messages(str(store), "Many")) < 500 and time.monotonic() < until + 60:
+                time.sleep(0.1)
+            running.send_signal(signal.SIGTERM)
+            _out, said = running.communicate(timeout=60)
+        assert running.returncode == 0, said
+        assert bodies(messages(str(store), "Many")) == bodies(messages(one.store, "Many"))
+        assert rmqtool("check", store, "--broker-conf", conf).code == 0
+
+
+def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBroker, tmp_path: Path) -> None:
+    store = made(tmp_path / "other", "Second", 3)
+    (tmp_path / "c").write_text(SMALL)
+    code, rows, said = mirror(served, "Second", store, "--broker-conf", tmp_path / "c")
+    assert (code, rows) == (4, [])
+    assert "no mirror has brought" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["--namesrv", "nonsense", "T", "NEW"], 2, "HOST:PORT"),
+        (["--namesrv", "127.0.0.1:1", "T", "NEW"], 3, "Connection refused"),
+        (["--namesrv", "127.0.0.1:1", "NEW"], 2, "give topics"),
+        (["--namesrv", "127.0.0.1:1", "bad topic", "NEW"], 2, "illegal characters"),
+    ],
+)
+def test_bad_options_are_one_line(tmp_path: Path, words: list[str], code: int, part: str) -> None:
+    done = rmqtool("mirror", *[tmp_path / "new" if word == "NEW" else word for word in words])
+    assert (done.code, done.out) == (code, "")
+    assert done.err.count("\n") == 1
+    assert part in done.err
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,48 @@
+"""replay into real brokers, killed on the way, and mirror of what is there."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.client.test_replay import bodies, made, messages
+from tests.interop.broker import Broker
+from tests.interop.test_serve import make
+
+pytestmark = pytest.mark.interop
+_CONF = {"mappedFileSizeCommitLog": 8388608, "mappedFileSizeConsumeQueue": 60000, "brokerFastFailureEnable": "false"}
+
+
+def test_a_replay_that_is_killed_doubles_and_loses_nothing(broker: Broker, tmp_path: Path) -> None:
+    source = made(tmp_path / "origin", "Copied", 2000)
+    target = tmp_path / "target"
+    broker.boot(target, _CONF)
+    make(broker, "Copied")
+    words = ["replay", str(source), "--namesrv", broker.namesrv, "--engine", broker.engine, "--batch", "4"]
+    for pause in (0.1, 0.3):
+        with subprocess.Popen(
+            [*RMQTOOL, *words, "--rate", "1500"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as running:
+            journal, until = tmp_path / "origin.replay", time.monotonic() + 60
+            while (not journal.exists() or b"begin" not in journal.read_bytes()) and time.monotonic() < until:
+                time.sleep(0.02)
+            time.sleep(pause)
+            running.kill()
+    done = rmqtool(*words, "-o", "ndjson")
+    assert done.code == 0, done.err
+    assert {(row["queueId"], row["toQueueId"]) for row in map(json.loads, done.out.splitlines())} <= {
+        (number, number) for number in range(4)
+    }
+    copy, conf = tmp_path / "copy", tmp_path / "conf"
+    conf.write_text("mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=60000\n")
+    mirror = ["mirror", "--namesrv", broker.namesrv, "Copied", copy, "--broker-conf", conf]
+    for more in (["--limit", 700], []):
+        done = rmqtool(*mirror, *more)
+        assert done.code == 0, done.err
+    broker.stop()
+    assert bodies(messages(str(copy), "Copied")) == bodies(messages(str(source), "Copied"))
+    assert rmqtool("check", copy, "--broker-conf", conf).code == 0
+    assert bodies(messages(str(target), "Copied")) == bodies(messages(str(source), "Copied"))
