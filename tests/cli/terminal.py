@@ -38,10 +38,13 @@ SITUATIONS = dict.fromkeys(
 )
 # commands that print tables, at the store of a broker
 TABLES: dict[str, tuple[str, ...]] = {
+    "checkpoint": ("checkpoint", "STORE"),
     "commitlog-dump": ("commitlog", "dump", "STORE", "--limit", "3"),
     "consumequeue-dump": ("consumequeue", "dump", "STORE", "--topic", "Orders", "--limit", "3"),
+    "config": ("config", "STORE"),
     "delay-list": ("delay", "list", "STORE"),
     "dlq-list": ("dlq", "list", "STORE", "--limit", "2"),
+    "explain-code": ("explain", "log-damage"),
     "group-lag": ("group", "lag", "STORE"),
     "group-list": ("group", "list", "STORE"),
     "index-dump": ("index", "dump", "STORE", "--limit", "3"),
@@ -50,8 +53,11 @@ TABLES: dict[str, tuple[str, ...]] = {
     "offsets": ("offsets", "STORE"),
     "query-key": ("query-key", "STORE", "Orders", "order-0"),
     "query-offset": ("query-offset", "STORE", "Orders", "0", "0"),
+    "recover-dry-run": ("recover", "STORE", "--dry-run"),
     "retry-list": ("retry", "list", "STORE", "--limit", "2"),
     "topic-list": ("topic", "list", "STORE", "--system"),
+    "topic-show": ("topic", "show", "STORE", "Orders"),
+    "trace": ("trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"),
     "transaction-list": ("transaction", "list", "STORE", "--limit", "2"),
 }
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

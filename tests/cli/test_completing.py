@@ -1,9 +1,13 @@
 """Completion: what comes next on a line, in the shells' own words, and without loading the command line."""
 
 import os
+import pty
 import re
+import select
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from rmqtool.cli.launch import completing
 from rmqtool.cli.launch.completing import ARGUMENTS, CHOICES, FLAGS, VALUES, candidates
 from rmqtool.cli.shell.app import MODULES
 from rmqtool.store.check.codes.all import CODES
+from tests.cli import option_names
 from tests.cli.running import RMQTOOL, ROOT, Result, process
 from tests.cli.test_help import commands, top_level
 from tests.conftest import Unpacked
@@ -84,7 +89,9 @@ def test_names_of_a_store(golden: Unpacked) -> None:
         assert list(candidates(words, "") or ()) == []
     for words in (["info"], ["group", "lag"], ["group", "lag", "-g"], ["append", store], ["info", store, "--tz"]):
         assert candidates(words, "") is None
-    assert candidates(["info", store], "-") is None
+    assert set(candidates(["info", store], "-") or ()) >= {"--output", "--tz", "-o"}
+    assert set(candidates([], "-") or ()) == {"--help", "--version"}
+    assert candidates(["no-such-command"], "-") is None
 
 
 def test_a_hostile_store(golden_copy: Unpacked) -> None:
@@ -150,7 +157,9 @@ def test_in_bash_itself(golden: Unpacked, tmp_path: Path) -> None:
     assert done.stdout == "Orders\n"
 
 
-@pytest.mark.parametrize("line", ["rmqtool query-", "rmqtool query-key STORE Or", "rmqtool group lag STORE -g l"])
+@pytest.mark.parametrize(
+    "line", ["rmqtool query-", "rmqtool query-key STORE Or", "rmqtool group lag STORE -g l", "rmqtool info --ou"]
+)
 def test_a_key_loads_no_command_line(line: str, golden: Unpacked) -> None:
     line = line.replace("STORE", str(golden("broker")))
     script = (
@@ -165,6 +174,93 @@ def test_a_key_loads_no_command_line(line: str, golden: Unpacked) -> None:
     )
     assert done.stderr == "\n"
     assert done.stdout
+
+
+def test_names_of_options_are_those_of_the_commands() -> None:
+    assert option_names.PATH.read_text() == option_names.text(), "python -m tests.cli.option_names writes them anew"
+
+
+def zsh_or_fish(shell: str) -> str:
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"{shell} is not on this machine")
+    return found
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a shell that finds the program."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    program = bin_folder / "rmqtool"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rmqtool.main "$@"\n')
+    program.chmod(0o755)
+    path = f"{bin_folder}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "TERM": "dumb"}
+
+
+ASKED = {
+    "query-key STORE Or": "Orders",
+    "group lag STORE -g lab-c": "lab-consumer",
+    "explain cq-mis": "cq-missing",
+    "commitlog dump STORE --queue-": "--queue-offset",
+    "config STORE topi": "topics.json",
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_in_fish_itself(asked: str, golden: Unpacked, environment: dict[str, str]) -> None:
+    fish = zsh_or_fish("fish")
+    script = process(env={**environment, "_RMQTOOL_COMPLETE": "source_fish"}).out
+    line = "rmqtool " + asked.replace("STORE", str(golden("broker")))
+    done = subprocess.run(
+        [fish, "--no-config", "-c", f"{script}\ncomplete -C '{line}'"],
+        capture_output=True, text=True, env=environment, check=True,
+    )  # fmt: skip
+    assert ASKED[asked] in [answer.split("\t")[0] for answer in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_in_zsh_itself(asked: str, golden: Unpacked, environment: dict[str, str], tmp_path: Path) -> None:
+    """A person types it and presses the tabulator; the line is finished then."""
+    zsh = zsh_or_fish("zsh")
+    script = process(env={**environment, "_RMQTOOL_COMPLETE": "source_zsh"}).out
+    (tmp_path / ".zshrc").write_text(
+        f"PS1='ready> '\nautoload -U compinit\ncompinit -u -D\n{script}\n"
+        "show() { print -r -- \"LINE<$BUFFER>\" }\nzle -N show\nbindkey '^T' show\n"
+    )
+    store = golden("broker")
+    line = "rmqtool " + asked.replace("STORE", str(store))
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen(
+        [zsh, "-i"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        seen = until(ours, b"ready> ")
+        os.write(ours, line.encode() + b"\t\x14")
+        seen = until(ours, b"LINE<", b">")
+        assert ASKED[asked] in seen.decode()
+    finally:
+        os.close(ours)
+        shell.kill()
+        shell.wait()
+
+
+def until(terminal: int, *marks: bytes) -> bytes:
+    """What comes on a terminal until these have come, one behind the other."""
+    seen, end = b"", time.monotonic() + 30
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 1)[0]:
+            seen += os.read(terminal, 4096)
+        rest = seen
+        for mark in marks:
+            _before, found, rest = rest.partition(mark)
+            if not found:
+                break
+        else:
+            return seen.partition(marks[0])[2]
+    raise AssertionError(seen)
 
 
 def test_nobody_asks() -> None:

@@ -1,7 +1,7 @@
 """Completion without loading the command line: commands, and the topics, groups, queues, codes and files of a store.
 
 Shells ask by environment variables, with the scripts that ``--install-completion`` puts in place (they are Typer's, as
-are the names of the variables). What is not answered here, above all names of options, is left to Typer.
+are the names of the variables). What is not answered here, as the files of a place, is left to them or to Typer.
 """
 
 import os
@@ -112,10 +112,8 @@ def candidates(words: list[str], begun: str) -> Iterable[str] | None:
     listed = dict(
         re.findall(r"^  [* ] ([a-z][a-z-]+) {2,}(.*(?:\n {10,}.*)?)$", TEXT.split("Options:")[0], re.MULTILINE)
     )
-    if begun.startswith("-"):
-        return None
     if not words:
-        return listed
+        return ("--help", "--version") if begun.startswith("-") else listed
     inner = re.search(r"\(([a-z, \n]+)\)", listed.get(words[0], ""))
     if inner is not None:
         if len(words) == 1:
@@ -124,6 +122,8 @@ def candidates(words: list[str], begun: str) -> Iterable[str] | None:
     else:
         name, rest = words[0], words[1:]
     arguments, option = _arguments(rest)
+    if begun.startswith("-") and option is None:
+        return _options_of(name)
     if option is not None:
         if option in CHOICES:
             return CHOICES[option]
@@ -131,6 +131,13 @@ def candidates(words: list[str], begun: str) -> Iterable[str] | None:
     kinds = ARGUMENTS.get(name, ())
     kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
     return _of_store(kind, arguments) if kind else None
+
+
+def _options_of(name: str) -> Iterable[str] | None:
+    from rmqtool.cli.launch.option_names import TEXT
+
+    lines = dict(line.split(": ", 1) for line in TEXT.replace("\n  ", " ").splitlines() if line)
+    return lines[name].split() if name in lines else None
 
 
 def _arguments(words: list[str]) -> tuple[list[str], str | None]:
@@ -153,9 +160,9 @@ def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
 
     try:
         if kind == "code":
-            from rmqtool.store.check.codes.all import CODES
+            from rmqtool.cli.launch.option_names import CODES
 
-            return CODES
+            return CODES.split()
         return _names(kind, arguments)
     except (OSError, RmqError):
         return ()

@@ -6,14 +6,7 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import (
-    BrokerConfOption,
-    LimitOption,
-    Output,
-    OutputOption,
-    StoreDir,
-    TopicOption,
-)
+from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir, TopicOption
 
 topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, unused).")
 
