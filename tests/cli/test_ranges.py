@@ -4,7 +4,7 @@ import pytest
 
 from rmqtool.cli.look.quick import parse
 from tests.cli.running import rmqtool
-from tests.cli.test_no_match import ARGUMENTS, words_of
+from tests.cli.test_no_match import ARGUMENTS, LIVE, words_of
 from tests.cli.test_options import OPTIONS
 from tests.conftest import Unpacked
 from tests.services.test_popped import without_progress
@@ -12,9 +12,11 @@ from tests.services.test_popped import without_progress
 LIMITED = sorted(
     name
     for name in OPTIONS["--limit"]
-    if not name.startswith("report ") and name not in ("commitlog hexdump", "query-key")
+    if not name.startswith("report ") and name not in LIVE | {"commitlog hexdump", "query-key"}
 )
-TIMED = sorted(name for name in OPTIONS["--since"] if not name.startswith("report ") and name != "dump-to-parquet")
+TIMED = sorted(
+    name for name in OPTIONS["--since"] if not name.startswith("report ") and name not in LIVE | {"dump-to-parquet"}
+)
 
 
 @pytest.mark.parametrize("option", ["--offset", "--queue-offset"])

@@ -94,6 +94,9 @@ def test_a_selection_goes_to_another_topic(served: TestBroker, tmp_path: Path) -
     assert (code, [(row["status"], row["messages"], row["toTopic"]) for row in rows]) == (0, [("TO_SEND", 25, "Other")])
     assert "nothing was sent" in said
     assert not journal.exists()
+    code, rows, said = replay(served, source, *words, "--since", "2026-11-21", "--until", "2026-11-21", "--dry-run")
+    assert (code, rows) == (0, [])
+    assert said.startswith("--until is not later than --since: an empty range\n")
     assert replay(served, source, *words, "--limit", 10)[1][0]["messages"] == 10
     assert replay(served, source, *words)[1][0]["messages"] == 15
     assert bodies(messages(served.store, "Other")) == {1: list(range(1, 100, 4))}

@@ -46,7 +46,8 @@ SCHEMAS = {
         storeTimestamp=_TIME, previous=_INT,
     ),
     "offsets": _schema(
-        topic=_TEXT, group=_TEXT, queueId=_INT, consumerOffset=_LONG, minOffset=_LONG, brokerOffset=_LONG, diff=_LONG
+        topic=_TEXT, group=_TEXT, queueId=_INT, consumerOffset=_LONG, minOffset=_LONG, brokerOffset=_LONG, diff=_LONG,
+        lag=_LONG,
     ),
     "topics": _schema(topic=_TEXT, queues=_INT, messages=_LONG, configured=_FLAG),
     "findings": _schema(

@@ -18,6 +18,7 @@ from rmqtool.cli.live.copying.sources import Passed, RowSource, Source, StoreSou
 from rmqtool.cli.look.run_files import selection
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.serve.running import Told, until_told
+from rmqtool.cli.shell.choice import say_empty
 from rmqtool.cli.shell.ending import Ending
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.write.run_append import Lines
@@ -158,9 +159,10 @@ def run(plan: ReplayPlan, output: str) -> int:
     except ValueError as err:
         raise BadValue(str(err)) from None
     options = client_options(plan.namesrv, plan.engine, plan.tls_config)
+    chosen = plan.chosen()
+    say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
     with ExitStack() as stack:
         path, ending = plan.journal_path(), Ending()
-        chosen = plan.chosen()
         source = _source(plan, chosen, stack, ending)
         journal = stack.enter_context(
             FileJournal(path, plan.subject(), (chosen.since, chosen.until), read_only=plan.dry_run)
