@@ -125,12 +125,12 @@ def chain(
     number = newest(buf, slots, hash_value)
     if count is None:
         count = read_header(buf).next_number
-    room = (len(buf) - slot_at(slots)) // ENTRY_SIZE
-    above = min(count + 1, room)
+    start = slot_at(slots)
+    above = min(count + 1, (len(buf) - start) // ENTRY_SIZE)
     if count <= 1:
         return
     while 0 < number < above:
-        entry = read_entry(buf, slots, number)
+        entry = IndexEntry._make(INDEX_ENTRY.unpack_from(buf, start + ENTRY_SIZE * number))
         yield number, entry
         number, above = entry.previous_entry, number
 

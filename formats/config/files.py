@@ -36,6 +36,7 @@ from formats.config.groups import (
 )
 from formats.config.json import Key, Value
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
+from formats.config.tiered import TieredMetadata
 from formats.message.properties import LMQ_PREFIX
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "SimpleSubscription",
     "SubscriptionGroup",
     "SubscriptionGroups",
+    "TieredMetadata",
     "TimerMetrics",
     "TopicConfig",
     "TopicFilters",
@@ -242,6 +244,7 @@ KINDS: dict[str, type[ConfigFile]] = {
     "messageRequestMode.json": MessageRequestModes,
     "timermetrics": TimerMetrics,
     "transactionMetrics": TransactionMetrics,
+    "tieredStoreMetadata.json": TieredMetadata,
 }
 """File name below ``config/`` → its model."""
 

@@ -1,18 +1,25 @@
 """Topics, groups and consumer progress that a 5.x broker keeps in RocksDB: one key and one JSON value for each.
 
 Source: broker.config.v1.RocksDBTopicConfigManager, RocksDBSubscriptionGroupManager, RocksDBConsumerOffsetManager of
-5.3.3 (configManagerVersion v1); store-formats 7.12.
+5.3.3 (configManagerVersion v1: a database for each table); broker.config.v2.ConfigHelper, ConsumerOffsetManagerV2 (v2:
+one for all, told apart by the beginning of keys); store-formats 7.12.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from formats.config.json import Key, Value, loads
-from formats.errors import BadText, FormatError
+from formats.errors import BadLength, BadText, FormatError
+from formats.layouts.derived import CONFIG_HEAD, CONFIG_NAME, CONFIG_OFFSET, CONFIG_QUEUE, CONFIG_VERSION
 
 ENTRIES, VERSIONS, FORBIDDEN = "default", "kvDataVersion", "forbidden"  # column families
 VERSION_KEY = b"kvDataVersionKey"
 Pairs = Iterable[tuple[bytes, bytes]]
+
+V2 = "config/rdb"  # below the store
+_PREFIX, _VERSION, _ENTRY, _MARK = 1, 1, 2, 1
+_JSON = 1  # first byte of a value
+_NUMBERS = {"consumerOffset.json": 1, "topics.json": 3, "subscriptionGroup.json": 4}
 
 
 class Table(NamedTuple):
@@ -58,6 +65,68 @@ def as_file(name: str, families: Mapping[str, Pairs]) -> dict[Key, Value]:
     if forbidden:
         made["forbiddenTable"] = forbidden
     return made
+
+
+def bounds_of(name: str) -> tuple[bytes, bytes]:
+    """First key of a table in the database of v2, and what sorts behind its last one."""
+    number = _NUMBERS[name]
+    return CONFIG_HEAD.pack(_PREFIX, number, 0), CONFIG_HEAD.pack(_PREFIX, number + 1, 0)
+
+
+def as_file_v2(name: str, pairs: Pairs) -> dict[Key, Value]:
+    """A table of the database of v2 as the file of that name would have it.
+
+    Args:
+        name: one of :data:`TABLES`.
+        pairs: keys and values between the table's bounds.
+
+    Raises:
+        FormatError: a key or value is not as brokers write it; the reason has the key.
+    """
+    made: dict[Key, Value] = {}
+    entries: dict[Key, Value] = {}
+    for key, value in pairs:
+        _prefix, _table, record = CONFIG_HEAD.unpack_from(key.ljust(CONFIG_HEAD.size, b"\0"), 0)
+        rest = key[CONFIG_HEAD.size :]
+        if record == _VERSION:
+            if len(value) == CONFIG_VERSION.size:  # a broker passes over any other
+                state, timestamp, counter = CONFIG_VERSION.unpack_from(value, 0)
+                made["dataVersion"] = {"counter": counter, "stateVersion": state, "timestamp": timestamp}
+        elif record == _ENTRY and name == "consumerOffset.json":
+            group, topic, queue_id = _progress_key(rest)
+            if len(value) != CONFIG_OFFSET.size:
+                raise BadLength(0, f"key {key.hex()}: an offset of {len(value)} bytes")
+            queues = entries.setdefault(f"{topic}@{group}", {})
+            assert isinstance(queues, dict)
+            (queues[queue_id],) = CONFIG_OFFSET.unpack_from(value, 0)
+        elif record == _ENTRY:
+            entry, behind = _name(rest)
+            if behind or value[:1] != bytes([_JSON]):
+                raise BadText(0, f"key {key.hex()}: not a name and JSON")
+            entries[entry] = _parsed(entry.encode("utf-8", "replace"), value[1:])
+    return {TABLES[name].member: entries, **made}
+
+
+def _name(rest: bytes) -> tuple[str, bytes]:
+    """(a name with its length before it, what follows)."""
+    if len(rest) >= CONFIG_NAME.size:
+        (length,) = CONFIG_NAME.unpack_from(rest, 0)
+        end = CONFIG_NAME.size + length
+        if 0 <= length <= len(rest) - CONFIG_NAME.size:
+            return _text(rest[CONFIG_NAME.size : end]), rest[end:]
+    raise BadLength(0, f"key ...{rest.hex()}: no name in it")
+
+
+def _progress_key(rest: bytes) -> tuple[str, str, int]:
+    """(group, topic, queue id)."""
+    group, behind = _name(rest)
+    if behind[:1] == bytes([_MARK]):
+        topic, behind = _name(behind[1:])
+        if len(behind) == CONFIG_QUEUE.size:
+            mark, queue_id = CONFIG_QUEUE.unpack_from(behind, 0)
+            if mark == _MARK:
+                return group, topic, queue_id
+    raise BadText(0, f"key ...{rest.hex()}: not a group, a topic and a queue")
 
 
 def _text(key: bytes) -> str:

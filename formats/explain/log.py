@@ -115,7 +115,7 @@ def _damage(buf: bytes | memoryview, at: int, limit: int, base: int, unit: str, 
             yield span._replace(note=f"damaged: {end.reason}") if first else span
             at, first = span.end, False
     name = "cut" if end.ending is Ending.CUT else "damaged"
-    yield from rest(buf, at, following, name, end.reason if first else "behind the fields of a damaged record")
+    yield from rest(buf, at, following, name, end.reason if first else "after the fields of a damaged record")
     return following
 
 

@@ -40,7 +40,7 @@ FILES = (
         "`store.CommitLog`, `common.message.MessageDecoder`, 5.x also `store.MessageExtEncoder`",
         "4.x",
         """
-Records of all topics, one behind the other, in the order in which they were stored. Where a record does not fit any
+Records of all topics, one after the other, in the order in which they were stored. Where a record does not fit any
 more, a blank ends the file. A record ends the log where its lengths do not add up, its magic is unknown, or its body
 does not have its checksum.
 """,
@@ -55,7 +55,7 @@ does not have its checksum.
                 "record 2",
                 """
 Since 5.1.0, for topics of more than 127 characters (only `%RETRY%` topics may be so long). 4.9 takes it for damage. The
-head and the body are those of version 1; behind them:
+head and the body are those of version 1; after them:
 """,
                 "5.1.0",
             ),
@@ -74,7 +74,7 @@ head and the body are those of version 1; behind them:
         "`store.ConsumeQueue`",
         "4.x",
         """
-The entry of queue offset `q` lies `20 * q` bytes behind the queue's beginning. The first entry without a size ends the
+The entry of queue offset `q` lies `20 * q` bytes after the queue's beginning. The first entry without a size ends the
 queue. Where a queue begins in the middle of its first file, fillers (size 2^31-1) stand in front.
 """,
         (
@@ -125,15 +125,51 @@ in memory at a crash is built again from the commit log at the next start.
 """,
         (
             Unit("Beginning of every key", "rocks topic", "Behind it the topic in UTF-8."),
-            Unit("Key of a unit, behind the topic", "rocks unit key"),
+            Unit("Key of a unit, after the topic", "rocks unit key"),
             Unit("Unit", "rocks unit"),
-            Unit("Key in the family `offset`, behind the topic", "rocks offset key"),
+            Unit("Key in the family `offset`, after the topic", "rocks offset key"),
             Unit("First and last message", "rocks offset", "A queue that never had a message has no `max`."),
             Unit(
                 "How far the queues were built",
                 "rocks built",
                 "The value in the family `offset` for the topic `CHECKPOINT_TOPIC`, `max`, queue 0.",
             ),
+        ),
+    ),
+    File(
+        "What POP consumers hold, in RocksDB",
+        "`kvStore/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`",
+        "as RocksDB makes them",
+        "`broker.pop.PopConsumerRocksdbStore`, `PopConsumerRecord`",
+        "5.3.2",
+        """
+With `popConsumerKVServiceEnable=true`, in place of checkpoints and acks. The column family `popState` has a record for
+each message that was handed out and not acked. A value is a JSON object: `popTime`, `groupId`, `topicId`, `queueId`,
+`retryFlag` (0, or 1 and 2 of a retry topic with the older and the newer name), `invisibleTime`, `offset`,
+`attemptTimes`, `attemptId`.
+""",
+        (
+            Unit("Beginning of a key", "pop key head", "Behind it the group, `@` and the topic."),
+            Unit("End of a key", "pop key tail"),
+        ),
+    ),
+    File(
+        "Configuration in RocksDB, v2",
+        "`config/rdb/CURRENT`, `MANIFEST-*`, `*.sst`, `*.log`",
+        "as RocksDB makes them",
+        "`broker.config.v2.ConfigHelper`, `ConsumerOffsetManagerV2`, `TopicConfigManagerV2`",
+        "5.3.2",
+        """
+With `configManagerVersion=v2`: one database for topics, groups and consumer progress. A topic or group has its name in
+the key, and in the value a byte 1 and the JSON object that a JSON file would have. Consumer progress has in the key the
+group with its length, a byte 1, the topic with its length, and the queue.
+""",
+        (
+            Unit("Beginning of every key", "config head"),
+            Unit("A name", "config name"),
+            Unit("End of the key of a consumer offset", "config queue"),
+            Unit("A consumer offset", "config offset"),
+            Unit("Data version", "config version", "The value of the record whose key ends in `data_version`."),
         ),
     ),
     File(
@@ -202,12 +238,17 @@ have theirs.
         "Compaction log and queue",
         "`compaction/compactionLog/TOPIC/QUEUE/...` and `compaction/compactionCq/TOPIC/QUEUE/...`, with the same names",
         "104,857,460 and 10,485,746 bytes",
-        "`store.kv.CompactionLog`, `CompactionStore`",
+        "`store.kv.CompactionLog`, `CompactionStore`, `CompactionPositionMgr`",
         "5.1",
         """
 For topics with `cleanup.policy=COMPACTION`. The log holds records as the commit log does, but `physical_offset` says
 where a record lies in this log. The queue holds entries of the batch consume queue, one for each record, with
-`batch_size` 1. A file may end in zeros instead of a blank.
+`batch_size` 1. A file may end in zeros instead of a blank. Consumers of such a topic are answered from here alone: the
+newest message of each key stays, however long ago it has expired in the commit log. The length of log files is a
+multiple of that of the queue's files: `compactionMappedFileSize` is rounded down where it is less than half a queue
+file over a multiple, else to the next one, also where it is a multiple; at least five.
+
+`compaction/position-checkpoint` is JSON: up to which queue offset each queue (`TOPIC_QUEUE`) has been compacted.
 """,
         (),
     ),
@@ -238,13 +279,13 @@ The unit of entry `n` lies at byte `32 * n`. Beside it lie `checkpoint` (lines `
     File(
         "Remoting frame",
         "no file: what clients, brokers and name servers send each other over TCP",
-        "at most 16,777,216 bytes behind the length",
+        "at most 16,777,216 bytes after the length",
         "`remoting.netty.NettyDecoder`, `remoting.protocol.RemotingCommand`, `RocketMQSerializable`",
         "4.x",
         """
 A frame is its head, the header and the body. The header is JSON (`code`, `language`, `version`, `opaque`, `flag`,
 `remark`, `extFields`) or binary. The binary one goes on with the remark and the fields: an int32 length and the text of
-the remark, an int32 length of all fields, and of each its key behind an int16 and its value behind an int32 length.
+the remark, an int32 length of all fields, and of each its key after an int16 and its value after an int32 length.
 """,
         (Unit("Head", "frame head"), Unit("Binary header", "remoting header")),
     ),

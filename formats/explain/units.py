@@ -86,7 +86,7 @@ def ext_spans(buf: bytes | memoryview, base: int = 0) -> Iterator[Span]:
         elif unit.ending is Ending.DAMAGED:
             spans = walk(queues.EXT_HEAD, buf, at, limit, path)
             behind = yield from _first_noted(spans, f"damaged: {unit.reason}")
-            yield from rest(buf, behind, limit, "damaged", "behind a damaged unit")
+            yield from rest(buf, behind, limit, "damaged", "after a damaged unit")
         else:
             name = "cut" if unit.ending is Ending.CUT else "damaged"
             yield from rest(buf, at, limit, name, unit.reason)
@@ -125,7 +125,7 @@ def timer_log_spans(buf: bytes | memoryview, _base: int = 0) -> Iterator[Span]:
         elif unit.ending is Ending.DAMAGED:
             spans = walk(timer_layouts.LOG_UNIT, buf, at, limit, path, _TIMER_NOTES)
             behind = yield from _first_noted(spans, f"damaged: {unit.reason}")
-            yield from rest(buf, behind, limit, "damaged", "behind a damaged unit")
+            yield from rest(buf, behind, limit, "damaged", "after a damaged unit")
         else:
             yield from rest(buf, at, limit, "cut" if unit.ending is Ending.CUT else "damaged", unit.reason)
 

@@ -145,7 +145,7 @@ ROCKS_TOPIC_HEAD = Flat(
     ),
 )
 ROCKS_UNIT_KEY_TAIL = Flat(
-    "key of a queue unit in RocksDB, behind the topic",
+    "key of a queue unit in RocksDB, after the topic",
     (
         ("separator", "b"),
         ("queue_id", "i"),
@@ -163,7 +163,7 @@ ROCKS_UNIT = Flat(
     ),
 )
 ROCKS_OFFSET_KEY_TAIL = Flat(
-    "key of a queue's end in RocksDB, behind the topic",
+    "key of a queue's end in RocksDB, after the topic",
     (
         ("separator", "b"),
         ("bound", "3s"),
@@ -181,6 +181,50 @@ ROCKS_OFFSET = Flat(
 ROCKS_BUILT = Flat(
     "how far queues in RocksDB were built",
     (("physical_offset", "q"),),
+)
+POP_KEY_HEAD = Flat(
+    "head of a POP record's key in RocksDB",
+    (("visible_time", "q"),),
+)
+POP_KEY_TAIL = Flat(
+    "key of a POP record in RocksDB, behind group and topic",
+    (
+        ("separator", "1s"),
+        ("queue_id", "i"),
+        ("separator_2", "1s"),
+        ("queue_offset", "q"),
+    ),
+)
+CONFIG_HEAD = Flat(
+    "head of a configuration key in RocksDB",
+    (
+        ("prefix", "b"),
+        ("table", "h"),
+        ("record", "b"),
+    ),
+)
+CONFIG_NAME = Flat(
+    "length of a name in a configuration key",
+    (("length", "h"),),
+)
+CONFIG_QUEUE = Flat(
+    "queue at the end of a configuration key",
+    (
+        ("separator", "b"),
+        ("queue_id", "i"),
+    ),
+)
+CONFIG_OFFSET = Flat(
+    "consumer offset in RocksDB",
+    (("queue_offset", "q"),),
+)
+CONFIG_VERSION = Flat(
+    "data version in RocksDB",
+    (
+        ("state_version", "q"),
+        ("timestamp", "q"),
+        ("counter", "q"),
+    ),
 )
 INDEX_HEADER = Flat(
     "index header",

@@ -11,7 +11,7 @@ ENTRY_HEAD = Struct(
     "channel" / Int32sb * "0",
     "chain_crc" / Int32sb * "0",
     "body_crc" / Int32sb * "0",
-    "body_size" / Int32sb * "bytes of the record behind this header",
+    "body_size" / Int32sb * "bytes of the record after this header",
 )
 BLANK = Struct(
     "magic" / Int32sb * "-1",

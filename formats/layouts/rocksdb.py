@@ -1,9 +1,10 @@
-"""Keys and values of consume queues in RocksDB.
+"""Keys and values of consume queues, of what POP consumers hold, and of the newer configuration, in RocksDB.
 
-Source: org.apache.rocketmq.store.queue.RocksDBConsumeQueueTable and RocksDBConsumeQueueOffsetTable; store-formats 4.6.
+Source: org.apache.rocketmq.store.queue.RocksDBConsumeQueueTable and RocksDBConsumeQueueOffsetTable,
+broker.pop.PopConsumerRecord, broker.config.v2.ConfigHelper; store-formats 4.6, 7.12.
 """
 
-from construct import Bytes, Int8sb, Int32sb, Int64sb, Struct
+from construct import Bytes, Int8sb, Int16sb, Int32sb, Int64sb, Struct
 
 TOPIC_HEAD = Struct(
     "topic_length" / Int32sb * "bytes of the topic, which follows this head",
@@ -32,3 +33,23 @@ OFFSET = Struct(
     "queue_offset" / Int64sb * "of the last message (`max`) or the first in the log (`min`)",
 )
 BUILT = Struct("physical_offset" / Int64sb * "end of the newest record that the queues have")
+POP_KEY_HEAD = Struct("visible_time" / Int64sb * "when the message may be handed out again, ms")
+POP_KEY_TAIL = Struct(
+    "separator" / Bytes(1) * "`@`",
+    "queue_id" / Int32sb * "of the message's queue",
+    "separator_2" / Bytes(1) * "`@`",
+    "queue_offset" / Int64sb * "of the message",
+)
+CONFIG_HEAD = Struct(
+    "prefix" / Int8sb * "1",
+    "table" / Int16sb * "1 consumer offsets, 2 pull offsets, 3 topics, 4 groups",
+    "record" / Int8sb * "1 data version, 2 entry",
+)
+CONFIG_NAME = Struct("length" / Int16sb * "bytes of the name, which follows")
+CONFIG_QUEUE = Struct("separator" / Int8sb * "1", "queue_id" / Int32sb * "of the queue")
+CONFIG_OFFSET = Struct("queue_offset" / Int64sb * "the next one to consume")
+CONFIG_VERSION = Struct(
+    "state_version" / Int64sb * "epoch of the master",
+    "timestamp" / Int64sb * "of the last change, ms",
+    "counter" / Int64sb * "changes so far",
+)

@@ -3,7 +3,7 @@
 Sources: common.compression.CompressorFactory, common.message.MessageDecoder.decodeMessages; store-formats 2.4, 2.10.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from formats.errors import BadLength, FormatError, Truncated
@@ -142,17 +142,21 @@ def batch_items(body: bytes) -> Iterator[BatchItem]:
         yield BatchItem(flag, body[body_at : body_at + body_length], body[properties_at : properties_at + length])
 
 
-def build_batch(items: list[BatchItem]) -> bytes:
+def build_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """The wire form of a batch.
+
+    Args:
+        items: flag, body and properties of each message, as a :class:`BatchItem` or not.
 
     Raises:
         BadLength: properties of more than the 32,767 bytes that their length field can say.
     """
-    parts = []
-    for item in items:
-        if len(item.properties) > 0x7FFF:
-            raise BadLength(0, f"properties of {len(item.properties)} bytes, at most 32767 fit")
-        size = derived.BATCH_ITEM_HEAD.size + len(item.body) + 2 + len(item.properties)
-        parts.append(derived.BATCH_ITEM_HEAD.pack(size, 0, 0, item.flag, len(item.body)))
-        parts += [item.body, len(item.properties).to_bytes(2, "big"), item.properties]
+    parts: list[bytes] = []
+    pack, least = derived.BATCH_ITEM_HEAD.pack, derived.BATCH_ITEM_HEAD.size + 2
+    for flag, body, properties in items:
+        body_length, length = len(body), len(properties)
+        if length > 0x7FFF:
+            raise BadLength(0, f"properties of {length} bytes, at most 32767 fit")
+        head = pack(least + body_length + length, 0, 0, flag, body_length)
+        parts += (head, body, length.to_bytes(2, "big"), properties)
     return b"".join(parts)

@@ -179,3 +179,33 @@ def _whole(packed: bytes) -> Record:
     if record.total_size != len(packed):
         raise BadLength(0, f"record of {record.total_size} bytes in {len(packed)}")
     return record
+
+
+def changed(record: Record, *, topic: bytes | None = None, properties: bytes | None = None) -> bytes:
+    """The bytes of a stored message with another topic or other properties.
+
+    Raises:
+        BadLength: a length that the layout cannot say.
+    """
+    return pack(
+        compose(
+            topic=record.topic if topic is None else topic,
+            queue_id=record.queue_id,
+            queue_offset=record.queue_offset,
+            physical_offset=record.physical_offset,
+            body=record.body,
+            properties=record.properties if properties is None else properties,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_address=record.born_address,
+            born_port=record.born_port,
+            store_timestamp=record.store_timestamp,
+            store_address=record.store_address,
+            store_port=record.store_port,
+            reconsume_times=record.reconsume_times,
+            prepared_transaction_offset=record.prepared_transaction_offset,
+            version=record.version,
+            max_message_size=max(len(record.body), 1),
+        )
+    )

@@ -3,6 +3,8 @@
 Source: common.message.MessageDecoder; store-formats 2.7, 2.8.
 """
 
+from collections.abc import Mapping
+
 from formats.errors import BadLength, BadText
 
 KEYS = "KEYS"
@@ -21,6 +23,7 @@ BATCH_NUMBERS = ((INNER_BASE.encode(), 64), (INNER_NUM.encode(), 16))  # which 5
 
 NAME_END = 1  # the byte between a name and its value
 ITEM_END = 2  # and the one between items
+_item = chr(NAME_END).join
 CRC32_NAME = b"__CRC32#"
 CRC32_SIZE = 20  # bytes that the whole-record CRC property takes at the end of the record
 
@@ -44,15 +47,19 @@ def parse(data: bytes) -> dict[str, str]:
     return {n.decode("utf-8", "replace"): v.decode("utf-8", "replace") for n, v in parse_raw(data).items()}
 
 
-def build(properties: dict[str, str], *, trailing_separator: bool = False) -> bytes:
+def build(properties: Mapping[str, str], *, trailing_separator: bool = False) -> bytes:
     """The stored form. 4.9.1 to 5.1.4 write no separator after the last item, earlier and later versions do.
 
     Raises:
         BadText: a name holds a separator, or a value the one between items: it would read as another property.
         BadLength: longer than the 32,767 bytes that the two-byte length field can say.
     """
-    data = b"\x02".join(f"{name}\x01{value}".encode() for name, value in properties.items())
-    if data.count(b"\x01") != len(properties) or data.count(b"\x02") != max(len(properties) - 1, 0):
+    try:
+        data = "\x02".join(map(_item, properties.items())).encode()
+    except TypeError:  # values that are no texts
+        data = "\x02".join([f"{name}\x01{value}" for name, value in properties.items()]).encode()
+    count = len(properties)
+    if data.count(NAME_END) != count or data.count(ITEM_END) + 1 != count:
         for name, value in properties.items():
             if "\x01" in name or "\x02" in name or "\x02" in value:
                 raise BadText(0, f"property {name[:80]!r} holds a separator of properties, U+0001 or U+0002")

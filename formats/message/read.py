@@ -94,7 +94,7 @@ def read(buf: bytes | memoryview, at: int, limit: int, *, crc: bool = True) -> R
             return End(Ending.FILLER, at, f"end-of-file blank of {size} bytes", 0)
         if size == 0 and magic == 0:
             return End(Ending.UNWRITTEN, at, "not written")
-        return End(Ending.DAMAGED, at, f"magic 0x{magic & 0xFFFFFFFF:08X} is no record's")
+        return End(Ending.DAMAGED, at, f"magic 0x{magic & 0xFFFFFFFF:08X} is not that of a record")
     if size > room:
         # 4.9.8 goes on reading and most often finds lengths that disagree; the name of the ending is what differs here
         return End(Ending.CUT, at, f"record of {size} bytes, {room} left", *_claim(buf, at, limit, size))

@@ -110,10 +110,10 @@ def real_offset(address: int) -> int:
     """Byte offset in the queue's extension that an address points to.
 
     Raises:
-        BadLength: the value is no address.
+        BadLength: the value is not an address.
     """
     if not -(2**63) <= address <= EXT_BOUND:
-        raise BadLength(0, f"{address} is no extension address")
+        raise BadLength(0, f"{address} is not an extension address")
     return address + 2**63
 
 

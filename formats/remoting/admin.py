@@ -9,10 +9,11 @@ from formats.config.kinds import Items
 from formats.remoting.shapes import (
     DataVersion,
     MessageQueue,
+    SubscriptionData,
     SubscriptionGroupConfig,
     TopicConfig,
 )
-from formats.remoting.typed import Int, Long
+from formats.remoting.typed import Int, Long, wire
 
 
 @dataclass(kw_only=True)
@@ -62,6 +63,30 @@ class ConsumerStatus:
     topic: str
     group: str
     client_addr: str | None = None
+
+
+@dataclass(kw_only=True)
+class OneGroup:
+    """A group (QueryTopicsByConsumer-, GetSubscriptionGroupConfigRequestHeader, of 5.3)."""
+
+    group: str
+
+
+@dataclass(kw_only=True)
+class GroupOfTopic:
+    """A group and a topic (QuerySubscriptionByConsumerRequestHeader, of 5.3)."""
+
+    group: str
+    topic: str
+
+
+@dataclass
+class GroupSubscription:
+    """What a group wants of a topic; None from one that is not online (body.QuerySubscriptionResponseBody, of 5.3)."""
+
+    subscription_data: SubscriptionData | None
+    group: str
+    topic: str
 
 
 @dataclass(kw_only=True)
@@ -139,6 +164,71 @@ class GroupStatus:
     consumer_table: dict[str, dict[MessageQueue, Long]] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True)
+class QueueState:
+    """How a client stands in a queue (body.ProcessQueueInfo). Times are in ms."""
+
+    commit_offset: Long
+    cached_msg_min_offset: Long = 0
+    cached_msg_max_offset: Long = 0
+    cached_msg_count: Int = 0
+    cached_msg_size_in_mi_b: Int = 0
+    transaction_msg_min_offset: Long = 0  # of messages that an orderly listener has
+    transaction_msg_max_offset: Long = 0
+    transaction_msg_count: Int = 0
+    locked: bool = False
+    try_unlock_times: Long = 0
+    last_lock_timestamp: Long = 0
+    droped: bool = False
+    last_pull_timestamp: Long = 0
+    last_consume_timestamp: Long = 0
+
+
+@dataclass(kw_only=True)
+class ConsumeStatus:
+    """Rates of a topic in the last minute, messages a second and ms (body.ConsumeStatus)."""
+
+    pull_rt: float = wire("pullRT", 0.0)
+    pull_tps: float = wire("pullTPS", 0.0)
+    consume_rt: float = wire("consumeRT", 0.0)
+    consume_ok_tps: float = wire("consumeOKTPS", 0.0)
+    consume_failed_tps: float = wire("consumeFailedTPS", 0.0)
+    consume_failed_msgs: Long = 0
+
+
+@dataclass(kw_only=True)
+class PopQueueState:
+    """How a queue stands that a consumer pops (body.PopProcessQueueInfo, 5.x)."""
+
+    wait_ack_count: Int
+    droped: bool
+    last_pop_timestamp: Long  # ms
+
+
+@dataclass(kw_only=True)
+class ConsumerRunningInfo:
+    """What a consumer says of itself (body.ConsumerRunningInfo)."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    subscription_set: list[SubscriptionData] = field(default_factory=list)
+    mq_table: dict[MessageQueue, QueueState] = field(default_factory=dict)
+    mq_pop_table: dict[MessageQueue, PopQueueState] | None = None  # 5.x
+    status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
+    user_consumer_info: dict[str, str] = field(default_factory=dict)
+    jstack: str | None = None
+
+
+@dataclass(kw_only=True)
+class ConsumedDirectly:
+    """How a listener ended with one message that it was given by an admin (body.ConsumeMessageDirectlyResult)."""
+
+    order: bool
+    auto_commit: bool
+    consume_result: str
+    remark: str | None = None
+    spent_time_mills: Long = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsToSet(Bean):
     """Topics to make or change (body.CreateTopicListRequestBody, of 5.3)."""
@@ -151,3 +241,84 @@ class GroupsToSet(Bean):
     """Groups to make or change (subscription.SubscriptionGroupList, of 5.3)."""
 
     groups: tuple[SubscriptionGroup, ...] = member("groupConfigList", Items(Nested(SubscriptionGroup)), ())
+
+
+@dataclass(kw_only=True)
+class AccessAccount:
+    """An account to make or change; lists have commas (CreateAccessConfigRequestHeader, 4.9)."""
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+@dataclass(kw_only=True)
+class AccessKey:
+    """An account to forget (DeleteAccessConfigRequestHeader, 4.9)."""
+
+    access_key: str
+
+
+@dataclass(kw_only=True)
+class WhiteAddresses:
+    """Addresses that need no account, with commas between (UpdateGlobalWhiteAddrsConfigRequestHeader, 4.9)."""
+
+    global_white_addrs: str
+    acl_file_full_path: str | None = None
+
+
+@dataclass(kw_only=True)
+class AccessVersion:
+    """When the accounts of a broker were last changed, as JSON (GetBrokerAclConfigResponseHeader, 4.9)."""
+
+    version: str
+    all_acl_file_version: str | None = None
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+
+
+@dataclass(kw_only=True)
+class HaClientInfo:
+    """How a slave copies its master's log, all 0 on a master (body.HARuntimeInfo.HAClientRuntimeInfo, 5.x)."""
+
+    last_read_timestamp: Long = 0  # ms, as the next
+    last_write_timestamp: Long = 0
+    master_flush_offset: Long = 0
+    max_offset: Long = 0
+    transferred_byte_in_second: Long = 0
+
+
+@dataclass(kw_only=True)
+class HaStatus:
+    """A broker and its slaves (body.HARuntimeInfo, 5.x)."""
+
+    ha_client_runtime_info: HaClientInfo = field(default_factory=HaClientInfo)
+    ha_connection_info: list[str] = field(default_factory=list)  # of a broker alone: empty
+    in_sync_slave_nums: Int = 0
+    master: bool = True
+    master_commit_log_max_offset: Long = 0
+
+
+@dataclass(kw_only=True)
+class RocksCheck:
+    """What came of comparing queues in RocksDB with those in files (common.CheckRocksdbCqWriteResult, 5.3)."""
+
+    check_status: Int  # 0 equal, 1 not, 2 not done yet, 3 it failed
+    check_result: str | None = None
+
+
+@dataclass(kw_only=True)
+class ColdData:
+    """Bytes of cold data that groups may read (broker.coldctr.ColdDataCgCtrService, 5.x)."""
+
+    runtime_table: dict[str, Long] = field(default_factory=dict)
+    config_table: dict[str, Long] = field(default_factory=dict)  # by group
+    cg_cold_read_threshold: Long
+    global_cold_read_threshold: Long
+    global_acc: Long = 0

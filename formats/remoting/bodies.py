@@ -202,9 +202,9 @@ class AssignmentRequest:
 
 @dataclass
 class AssignmentResponse:
-    """The queues (body.QueryAssignmentResponseBody, 5.x)."""
+    """The queues; None from a broker that cannot say (body.QueryAssignmentResponseBody, 5.x)."""
 
-    message_queue_assignments: list[Assignment] = field(default_factory=list)
+    message_queue_assignments: list[Assignment] | None = None
 
 
 @dataclass

@@ -89,7 +89,7 @@ class _Reader:
             key, at = self.key(at, depth)
             at = self.skip(at)
             if not self.text.startswith(":", at):
-                raise self.error(at, "no ':' behind a key")
+                raise self.error(at, "no ':' after a key")
             found[key], at = self.value(self.skip(at + 1), depth)
             at = self.separator(at, "}")
 
@@ -214,7 +214,9 @@ def _write_key(key: Key, quote_numbers: bool, out: list[str]) -> None:
 
 def quoted(text: str) -> str:
     """A text as fastjson writes it."""
-    return f'"{text}"' if _SPECIAL.search(text) is None else f'"{_SPECIAL.sub(_escape, text)}"'
+    if text.isprintable() and '"' not in text and "\\" not in text:  # nearly all are, and this is soon said
+        return f'"{text}"'
+    return f'"{_SPECIAL.sub(_escape, text)}"'
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -7,6 +7,7 @@ from formats.errors import BadText
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
 from formats.remoting import namesrv as n
+from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
@@ -97,9 +98,13 @@ EXCHANGES: dict[int, Exchange] = {
     C.RECALL_MESSAGE: Exchange(h.Recall, None, h.Recalled),
     C.QUERY_ASSIGNMENT: Exchange(h.Empty, b.AssignmentRequest, h.Empty, b.AssignmentResponse),
     C.SET_MESSAGE_REQUEST_MODE: Exchange(h.Empty, b.RequestMode),
-    C.POP_MESSAGE: Exchange(h.Pop, None, h.Popped, Records),
-    C.ACK_MESSAGE: Exchange(h.Ack),
-    C.CHANGE_MESSAGE_INVISIBLETIME: Exchange(h.ChangeInvisible, None, h.InvisibleChanged),
+    C.POP_MESSAGE: Exchange(p.Pop, None, p.Popped, Records),
+    C.ACK_MESSAGE: Exchange(p.Ack),
+    C.BATCH_ACK_MESSAGE: Exchange(h.Empty, p.BatchAcks),
+    C.PEEK_MESSAGE: Exchange(p.Peek, None, p.Popped, Records),
+    C.CHANGE_MESSAGE_INVISIBLETIME: Exchange(p.ChangeInvisible, None, p.InvisibleChanged),
+    C.NOTIFICATION: Exchange(p.Notification, None, p.Notified),
+    C.POLLING_INFO: Exchange(h.GroupQueue, None, p.PollingNumber),
 }
 RAW = (Records, Content, Properties)
 # those whose response has its header though the code is another one

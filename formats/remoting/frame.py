@@ -1,7 +1,8 @@
 """Frames: one command with its body (netty.NettyDecoder, protocol.RemotingCommand, RocketMQSerializable)."""
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from formats.errors import BadLength, BadText, FormatError, Truncated
@@ -15,6 +16,7 @@ _LENGTH = struct.Struct(">i")
 _KEY_LENGTH = struct.Struct(">h")
 _INT32 = range(-(1 << 31), 1 << 31)
 _INT16 = range(-(1 << 15), 1 << 15)
+_RESPONSE, _ONEWAY = int(Flag.RESPONSE), int(Flag.ONEWAY)  # an IntFlag takes a microsecond for each operation
 
 
 @dataclass
@@ -42,16 +44,31 @@ class Command:
 
     @property
     def is_response(self) -> bool:
-        return bool(self.flag & Flag.RESPONSE)
+        return bool(self.flag & _RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        return bool(self.flag & Flag.ONEWAY)
+        return bool(self.flag & _ONEWAY)
 
     def response(self, code: int = ResponseCode.SUCCESS, remark: str | None = None, **changes: Any) -> "Command":
         """A response to this request, with its number and in its form."""
-        plain = Command(code, self.opaque, int(Flag.RESPONSE), remark=remark, serializer=self.serializer)
-        return replace(plain, **changes)
+        form: dict[str, Any] = {"remark": remark, "serializer": self.serializer, "flag": _RESPONSE} | changes
+        return Command(code, self.opaque, **form)
+
+    def request(self, opaque: int, *, oneway: bool) -> "Command":
+        """This command as a request with a number of its own."""
+        return Command(
+            self.code,
+            opaque,
+            self.flag | _ONEWAY if oneway else self.flag & ~_ONEWAY,
+            self.fields,
+            self.body,
+            self.remark,
+            self.language,
+            self.version,
+            self.serializer,
+            self.names_serializer,
+        )
 
 
 def size_of(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> int | None:
@@ -84,15 +101,14 @@ def parse(data: bytes | bytearray | memoryview, limit: int = MAX_FRAME) -> tuple
         _check_header(data, size)
     if len(data) < size:
         return None
-    frame = bytes(data[:size])
-    _, info = FRAME_HEAD.unpack_from(frame)
+    _, info = FRAME_HEAD.unpack_from(data)
     end = FRAME_HEAD.size + (info & 0xFFFFFF)
-    header = frame[FRAME_HEAD.size : end]
+    header = bytes(data[FRAME_HEAD.size : end])
     try:
         command = _json_header(header) if info >> 24 == Serializer.JSON else _binary_header(header)
     except FormatError as err:
         raise type(err)(FRAME_HEAD.size + err.at, err.reason) from None
-    command.body = frame[end:]
+    command.body = bytes(data[end:size])
     return command, size
 
 
@@ -120,10 +136,10 @@ def _check_header(data: bytes | bytearray | memoryview, size: int) -> None:
 def _json_header(data: bytes) -> Command:
     header = loads_plain(data)
     if not isinstance(header, dict):
-        raise BadText(0, "a header that is no JSON object")
+        raise BadText(0, "a header that is not a JSON object")
     language = header.get("language", "JAVA")
     if not isinstance(language, str | None):
-        raise BadText(0, "a language that is no text")
+        raise BadText(0, "a language that is not text")
     return Command(
         _number(header, "code"),
         _number(header, "opaque"),
@@ -146,28 +162,31 @@ def _number(header: dict[Any, Value], name: str) -> int:
 def _optional_text(value: Value) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    raise BadText(0, "a remark that is no text")
+    raise BadText(0, "a remark that is not text")
 
 
 def _texts(value: Value) -> Fields | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise BadText(0, "extFields that are no JSON object")
+        raise BadText(0, "extFields that are not a JSON object")
     found: Fields = {}
     for key, item in value.items():
         if not isinstance(key, str) or isinstance(item, list | dict):
-            raise BadText(0, "extFields that are no texts")
+            raise BadText(0, "extFields that are not text")
         if item is not None:
             found[key] = item if isinstance(item, str) else dumps(item).decode()
     return found
+
+
+_quoted_name = lru_cache(1024)(quoted)  # declared names are few
 
 
 def _build_json(command: Command) -> bytes:
     """As `dialect.dumps` writes it; laid out here because every answer has one."""
     parts = [f'{{"code":{int(command.code)}']
     if command.fields is not None:
-        fields = ",".join([f"{quoted(key)}:{quoted(value)}" for key, value in command.fields.items()])
+        fields = ",".join([f"{_quoted_name(key)}:{quoted(value)}" for key, value in command.fields.items()])
         parts.append(f'"extFields":{{{fields}}}')
     parts.append(f'"flag":{int(command.flag)}')
     if command.language is not None:

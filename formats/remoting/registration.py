@@ -40,7 +40,7 @@ def read(body: bytes, *, mappings: bool) -> RegisterBrokerBody:
     topics = {topic.topic_name or "": topic for topic in reader.items(reader.topic)}
     filters = reader.json()
     if not isinstance(filters, list | None) or any(not isinstance(item, str) for item in filters or ()):
-        raise BadText(reader.at, "filter servers that are no list of texts")
+        raise BadText(reader.at, "filter servers that are not a list of texts")
     infos = None
     if mappings:
         found = [from_json(MappingInfo, value) for value in reader.items(reader.json)]

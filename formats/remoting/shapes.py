@@ -1,6 +1,7 @@
 """JSON objects that several bodies have in common (remoting.protocol.route, heartbeat, body; common.message)."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from formats.remoting.typed import Int, Long
 
@@ -129,14 +130,29 @@ class ProducerData:
     group_name: str
 
 
+ConsumeType = Annotated[str, ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")]
+MessageModel = Annotated[str, ("BROADCASTING", "CLUSTERING")]
+ConsumeFromWhere = Annotated[
+    str,
+    (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+]
+
+
 @dataclass
 class ConsumerData:
     """A consumer group of a heartbeat (protocol.heartbeat.ConsumerData)."""
 
     group_name: str
-    consume_type: str
-    message_model: str
-    consume_from_where: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
     subscription_data_set: list[SubscriptionData] = field(default_factory=list)
     unit_mode: bool = False
 

@@ -1,7 +1,8 @@
 """Headers and bodies as declared dataclasses: read from and written to their JSON or their text fields.
 
 A declaration is a dataclass whose fields have types of this module (`Int`, `Long`), ``str``, ``bool``, ``float``, other
-declarations, enums, and lists and dicts of those. The member of the wire is the field's name in camel case, or what
+declarations, enums, and lists and dicts of those. A text with names (``Annotated[str, names]``) may come as the number
+of one of them. The member of the wire is the field's name in camel case, or what
 `wire` says. A field without a default must be there. Members that are None are not written.
 """
 
@@ -48,6 +49,7 @@ class _Member:
     kind: Any
     read: _Read
     write: _Write
+    of_text: Callable[[str], Any]
 
 
 @cache
@@ -58,7 +60,7 @@ def _members(declared: type) -> dict[str, _Member]:
         kind = _bare(hints[item.name])
         name = item.metadata.get(_MEMBER) or _camel(item.name)
         required = item.default is MISSING and item.default_factory is MISSING
-        found[name] = _Member(item.name, name, required, kind, _reader(kind), _writer(kind))
+        found[name] = _Member(item.name, name, required, kind, _reader(kind), _writer(kind), _text_reader(kind))
     return found
 
 
@@ -94,25 +96,23 @@ def from_json(declared: type[T], value: Value, strict: bool = False) -> T:
         BadText: not an object, a member that must be there is not, or one of another type.
     """
     if not isinstance(value, dict):
-        raise BadText(0, f"{declared.__name__} that is no JSON object")
+        raise BadText(0, f"{declared.__name__} that is not a JSON object")
     members = _members(declared)
     if strict and (unknown := [str(key) for key in value if key not in members]):
         raise BadText(0, f"{declared.__name__} with members that are not declared: {', '.join(unknown)}")
-    return declared(**_read_members(declared, members, value, strict))
+    return declared(**_read_members(declared, value, lambda member, item: member.read(item, strict)))
 
 
-def _read_members(
-    declared: type, members: Mapping[str, _Member], value: Mapping[Any, Any], strict: bool
-) -> dict[str, Any]:
+def _read_members(declared: type, value: Mapping[Any, Any], read: Callable[[_Member, Any], Any]) -> dict[str, Any]:
     found = {}
-    for name, member in members.items():
+    for name, member in _members(declared).items():
         item = value.get(name)
         if item is None:
             if member.required:
                 raise BadText(0, f"{declared.__name__} without {name}")
             continue
         try:
-            found[member.attribute] = member.read(item, strict)
+            found[member.attribute] = read(member, item)
         except BadText as err:
             raise BadText(err.at, f"{declared.__name__}.{name}: {err.reason}") from None
     return found
@@ -145,7 +145,7 @@ def read_body(declared: type[T], body: bytes, strict: bool = False) -> T:
 def _reader(kind: Any) -> _Read:
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _integer_reader(args[1])
+        return _integer_reader(args[1]) if isinstance(args[1], int) else _name_reader(args[1])
     if origin is list:
         item = _reader(_bare(args[0]))
         return lambda value, strict: [item(one, strict) for one in _expect(list, value)]
@@ -190,8 +190,18 @@ def _integer_reader(bits: int) -> _Read:
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadText(0, "no integer")
         if not least <= value <= most:
-            raise BadText(0, f"{value} is no number of {bits} bits")
+            raise BadText(0, f"{value} is not a number of {bits} bits")
         return value
+
+    return read
+
+
+def _name_reader(names: tuple[str, ...]) -> _Read:
+    def read(value: Any, strict: bool) -> str:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+            return names[value]  # as clients in C++ write it, and fastjson reads it
+        text: str = _expect(str, value)
+        return text
 
     return read
 
@@ -235,16 +245,23 @@ def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool
     members = _members(declared)
     if strict and (unknown := [key for key in texts if key not in members]):
         raise BadText(0, f"{declared.__name__} with fields that are not declared: {', '.join(unknown)}")
-    return declared(**_read_members(declared, members, {k: _of_text(members, k, v) for k, v in texts.items()}, strict))
+    return declared(**_read_members(declared, texts, _of_text))
 
 
-def _of_text(members: Mapping[str, _Member], name: str, text: str) -> Any:
-    kind = members[name].kind if name in members else str
+def _of_text(member: _Member, text: str) -> Any:
+    return member.of_text(text)
+
+
+def _text_reader(kind: Any) -> Callable[[str], Any]:
+    """Of a text field; every request has several, so that each kind is looked at once, here."""
+    if kind is str:
+        return str
     if kind is bool:
-        return text.lower() == "true"  # Boolean.parseBoolean
-    if kind is float and _REAL.fullmatch(text):
-        return float(text)
-    return text
+        return lambda text: text.lower() == "true"  # Boolean.parseBoolean
+    read = _reader(kind)
+    if kind is float:
+        return lambda text: float(text) if _REAL.fullmatch(text) else read(text, False)
+    return lambda text: read(text, False)
 
 
 def to_fields(item: Declared) -> dict[str, str]:
@@ -252,7 +269,14 @@ def to_fields(item: Declared) -> dict[str, str]:
     found = {}
     for name, member in _members(type(item)).items():
         value = getattr(item, member.attribute)
-        if value is not None:
+        kind = type(value)
+        if kind is str:
+            found[name] = value
+        elif kind is int:
+            found[name] = str(value)
+        elif kind is bool:
+            found[name] = "true" if value else "false"
+        elif value is not None:
             written = member.write(value)
             found[name] = written if isinstance(written, str) else dumps(written).decode()
     return found

@@ -303,7 +303,7 @@ class _Parser:
         if kind == "float":
             value = float(self._need("float").text)
             if not 0 < value < float("inf"):
-                raise self._refuse("no number that Java has as a constant: brokers refuse 0.0 too")
+                raise self._refuse("not a number that Java has as a constant: brokers refuse 0.0 too")
             return _constant(value)
         name = self._need("name").text
         return _Node(lambda properties: properties.get(name), "property")

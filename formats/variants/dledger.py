@@ -73,7 +73,7 @@ def read_entry(buf: bytes | memoryview, at: int, limit: int) -> DLedgerEntry | U
     if magic == 0 and size == 0:
         return UnitEnd(Ending.UNWRITTEN, at, "not written")
     if magic != MAGIC_ENTRY:
-        return UnitEnd(Ending.DAMAGED, at, f"magic {magic} is no DLedger entry's")
+        return UnitEnd(Ending.DAMAGED, at, f"magic {magic} is not that of a DLedger entry")
     if size < HEAD_SIZE:
         return UnitEnd(Ending.DAMAGED, at, f"entry size {size} is below {HEAD_SIZE}")
     if size > room:

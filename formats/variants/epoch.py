@@ -1,6 +1,7 @@
-"""``epochFileCheckpoint``: where each master epoch of a replicated store begins.
+"""``epochFileCheckpoint``: where each master epoch of a replicated store begins; ``brokerIdentity``: whose it is.
 
-Source: org.apache.rocketmq.store.ha.autoswitch.EpochFileCache, common.utils.CheckpointFile; store-formats 8.5.
+Source: org.apache.rocketmq.store.ha.autoswitch.EpochFileCache, BrokerMetadata, common.utils.CheckpointFile;
+store-formats 8.5, 8.6.
 """
 
 from collections.abc import Sequence
@@ -56,6 +57,30 @@ def build(epochs: Sequence[Epoch], line_end: str = "\n") -> bytes:
     """Stored form. The broker writes nothing for an empty list."""
     body = "".join(f"{epoch}-{start}{line_end}" for epoch, start in epochs)
     return f"{len(epochs)}{line_end}{crc31(body.encode())}{line_end}{body}".encode()
+
+
+class Identity(NamedTuple):
+    """Whose store it is, as the controller knows it."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+
+
+def parse_identity(data: bytes) -> Identity:
+    """``brokerIdentity``; what may follow the three parts is not looked at.
+
+    Raises:
+        BadText: not this kind of file, or the id is no number.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as err:
+        raise BadText(err.start, "broker identity is not UTF-8") from None
+    parts = text.split("#" if "#" in text else ";")  # versions differ
+    if len(parts) < 3 or not all(parts[:2]):
+        raise BadText(0, "broker identity is not a cluster, a broker and an id")
+    return Identity(parts[0], parts[1], _number(parts[2], 0, 64))
 
 
 def is_increasing(epochs: Sequence[Epoch]) -> bool:

@@ -9,15 +9,16 @@ clients-and-live-admin 1.6.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from formats.config.beans import Bean, member
+from formats.config.json import dumps
 from formats.config.kinds import INT, LONG, TEXT, Items, Whole
 
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # then the name of the cluster
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offset is the last entry that was dealt with, not the next one
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
-_BITS = 32  # of the bit map
+MOST = 32  # messages of a checkpoint: bits of its map
 
 
 class PopKey(NamedTuple):
@@ -47,11 +48,20 @@ class _Handed(Bean):
         """By which an ack finds its checkpoint."""
         return PopKey(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time, self.broker_name)
 
+    def body(self) -> bytes:
+        """The body of its message."""
+        return dumps(self.write("5.3"), compact=True)
+
+    def _unique(self, place: int, tag: str) -> str:
+        parts = (self.topic, self.queue_id, place, self.group, self.pop_time, self.broker_name, tag)
+        return "@".join(map(str, parts))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPoint(_Handed):
     """Messages that were handed out together (``PopCheckPoint``)."""
 
+    DERIVED: ClassVar[tuple[str, ...]] = ("reviveTime",)
     invisible_time: int = member("it", LONG, 0)  # ms
     bit_map: int = member("bm", INT, 0)  # bit i: message i was acked before the checkpoint was stored
     count: int = member("n", Whole(8), 0)
@@ -65,10 +75,25 @@ class CheckPoint(_Handed):
         return self.pop_time + self.invisible_time
 
     @property
+    def reviveTime(self) -> int:
+        """The same, as a broker writes it beside."""
+        return self.visible_time
+
+    @property
+    def tag(self) -> str:
+        """Of its message."""
+        return CHECKPOINT_TAG
+
+    @property
+    def unique_key(self) -> str:
+        """Of its message (``PopMessageProcessor.genCkUniqueId``)."""
+        return self._unique(self.start_offset, CHECKPOINT_TAG)
+
+    @property
     def queue_offsets(self) -> tuple[int, ...]:
         """Of its messages; old versions note no distances, and mean messages in a row."""
         distances = self.distances or range(max(self.count, 0))
-        return tuple(self.start_offset + distance for distance in distances[:_BITS])
+        return tuple(self.start_offset + distance for distance in distances[:MOST])
 
     @property
     def acked_before(self) -> frozenset[int]:
@@ -80,8 +105,18 @@ class CheckPoint(_Handed):
 class Ack(_Handed):
     """Messages that were consumed (``AckMsg``, ``BatchAckMsg``)."""
 
-    ack_offset: int | None = member("ao", LONG)
+    ack_offset: int | None = member("ao", LONG)  # -1 in a batch ack
     ack_offsets: tuple[int, ...] | None = member("aol", Items(LONG))  # of a batch ack
+
+    @property
+    def tag(self) -> str:
+        """Of its message."""
+        return ACK_TAG if self.ack_offsets is None else BATCH_ACK_TAG
+
+    @property
+    def unique_key(self) -> str:
+        """Of its message (``PopMessageProcessor.genAckUniqueId``, which a broker takes for batch acks too)."""
+        return self._unique(-1 if self.ack_offset is None else self.ack_offset, ACK_TAG)
 
     @property
     def queue_offsets(self) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ PLACES = {
     "config/users": Form("users", "5.3", "accounts of the auth module"),
     "config/acls": Form("access lists", "5.3", "permissions of the auth module"),
     "kvStore": Form("pop records", "5.x", "messages that pop consumers hold"),
+    "rocksdbstore": Form("index, timers, transactions", "after 5.3", "index, timers and half messages"),
     "RocksDBMessageStore": Form("index, timers, transactions", "after 5.3", "indexes of newer development versions"),
 }
 _UNKNOWN = Form("unknown", "", "a RocksDB directory in no known place")

@@ -27,6 +27,9 @@ MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 NOWHERE = -1  # as a position: no unit
 TOPIC, QUEUE_ID = "rmq_sys_wheel_timer", 0  # where messages wait
 OUT_MS, DELETE_KEY = "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
+DELIVER_MS, DELAY_SEC, DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"
+REQUESTS = DELIVER_MS, DELAY_SEC, DELAY_MS  # what a sender may ask for
+ENQUEUE_MS, DEQUEUE_MS, ROLL_TIMES = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES"
 _CHUNK = 1 << 16  # units looked at together
 
 
@@ -130,12 +133,28 @@ def valid_units(array: "Array") -> "Array":
     return valid
 
 
-def valid_prefix(array: "Array") -> int:
-    """Number of units before the first element that is none."""
+def slot_times(array: "Array", precision: int = 1000) -> "Array":
+    """Times of the slots that units lie in, divided by the precision: int64 of shape (n,)."""
+    import numpy as np
+
+    times: Array = array["write_time"].astype(np.int64) + array["delay"]
+    slots: Array = times // precision
+    return slots
+
+
+def have_slots(array: "Array", precision: int = 1000) -> "Array":
+    """Which units fire in a time that has a slot, and not before 1970: the bool array of shape (n,)."""
+    found: Array = slot_times(array, precision) >= 0
+    return found
+
+
+def valid_prefix(array: "Array", precision: int = 1000) -> int:
+    """Number of units before the first element that is none, or at which a recovery fails for want of its slot."""
     import numpy as np
 
     for start in range(0, len(array), _CHUNK):
-        other = np.flatnonzero(~valid_units(array[start : start + _CHUNK]))
+        chunk = array[start : start + _CHUNK]
+        other = np.flatnonzero(~(valid_units(chunk) & have_slots(chunk, precision)))
         if len(other):
             return start + int(other[0])
     return len(array)

@@ -16,6 +16,20 @@ def test_file_sizes_are_those_of_the_defaults() -> None:
     assert compaction.log_file_size() == 104_857_460
 
 
+@pytest.mark.parametrize(
+    ("log", "queue", "expected"),
+    [
+        (131_072, 4_600, 128_800),  # of the golden stores: a little over a multiple
+        (4_600, 460, 5_060),  # of the compacted one: a multiple itself
+        (4_600 + 229, 460, 4_600),
+        (4_600 + 230, 460, 5_060),
+        (1_000, 460, 2_300),
+    ],
+)
+def test_a_log_file_is_as_long_as_some_files_of_its_queue(log: int, queue: int, expected: int) -> None:
+    assert compaction.log_file_size(log, queue) == expected
+
+
 def test_a_queue_size_below_one_entry_does_not_divide() -> None:
     assert compaction.log_file_size(1000, 45) == 1000
 
@@ -54,3 +68,12 @@ def test_a_queue_that_was_rolled_early_ends_with_an_end_unit() -> None:
     end = compaction.read_entry(raw, 46, len(raw))
     assert not isinstance(end, batch.BatchEntry)
     assert end.ending is Ending.FILLER
+
+
+def test_positions_as_a_broker_writes_them() -> None:
+    raw = b'{\n\t"empty":false,\n\t"queueOffsetMap":{\n\t\t"A_b_0":53\n\t}\n}'
+    found = compaction.Positions.parse(raw)
+
+    assert found.of("A_b", 0) == 53
+    assert found.of("A_b", 1) == -1
+    assert found.build(engine="5.3") == raw

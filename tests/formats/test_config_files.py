@@ -625,7 +625,7 @@ def test_the_kind_of_a_file_is_known_by_its_name(name: str) -> None:
     assert kind_of(name) is kind_of(name + ".bak") is kind_of(name + ".tmp") is KINDS[name]
 
 
-@pytest.mark.parametrize("name", ["", "topics", "topics.json.old", "topics.jsonl", "tieredStoreMetadata.json", ".bak"])
+@pytest.mark.parametrize("name", ["", "topics", "topics.json.old", "topics.jsonl", "tieredStore.json", ".bak"])
 def test_other_files_have_no_kind(name: str) -> None:
     assert kind_of(name) is None
 

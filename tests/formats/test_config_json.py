@@ -186,7 +186,7 @@ ACCEPTED: list[tuple[str, bytes, Any]] = [
     ("other roots", b"'x'", "x"),
     ("not a path", b'{"a":{"$ref":"somewhere"}}', {"a": {"$ref": "somewhere"}}),
     ("a member called $ref", b'{"$ref":"$.a","b":1}', {"$ref": "$.a", "b": 1}),
-    ("a $ref that is no text", b'{"$ref":5}', {"$ref": 5}),
+    ("a $ref that is not text", b'{"$ref":5}', {"$ref": 5}),
 ]
 
 

@@ -188,7 +188,7 @@ def test_records_are_numbered_also_behind_damage() -> None:
     numbers = [span.path for span in spans if span.path.endswith("total_size")]
 
     assert numbers == [f"record[{n}].total_size" for n in range(4)] + ["blank.total_size"]
-    assert value(spans, "record[1].total_size").note == "damaged: magic 0x00000000 is no record's"
+    assert value(spans, "record[1].total_size").note == "damaged: magic 0x00000000 is not that of a record"
     assert value(spans, "record[1].magic").note == "0x00000000 unknown"
     assert value(spans, "record[3].total_size").note == ""
 

@@ -28,7 +28,6 @@ LIGHT = [
     "queues.consume",
     "queues.extension",
     "queues.rocks",
-    "variants.compaction",
     "variants.dledger",
     "variants.epoch",
     "variants.rocksdb",

@@ -139,12 +139,12 @@ def test_what_is_no_frame_is_refused_before_it_is_there(raw: bytes, reason: str)
 @pytest.mark.parametrize(
     ("header", "reason"),
     [
-        (b"[]", "no JSON object"),
+        (b"[]", "not a JSON object"),
         (b'{"code":"x"}', "code is no 32-bit number"),
         (b'{"opaque":2147483648}', "opaque is no 32-bit number"),
-        (b'{"extFields":{"a":{}}}', "extFields that are no texts"),
-        (b'{"extFields":[]}', "extFields that are no JSON object"),
-        (b'{"remark":1}', "a remark that is no text"),
+        (b'{"extFields":{"a":{}}}', "extFields that are not text"),
+        (b'{"extFields":[]}', "extFields that are not a JSON object"),
+        (b'{"remark":1}', "a remark that is not text"),
         (b'{"code":' + b"[" * 5000 + b"}", "nested deeper"),
         (b'{"code":' + b"9" * 5000 + b"}", "a number of 5000 characters"),
         (b'{"remark":"\xff"}', "not UTF-8"),
@@ -265,7 +265,7 @@ def test_what_is_not_declared_is_passed_over_or_named() -> None:
     [
         ({"topic": "T"}, "Queue without queueId"),
         ({"topic": "T", "queueId": "x"}, "Queue.queueId: no integer"),
-        ({"topic": "T", "queueId": "2147483648"}, "no number of 32 bits"),
+        ({"topic": "T", "queueId": "2147483648"}, "not a number of 32 bits"),
         ({"topic": "T", "queueId": "9" * 5000}, "no integer"),
     ],
 )

@@ -1,15 +1,18 @@
-"""Timer wheel and timer log."""
+"""Timer wheel, timer log, and the handles by which messages are called back."""
+
+import base64
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.endings import Ending, UnitEnd
-from formats.errors import BadLength, Truncated
+from formats.errors import BadLength, BadText, Truncated
 from formats.layouts import timer as layouts
 from formats.layouts.codes import MAGIC_BLANK
 from formats.layouts.derived import TIMER_LOG_UNIT, TIMER_SLOT
 from formats.variants import timer
+from formats.variants.recall_handle import RecallHandle
 from tests.formats.strategies import examples, signed, values_of
 
 UNIT = timer.LogUnit(52, -1, 1, 1700000000000, 30000, 0x40001000, 176, 99)
@@ -115,3 +118,31 @@ def test_a_blank_stands_only_where_no_unit_fits(room: int) -> None:
 def test_the_default_log_file_holds_whole_units_and_one_blank() -> None:
     assert timer.LOG_FILE_SIZE - 2_016_492 * timer.UNIT_SIZE == timer.BLANK_SIZE
     assert TIMER_LOG_UNIT.size == timer.UNIT_SIZE == 52
+
+
+@examples
+@given(topic=st.text("ab%-_", min_size=1, max_size=9), key=st.text("0F", min_size=1, max_size=32), time=signed(64))
+def test_a_recall_handle_reads_as_it_was_written(topic: str, key: str, time: int) -> None:
+    handle = RecallHandle(topic=topic, broker_name="lab-a", deliver_ms=time, message_id=key)
+
+    assert RecallHandle.parse(handle.text) == handle
+    assert RecallHandle.parse(handle.text.rstrip("=")) == handle
+
+
+def test_a_recall_handle_has_the_form_of_a_broker() -> None:
+    text = "djEgVGltZXJzIGxhYi1hIDE3OTUyMDY4ODQ0ODkgQUI="
+    handle = RecallHandle(topic="Timers", broker_name="lab-a", deliver_ms=1_795_206_884_489, message_id="AB")
+
+    assert RecallHandle.parse(text) == handle
+    assert handle.text == text
+
+
+@given(text=st.one_of(st.text(max_size=40), st.binary(max_size=40).map(lambda data: base64.b64encode(data).decode())))
+def test_what_is_no_recall_handle_is_refused(text: str) -> None:
+    try:
+        handle = RecallHandle.parse(text)
+    except BadText:
+        return
+    words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "replace").split(" ")
+    assert words[0] == "v1"
+    assert words[1:3] == [handle.topic, handle.broker_name]

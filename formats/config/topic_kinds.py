@@ -1,0 +1,60 @@
+"""What a topic is for: by its name, and by what the table of topics says of it.
+
+Source: common.topic.TopicValidator, common.TopicAttributes, common.attribute.TopicMessageType; message-services 1.1.
+"""
+
+from collections.abc import Mapping
+
+from formats.config.files import TopicConfig
+from formats.message.properties import LMQ_PREFIX
+
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "SELF_TEST_TOPIC",
+        "BenchmarkTest",
+        "RMQ_SYS_TRACE_TOPIC",
+    }
+)
+
+
+def nature(
+    topic: str, kind: str, message_type: str | None, queue_type: str | None, cleanup_policy: str | None
+) -> list[str]:
+    """What sets a topic apart from a plain one, in words: its kind, and what its attributes say."""
+    found = [kind]
+    found += ["light queue"] if topic.startswith(LMQ_PREFIX) else []
+    found += [message_type.lower()] if message_type not in (None, "NORMAL") else []
+    found += ["batch queue"] if queue_type == "BatchCQ" else []
+    return found + (["compaction"] if cleanup_policy == "COMPACTION" else [])
+
+
+def nature_of(topic: str, configs: Mapping[str, TopicConfig]) -> list[str]:
+    """:func:`nature` by the table of topics."""
+    config = configs.get(topic)
+    attributes = config.attributes if config is not None else {}
+    names = ("message.type", "queue.type", "cleanup.policy")
+    return nature(topic, kind_of(topic, config, configs), *(attributes.get(name) for name in names))
+
+
+def kind_of(topic: str, config: TopicConfig | None, configs: Mapping[str, TopicConfig]) -> str:
+    """normal, retry, dlq or system.
+
+    That a topic names the cluster or the broker itself shows in its permission (others inherit from it), or in the
+    reply topic of the cluster.
+    """
+    if topic.startswith(RETRY_PREFIX):
+        return "retry"
+    if topic.startswith(DLQ_PREFIX):
+        return "dlq"
+    reply = topic.endswith("_REPLY_TOPIC") and topic.removesuffix("_REPLY_TOPIC") in configs
+    inherited = config is not None and config.perm & 1
+    if topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_") or reply or inherited:
+        return "system"
+    return "normal"

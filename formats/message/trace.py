@@ -1,0 +1,114 @@
+"""Records of message traces, as messages of the topic ``RMQ_SYS_TRACE_TOPIC`` hold them.
+
+Fields are separated by U+0001, records end with U+0002; what a client does not know it writes as ``null``.
+Source: client.trace.TraceDataEncoder (4.9.8, 5.3.3).
+"""
+
+from dataclasses import dataclass
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+NORMAL, HALF, COMMIT, DELAYED = 0, 1, 2, 3  # types of messages (MessageType)
+OUTCOMES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")  # of a listener (ConsumeReturnType)
+_FIELD, _END = "\x01", "\x02"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pub:
+    """A message was sent. Times are ms since the epoch, ``took`` is ms."""
+
+    time: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tags: str | None
+    keys: str | None
+    store_host: str
+    body_length: int
+    took: int
+    kind: int
+    offset_message_id: str | None
+    success: bool
+
+    def text(self) -> str:
+        """As it is stored."""
+        return _record(
+            "Pub", self.time, self.region, self.group, self.topic, self.message_id, self.tags, self.keys,
+            self.store_host, self.body_length, self.took, self.kind, self.offset_message_id, self.success,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubBefore:
+    """A consumer is about to get a message; ``request_id`` is that of the record of its end."""
+
+    time: int
+    region: str | None
+    group: str
+    request_id: str
+    message_id: str
+    retry_times: int
+    keys: str | None
+
+    def text(self) -> str:
+        """As it is stored."""
+        return _record(
+            "SubBefore", self.time, self.region, self.group, self.request_id, self.message_id, self.retry_times,
+            self.keys,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubAfter:
+    """A consumer has done with a message; ``outcome`` counts in :data:`OUTCOMES`."""
+
+    request_id: str
+    message_id: str
+    took: int
+    success: bool
+    keys: str | None
+    outcome: int
+    time: int
+    group: str
+
+    def text(self) -> str:
+        """As it is stored."""
+        return _record(
+            "SubAfter", self.request_id, self.message_id, self.took, self.success, self.keys, self.outcome, self.time,
+            self.group,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndTransaction:
+    """A producer has said how a transaction ended."""
+
+    time: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tags: str | None
+    keys: str | None
+    store_host: str
+    kind: int
+    transaction_id: str | None
+    state: str
+    from_check: bool
+
+    def text(self) -> str:
+        """As it is stored."""
+        return _record(
+            "EndTransaction", self.time, self.region, self.group, self.topic, self.message_id, self.tags, self.keys,
+            self.store_host, self.kind, self.transaction_id, self.state, self.from_check,
+        )  # fmt: skip
+
+
+def _record(*fields: str | int | bool | None) -> str:
+    return _FIELD.join(map(_text, fields)) + _END
+
+
+def _text(value: str | int | bool | None) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

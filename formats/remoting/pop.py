@@ -1,0 +1,164 @@
+"""POP: headers and bodies of requests and responses (remoting.protocol.header, body; 5.x)."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from formats.errors import BadText
+from formats.remoting.typed import Int, Long, wire
+
+
+@dataclass(kw_only=True)
+class Pop:
+    """Asks for messages that others do not get meanwhile (PopMessageRequestHeader, 5.x)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    max_msg_nums: Int
+    invisible_time: Long
+    poll_time: Long
+    born_time: Long
+    init_mode: Int
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Popped:
+    """What is needed to acknowledge them (PopMessageResponseHeader, 5.x)."""
+
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: Int
+    rest_num: Long
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+@dataclass(kw_only=True)
+class Ack:
+    """A message that was consumed (AckMessageRequestHeader, 5.x)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    extra_info: str
+    offset: Long
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class ChangeInvisible:
+    """A message that is to come back at another time (ChangeInvisibleTimeRequestHeader, 5.x)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    extra_info: str
+    offset: Long
+    invisible_time: Long
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class InvisibleChanged:
+    """The new time (ChangeInvisibleTimeResponseHeader, 5.x)."""
+
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: Int
+
+
+@dataclass(kw_only=True)
+class Peek:
+    """Asks what a pop would find (PeekMessageRequestHeader, 5.x)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    max_msg_nums: Int
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Notification:
+    """Asks to be told when there are messages to pop (NotificationRequestHeader, 5.x)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    poll_time: Long
+    born_time: Long
+    order: bool | None = None
+    attempt_id: str | None = None
+    bname: str | None = None
+
+
+@dataclass(kw_only=True)
+class Notified:
+    """Whether there are (NotificationResponseHeader, 5.x)."""
+
+    has_msg: bool
+    polling_full: bool | None = None
+
+
+@dataclass(kw_only=True)
+class PollingNumber:
+    """How many pops wait (PollingInfoResponseHeader, 5.x)."""
+
+    polling_num: Int
+
+
+@dataclass
+class BatchAck:
+    """Messages of one checkpoint that were consumed (BatchAck).
+
+    Attributes:
+        topic: under which they were asked for.
+        retry: where they lie, an :class:`~formats.variants.pop_handle.Origin`.
+        bits: bytes in Base64, the lowest bit first: distances from the start offset.
+    """
+
+    consumer_group: str = wire("c")
+    topic: str = wire("t")
+    retry: str | None = wire("r", None)
+    start_offset: Long = wire("so", 0)
+    queue_id: Int = wire("q", 0)
+    revive_queue_id: Int = wire("rq", 0)
+    pop_time: Long = wire("pt", 0)
+    invisible_time: Long = wire("it", 0)
+    bits: str | None = wire("b", None)
+
+    @property
+    def distances(self) -> list[int]:
+        """Of the messages from the start offset.
+
+        Raises:
+            BadText: the bits are not in Base64.
+        """
+        try:
+            data = b64decode(self.bits or "", validate=True)
+        except ValueError:
+            raise BadText(0, f"{(self.bits or '')[:40]!r} is not Base64") from None
+        return [at * 8 + bit for at, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1]
+
+
+def bits_of(distances: Iterable[int]) -> str:
+    """The bits that stand for distances from the start offset."""
+    number = 0
+    for distance in distances:
+        number |= 1 << distance
+    return b64encode(number.to_bytes((number.bit_length() + 7) // 8, "little")).decode()
+
+
+@dataclass
+class BatchAcks:
+    """Several of those (BatchAckMessageRequestBody)."""
+
+    broker_name: str | None = None
+    acks: list[BatchAck] = field(default_factory=list)
