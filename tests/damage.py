@@ -658,6 +658,41 @@ def remove_abort(rng: Random, store: Path) -> str | None:
     return _delete(path if path.exists() else None)
 
 
+# -- what 5.x has besides ---------------------------------------------------------------------------------------------
+
+_OF_5 = ("timerwheel", "timerlog", "compaction", "batchconsumequeue", "config/timercheck")
+
+
+def part_of_5(rng: Random, store: Path) -> str | None:
+    """A file or a folder of the timer, of compacted topics or of batch queues."""
+    part = rng.choice([store / name for name in _OF_5 if (store / name).exists()] or [None])
+    if part is None:
+        return None
+    if part.is_dir() and rng.random() < 0.15:
+        shutil.rmtree(part)
+        return f"{part.name} is gone"
+    files = sorted(path for path in part.rglob("*") if path.is_file()) if part.is_dir() else [part]
+    path = rng.choice(files) if files else None
+    size = path.stat().st_size if path is not None else 0
+    if path is None or not size:
+        return None
+    name, data = str(path.relative_to(store)), path.read_bytes()
+    used = len(data.rstrip(b"\0")) or size
+    at = rng.randrange(used)
+    how = rng.choice(("delete", "shorten", "zero", "zero the rest", "noise", "flip"))
+    if how == "delete":
+        path.unlink()
+    elif how == "shorten":
+        with path.open("r+b") as file:
+            file.truncate(at)
+    elif how == "flip":
+        return _flip(rng, path, at, 1)
+    else:
+        length = size - at if how == "zero the rest" else min(rng.choice((1, 8, 46, 52, 400)), size - at)
+        _write(path, at, rng.randbytes(length) if how == "noise" else bytes(length))
+    return f"{how}: {name} at {at}"
+
+
 VERBS: dict[str, Verb] = {
     "tear-last-record": tear_last_record,
     "lose-log-tail": lose_tail,

@@ -3,13 +3,16 @@
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
 from rmqtool.errors import Refused, RmqError
+from rmqtool.services.waiting.popped import Popped
+from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.check import Finding, check_store
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step
@@ -17,10 +20,13 @@ from rmqtool.store.check.reading.reading import Reader, Reading
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
-from rmqtool.store.queues.reader import queues_of
+from rmqtool.store.queues.batch import every_queue
+from rmqtool.store.queues.compaction import compaction_queues_of
+from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import plan
 from tests.cli.running import rmqtool
 from tests.store.helpers import key_hits
+from tests.timers import NOW
 
 Way = tuple[tuple[str, ...], ...]  # commands, one after the other
 ASKING = {"recover", "rebuild", "undo"}
@@ -45,29 +51,43 @@ def identity(record: Record) -> Any:
 
 @dataclass(frozen=True)
 class Readable:
-    """Intact messages of one or more stores: in the log, through the queues, through the index."""
+    """Intact messages of one or more stores: in the log, through queues of any form and the index, in the timer, in
+    logs of compacted topics, and handed out by POP.
+    """
 
     log: set[Any]
     queues: set[Any]
     index: set[Any]
+    timer: set[Any]
+    compacted: set[Any]
+    popped: set[Any]
 
     def __or__(self, other: "Readable") -> "Readable":
-        return Readable(self.log | other.log, self.queues | other.queues, self.index | other.index)
+        return Readable(*(ours | theirs for ours, theirs in zip(self.sets, other.sets, strict=True)))
+
+    @property
+    def sets(self) -> tuple[set[Any], ...]:
+        return self.log, self.queues, self.index, self.timer, self.compacted, self.popped
 
     def parts(self) -> dict[str, set[Any]]:
-        return {"log": self.log, "queues": self.queues, "index": self.index}
+        return dict(zip([part.name for part in fields(self)], self.sets, strict=True))
 
 
 def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
     """What can be read of a store."""
-    found = Readable(set(), set(), set())
+    found = Readable(*(set() for _ in fields(Readable)))
     layout = StoreLayout(str(store), conf)
     log = CommitLog(layout)
+    # where the file is gone that says what the timer has delivered, what was due before the last message counts as that
+    point = TimerFiles(layout).checkpoint
+    last = 0
     for item in log.walk():
         if isinstance(item, Found):
             found.log.add(identity(item.record))
+            if not (point and point.last_read_time):
+                last = max(last, item.record.store_timestamp)
     try:
-        for queue in queues_of(layout):
+        for queue in every_queue(layout):
             for entry in queue.entries(queue.min_offset(log.min_offset)):
                 item = log.read(entry.physical_offset)
                 if item is None or item.record.total_size != entry.size:
@@ -87,6 +107,17 @@ def readable(store: Path, conf: BrokerConf | None = None) -> Readable:
                 found.index.add(name)
     except (RmqError, ValueError):
         pass
+    with suppress(RmqError):
+        timers = Timers(log, NOW, lambda _words: None)
+        pending = (one for one in timers.pending() if timers.present and one.deliverTimestamp > last)
+        found.timer.update((one.msgId, one.deliverTimestamp) for one in pending)
+    with suppress(RmqError):
+        for compacted in compaction_queues_of(layout):
+            found.compacted.update(identity(one.record) for one in compacted.read())
+    with suppress(RmqError):
+        for held in Popped(log, NOW, lambda _words: None).in_flight():
+            if held.msgId is not None and held.visibleTimestamp > last:
+                found.popped.add((held.group, held.originTopic or held.topic, held.msgId))
     return found
 
 

@@ -12,7 +12,7 @@ from formats.message.bodies import BatchItem, build_batch
 from formats.message.properties import parse
 from formats.message.read import SCHEDULE_TOPIC, java_int
 from rmqtool import Message, Store
-from rmqtool.store.append.outgoing import Illegal
+from rmqtool.store.append.answers import Illegal
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found

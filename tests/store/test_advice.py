@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -9,22 +11,28 @@ from random import Random
 import pytest
 
 from formats import checkpoint
+from formats.queues.consume import build
 from rmqtool.cli.repair.show_recovery import question
 from rmqtool.store.check import CODES, check_store
+from rmqtool.store.check.advice.advice import Situation
+from rmqtool.store.check.reading.reading import STOPS_BROKERS, Reader
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
 from tests import goldens
 from tests.cli.running import rmqtool
+from tests.cli.screens import SITUATIONS
 from tests.conftest import Unpacked
-from tests.damage import VERBS, damage, log_files
+from tests.damage import VERBS, damage, log_files, part_of_5
+from tests.services.test_popped import without_progress
 from tests.store.advised import conf_file, follow, lost_by_advice, readable, way_of
-from tests.store.findings import flip
+from tests.store.findings import flip, write
 from tests.store.helpers import conf_of, tree
 
 BASES = ("clean", "crash", "broker", "delay", "lmq")
 CUTS = "body-bit-flip-last-file"
 FIRST = int(os.environ.get("RMQTOOL_ADVICE_FROM", "0"))
 SEEDS = int(os.environ.get("RMQTOOL_ADVICE_SEEDS", "12"))
+SEEDS_OF_5 = int(os.environ.get("RMQTOOL_ADVICE_SEEDS_OF_5", "6"))
 
 
 @pytest.mark.parametrize("case", goldens.cases())
@@ -48,11 +56,141 @@ def test_of_stores_of_5_3(case: str, golden_copy: Unpacked, tmp_path: Path) -> N
     assert lost_by_advice(golden_copy(case), tmp_path, conf_of(case)) == []
 
 
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS_OF_5))
+def test_of_damaged_stores_of_5_3(seed: int, golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Timer, compacted topics and batch queues are damaged, and at times the rest too."""
+    random, cases = Random(seed), goldens.cases_of_5()
+    case = cases[seed % len(cases)]
+    store = golden_copy(case)
+    done = [part_of_5(random, store) for _ in range(random.choice((1, 1, 2)))]
+    if random.random() < 0.5:
+        done += damage(random, store, random.choice(sorted(VERBS)))
+    assert lost_by_advice(store, tmp_path, conf_of(case)) == [], (case, done)
+
+
+def test_of_messages_that_consumers_hold(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """What POP consumers were given and have not acked comes back after every way, whatever else is damaged."""
+    store = without_progress(golden_copy("broker-5.3.3"))
+    held = readable(store).popped
+    assert held
+    flip(store / "commitlog" / f"{0:020d}", 30_000)
+    shutil.rmtree(store / "consumequeue" / "Orders")
+    assert lost_by_advice(store, tmp_path, conf_of("broker-5.3.3")) == []
+
+
+def test_a_lone_log_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """No other file tells its length: what restores it is said in words that can be typed, by check and by refusals."""
+    store = golden_copy("broker")
+    (log,) = (store / "commitlog").iterdir()
+    log.write_bytes(log.read_bytes()[:100_000])
+    (store / "abort").touch()
+    (found,) = [one for one in check_store(StoreLayout(str(store))) if one.code == "file-size"]
+    command = ("truncate", "-s", str(1 << 30), str(log))
+    assert [step.command for step in found.steps] == [command]
+    reader, situation = Reader(), Situation()
+    for finding in check_store(StoreLayout(str(store)), situation=situation):
+        reader.take(finding)
+    reading = reader.reading(situation)
+    assert reading.steps[0].command == command
+    assert not any("recover" in step.command for step in reading.steps)
+    lines = tmp_path / "lines.ndjson"
+    lines.write_text('{"topic":"T","body":"x"}\n')
+    for words in (["recover", store, "--yes"], ["recover", store, "--dry-run"], ["append", store, lines]):
+        refused = rmqtool(*words)
+        assert (refused.code, refused.out) == (4, "")
+        assert " ".join(command) in refused.err
+    assert " ".join(command) in rmqtool("check", store).out
+    (tmp_path / "ways").mkdir()
+    assert lost_by_advice(store, tmp_path / "ways") == []
+    subprocess.run(command, check=True)
+    assert rmqtool("recover", store, "--yes").code == 0
+    assert "error" not in {finding.severity for finding in check_store(StoreLayout(str(store)))}
+
+
+@pytest.mark.parametrize(("base", "length"), [(262_144 * 3, 262_144), (1 << 31, 1 << 30), (300_000, None)])
+def test_a_lone_file_of_another_length(base: int, length: int | None, golden_copy: Unpacked) -> None:
+    """The name of the file and what queues know tell its length, if it is no strange one."""
+    store = golden_copy("broker")
+    (log,) = (store / "commitlog").iterdir()
+    log.rename(log.with_name(f"{base:020d}"))
+    with log.with_name(f"{base:020d}").open("r+b") as file:
+        file.truncate(100_000)
+    path = store / "consumequeue" / "Orders" / "0" / f"{0:020d}"
+    write(path, 104 * 20, build([(base + 200_000, 250, 0)]))  # the last one
+    (found,) = [one for one in check_store(StoreLayout(str(store))) if one.code == "file-size"]
+    (step,) = found.steps
+    assert step.command[:3] == (("truncate", "-s", str(length)) if length else ())
+    assert "mappedFileSizeCommitLog" in step.does
+
+
+def test_a_lone_file_whose_name_tells_that_it_was_cut(golden_copy: Unpacked) -> None:
+    """Queues know nothing beyond its end, but its name is a multiple of another length."""
+    store = golden_copy("compaction-5.3.3")
+    (log,) = (store / "commitlog").iterdir()
+    assert int(log.name) == 65_536
+    with log.open("r+b") as file:
+        file.truncate(32_767)
+    command = ("truncate", "-s", "32768", str(log))
+    (found,) = check_store(StoreLayout(str(store)))
+    assert (found.code, found.steps[0].command) == ("file-size", command)
+    assert " ".join(command) in rmqtool("recover", store, "--dry-run").err
+    subprocess.run(command, check=True)
+    assert not list(check_store(StoreLayout(str(store))))
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "path"),
+    [("broker-5.3.3", "timer-wheel-size", "timerwheel"), ("rocksdb-5.3.3", "rcq-unreadable", "consumequeue/CURRENT")],
+)
+def test_what_keeps_a_broker_from_starting_is_said_first(
+    case: str, code: str, path: str, golden_copy: Unpacked
+) -> None:
+    store = golden_copy(case)
+    (store / path).write_bytes(b"?" * 1000)
+    reader, situation = Reader(), Situation()
+    for finding in check_store(StoreLayout(str(store)), situation=situation):
+        reader.take(finding)
+    reading = reader.reading(situation)
+    assert code in STOPS_BROKERS
+    assert not reading.start
+    assert reading.broker == f"A broker does not start on this store ({code})."
+
+
+def test_codes_that_keep_a_broker_from_starting() -> None:
+    """Those that say so; of the others of them it is known that the store is refused."""
+    told = {code.code for code in CODES.values() if code.broker.startswith("The broker does not start")}
+    refused = {"file-foreign", "compaction-foreign", "compaction-unpaired"}
+    at_times = {"config-database"}  # or it starts without the entry
+    assert told - refused - at_times == STOPS_BROKERS
+
+
+def test_salvage_of_a_lone_file_that_was_cut_short(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Its length is no length for the new files: no broker would load them."""
+    store = golden_copy("broker")
+    (log,) = (store / "commitlog").iterdir()
+    log.write_bytes(log.read_bytes()[:100_000])
+    done = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
+    assert "is shorter than it was" in done.err
+    assert [path.stat().st_size for path in (tmp_path / "new" / "commitlog").iterdir()] == [1 << 30]
+    assert "error" not in {found.severity for found in check_store(StoreLayout(str(tmp_path / "new")))}
+
+
+@pytest.mark.parametrize("code", SITUATIONS)
+def test_of_situations_that_lose_messages(code: str, golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Those whose screens are recorded: damaged logs, queues of each form, the timer."""
+    case, damager = SITUATIONS[code]
+    store = golden_copy(case)
+    if damager is not None:
+        damager(store)
+    assert code in {finding.code for finding in check_store(StoreLayout(str(store), conf_of(case)))}
+    assert lost_by_advice(store, tmp_path, conf_of(case)) == []
+
+
 def test_no_code_advises_what_destroys_before_what_keeps() -> None:
     for code in CODES.values():
         assert code.steps, code.code
         # removing it hides a crash; only a database of queues that is made anew wants one
-        assert "abort" not in code.fix or "put an empty file abort" in code.fix, code.code
+        assert "abort" not in code.fix or "put an empty file named abort" in code.fix, code.code
         destroying = [number for number, step in enumerate(code.steps) if step.destroys]
         for number in destroying:
             assert "salvage" in code.steps[number - 1].command
@@ -92,7 +230,9 @@ def test_a_wrong_body_that_no_start_looks_at_and_no_index(golden_copy: Unpacked,
     assert set(findings) == {"log-crc", "index-absent"}
     assert way_of(findings["index-absent"]) == (("rmqtool", "rebuild", "STORE", "index"),)
     assert way_of(findings["log-crc"]) == (("rmqtool", "salvage", "STORE", "NEWSTORE"),)
-    assert findings["log-crc"].consequence.startswith("the next start does not look here; one after a crash does")
+    assert findings["log-crc"].consequence.startswith(
+        "the next start does not check this file; a start after a crash does"
+    )
     done = follow(store, way_of(findings["index-absent"]), tmp_path, conf_of("clean"))
     assert (done.codes, {code for code, _file in done.left}) == ([0], {"log-crc"})
     assert len(done.kept.log) == len(done.kept.queues) == len(done.kept.index) == 499
@@ -118,8 +258,8 @@ def test_which_start_cuts_is_told(golden_copy: Unpacked) -> None:
         assert report.startFile is not None
         assert report.startFile > found.file
         assert not report.lost
-    assert "one after a crash does where checkpoint is older" in told[0]
-    assert "the one after it does, if it follows a clean stop, and cuts off" in told[1]
+    assert "a start after a crash does if the checkpoint is missing or older" in told[0]
+    assert "the start after that does if the broker stops cleanly before, and cuts off" in told[1]
 
 
 def no_commitlog(store: Path) -> None:
@@ -188,7 +328,7 @@ def test_recovery_that_cuts_intact_messages_needs_consent(golden_copy: Unpacked,
     refused = rmqtool("recover", store, "--yes")
     assert refused.code == 4
     words = (
-        f"{lost} intact messages behind the end of the log are cut off; rmqtool salvage {store} NEWSTORE keeps {lost}"
+        f"{lost} intact messages after the end of the log are cut off; rmqtool salvage {store} NEWSTORE keeps {lost}"
     )
     assert words in refused.err
     assert tree(store) == before
@@ -214,8 +354,8 @@ def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
         path.unlink()
     done = rmqtool("recover", store, "--yes")
     assert done.code == 0
-    assert "the log was looked at from commitlog/00000000000000049152 on, 1 files before it were not" in done.out
-    assert "there is no index, though messages have keys: rmqtool rebuild STORE index builds it" in done.out
+    assert "the log was looked at from commitlog/00000000000000049152 on, 1 file before it was not read" in done.out
+    assert f"there is no index, although messages have keys: rmqtool rebuild {store} index builds it" in done.out
     assert "in order" not in done.out
 
 

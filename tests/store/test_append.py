@@ -9,7 +9,7 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.append import dispatching, live, live_files
-from rmqtool.store.append.outgoing import Illegal, PutStatus
+from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout

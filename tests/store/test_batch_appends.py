@@ -13,7 +13,7 @@ from formats.message.inner import BATCH_BITS
 from formats.message.properties import parse
 from formats.primitives import COMPRESSED
 from rmqtool import Message, Store
-from rmqtool.store.append.outgoing import Illegal
+from rmqtool.store.append.answers import Illegal
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog

@@ -377,7 +377,7 @@ def test_what_a_batch_lies_in_serves_a_later_one(monkeypatch: pytest.MonkeyPatch
 
 def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 700)
-    monkeypatch.setattr(reading, "is_bulk", lambda *_args: True)
+    monkeypatch.setattr(reading, "is_bulk", lambda *_args, **_named: True)
     monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
     files = [memoryview(positioned([a_record(body=bytes(n))] * 30)) for n in (5, 50, 500)]
     plain, before = BatchBuilder(DelayLevels([])), threading.active_count()
@@ -404,7 +404,7 @@ def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyP
 
 def test_behind_damage_the_next_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(reading, "is_bulk", lambda *_args: True)
+    monkeypatch.setattr(reading, "is_bulk", lambda *_args, **_named: True)
     monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
     broken = bytearray(positioned([a_record()] * 3))
     broken[len(broken) // 3 + 4] ^= 1  # of the second magic
@@ -481,7 +481,11 @@ def test_a_log_goes_the_compiled_way_when_it_is_large(monkeypatch: pytest.Monkey
     ):
         results = []
         for bulk in (True, False):
-            monkeypatch.setattr(reading, "is_bulk", lambda _view, at, limit, bulk=bulk: bulk and limit - at > 1000)
+
+            def large(_view: memoryview, at: int, limit: int, *, bulk: bool = bulk, live: bool = False) -> bool:
+                return bulk and limit - at > 1000
+
+            monkeypatch.setattr(reading, "is_bulk", large)
             builder = BatchBuilder(DelayLevels(LEVELS))
             one, end = drained(recovery_batches(memoryview(raw), 0, len(raw), builder))
             two, reached = drained(reput_batches(memoryview(raw), 0, len(raw), builder))
@@ -575,3 +579,10 @@ def test_a_scan_gives_all_rows_and_the_end(tmp_path: Path) -> None:
     assert isinstance(end, End)
     assert (end.ending, end.at) == (Ending.UNWRITTEN, len(raw))
     assert sum(part.records for part in rows) == 5000
+
+
+def test_without_compiled_code_files_are_read_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reading.Readahead().in_columns
+    assert reading.Readahead(Code.PLAIN).in_columns  # whoever asks for it has a reason
+    monkeypatch.setenv("RMQTOOL_KERNELS", "plain")
+    assert not reading.Readahead().in_columns

@@ -15,9 +15,10 @@ from rmqtool.store.changes.places import Places
 from rmqtool.store.changes.undo import plan_undo, undo
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.repair.rebuild import rebuild
 from tests.cli.running import rmqtool
 from tests.store.dying import killed, run_folder
-from tests.store.helpers import tree
+from tests.store.helpers import content, tree
 from tests.store.test_change_between import MARKER, bodies, conf, fill, layout_of, torn
 
 __all__ = ["conf", "torn"]
@@ -277,6 +278,22 @@ def test_a_store_whose_parts_are_links_elsewhere(torn: Path, tmp_path: Path) -> 
     assert recover(StoreLayout(str(torn), layout_of(torn).conf)).applied
     assert undo(str(torn)).applied
     assert tree(other) == before
+
+
+def test_a_lost_queue_of_a_store_whose_queues_are_a_link_elsewhere(torn: Path, tmp_path: Path) -> None:
+    """Its directory must be made there, and taken away again by undo."""
+    recover(StoreLayout(str(torn), layout_of(torn).conf))
+    other = tmp_path / "disk"
+    other.mkdir()
+    (torn / "consumequeue").rename(other / "consumequeue")
+    (torn / "consumequeue").symlink_to(other / "consumequeue")
+    before = content(other)
+    topic = sorted((other / "consumequeue").iterdir())[0]
+    shutil.rmtree(topic)
+    assert rebuild(StoreLayout(str(torn), layout_of(torn).conf), ("consumequeue",)).applied
+    assert content(other) == before
+    assert undo(str(torn)).applied
+    assert not topic.exists()
 
 
 @pytest.mark.parametrize("through", ["done", "undone"])

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from rmqtool import Message, Store
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
+from rmqtool.store.changes.signals import Signals, Stop
 from tests.cli.running import rmqtool
 from tests.store.dying import ended
 from tests.store.helpers import content, tree
@@ -130,3 +132,23 @@ def test_clean_that_deletes(number: signal.Signals, tmp_path: Path, conf: Path) 
     assert len(list((store / "commitlog").iterdir())) == 1
     assert rmqtool("check", store, "--broker-conf", conf).code == 0
     assert not Path(f"{store}.rmqtool").exists()
+
+
+@each
+def test_one_that_comes_while_python_tidies_up_is_not_lost(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a finalizer raises goes nowhere; the next look finds the signal, and nobody sees a traceback."""
+
+    class Tidied:
+        def __del__(self) -> None:
+            signal.raise_signal(number)
+
+    hook = sys.unraisablehook
+    with Signals() as signals:
+        Tidied()
+        assert signals.asked == number
+        with pytest.raises(Stop):
+            signals.defer()
+    assert sys.unraisablehook is hook
+    assert capsys.readouterr().err == ""

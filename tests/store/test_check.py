@@ -120,10 +120,12 @@ def test_is_problem_goes_by_severity(golden: Unpacked) -> None:
 def test_what_is_not_understood_of_5_3_is_not_checked_and_no_fault(case: str, golden: Unpacked) -> None:
     for conf in (None, conf_of(case)):
         findings = found_in(golden(case), conf)
-        assert {f.severity for f in findings} == {"info"}
-        assert set(totals(findings)) == {"not-checked"}
+        assert {f.severity for f in findings} <= {"info"}
+        assert set(totals(findings)) <= {"not-checked"}
         assert not any("batch" in (finding.actual or "") for finding in findings)
-        assert not [f for f in findings if "unreachable" in f.consequence or any(step.command for step in f.steps)]
+        assert not [
+            f for f in findings if "cannot be reached" in f.consequence or any(step.command for step in f.steps)
+        ]
     notes = [group.note or "" for group in store_info(StoreLayout(str(golden(case)))).files]
     assert not any("batch" in note for note in notes)
 

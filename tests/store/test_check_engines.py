@@ -64,7 +64,9 @@ def test_whether_damage_is_met_after_a_clean_stop(
     met = report.startFile <= f"commitlog/{files[number].name}"
     assert met == (number >= (len(files) - 3 if release == "4.9" else len(files) - 1 if lag is None else lag))
     words = only(store, "log-damage").consequence
-    assert words.startswith("a broker's next start ends the log here" if met else "the next start does not look here")
+    assert words.startswith(
+        "a broker's next start ends the log here" if met else "the next start does not check this file"
+    )
 
 
 @pytest.mark.parametrize("release", ["4.9", "5.3"])
@@ -85,7 +87,7 @@ def test_after_a_crash_5_3_also_takes_a_file_that_begins_with_a_v2_record(releas
     damage(files[1])
     start = plan(layout_of(store)).startFile
     assert start == f"commitlog/{files[2].name}"
-    assert only(store, "log-damage").consequence.startswith("the next start does not look here")
+    assert only(store, "log-damage").consequence.startswith("the next start does not check this file")
     rewrite(first, body=first.record.body[1:], version=2)
     start = plan(layout_of(store)).startFile
     assert start == f"commitlog/{files[2 if release == '5.3' else 1].name}"

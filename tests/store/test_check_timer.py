@@ -63,8 +63,9 @@ def in_record(store: Path, position: int, old: bytes, new: bytes) -> tuple[str, 
 
 
 def slot_outside(store: Path) -> list[Told]:
-    write(store / "timerwheel", SLOT_OF_1 + 16, (1 << 40).to_bytes(8, "big"))
-    put_point(store, last_timer_log_flush_position=1 << 30)  # else the start mends the slot from the log
+    # the first position too: else the start looks from there on, and mends the slot from the log
+    write(store / "timerwheel", SLOT_OF_1 + 8, (1 << 40).to_bytes(8, "big") * 2)
+    put_point(store, last_timer_log_flush_position=1 << 30)
     with (store / "timerlog" / f"{52_000:020d}").open("wb") as file:
         file.truncate(52_000)  # an older file is not read again
     return [
@@ -117,8 +118,8 @@ def wrong_magic(store: Path) -> list[Told]:
     return [
         ("timer-checkpoint-ahead", CHECK, 8, 1),
         ("timer-log-damage", LOG, LATER[3], units),
-        # later-3, later-4 and recall-0; the slot of the last one falls back to later-0, which the start reads again
-        *(("timer-lost", "timerwheel", None, 1) for _ in range(3)),
+        # later-3, later-4 and recall-0 too, which a start takes up behind the message of the last unit before
+        ("timer-behind", CHECK, 16, units + 1),
         *(("timer-slot-outside", "timerwheel", slot * 32, 1) for slot in (360_041, 363_641)),
     ]
 

@@ -10,7 +10,7 @@ from rmqtool import Message, Store
 from tests.cli.running import rmqtool
 from tests.store.dying import ended, killed
 from tests.store.helpers import content, cut_queues
-from tests.store.test_change_between import SIZES, conf, layout_of
+from tests.store.test_change_between import MARKER, SIZES, conf, layout_of
 
 __all__ = ["conf"]
 
@@ -123,3 +123,29 @@ def test_messages_that_are_not_in_their_queues_yet_stay(closed: bool, store: Pat
     assert len(log_of(store)) == 1
     with Store(store, broker_conf=SIZES, write=True) as opened:
         assert [opened.append(Message(topic="u", queue_id=n, body=b"")).queue_offset for n in range(2)] == [150, 150]
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_what_an_undo_has_put_back_is_not_torn_from_the_rest(
+    step: int, store: Path, conf: Path, tmp_path: Path
+) -> None:
+    """A later run that is kept elsewhere was killed, and is gone on with when files before its own are back."""
+    files = log_of(store)
+    words = ["clean", store, "--hours", "0", "--files", "1", "--yes", "--broker-conf", conf]
+    elsewhere = ["--backup", tmp_path / "elsewhere"]
+    assert rmqtool(*words).code == 0
+    killed(step, *words, *elsewhere)
+    (store / MARKER).unlink(missing_ok=True)  # as if it had not been written yet
+    assert log_of(store) == files[1:]
+    assert rmqtool("undo", store, "--yes", "--broker-conf", conf).code == 0
+    assert log_of(store) == files
+    told = rmqtool("recover", store, "--dry-run", *elsewhere, "--broker-conf", conf)
+    done = rmqtool("recover", store, "--yes", *elsewhere, "--broker-conf", conf)
+    assert log_of(store) == files
+    if done.code:
+        assert done.code == 4
+        assert f"without it the log would have nothing between {files[1]} and {files[2]}" in done.err
+        assert "would have nothing between" in " ".join(told.out.split())
+        assert rmqtool("undo", store, "--forget", "--yes", *elsewhere, "--broker-conf", conf).code == 0
+        assert rmqtool("recover", store, "--yes", *elsewhere, "--broker-conf", conf).code == 0
+        assert log_of(store) == files

@@ -117,7 +117,7 @@ def test_the_index_is_built_past_damage_and_wrong_bodies(golden_copy: Unpacked) 
     report = rebuild(layout, ("consumequeue", "index"))
     assert (report.messages, report.warnings) == (
         500,
-        ["1 messages have another body than their checksum says (see check)"],
+        ["1 messages have a body that does not match its checksum (see check)"],
     )
     assert {f.code for f in check_store(layout)} == {"log-crc"}
     write(store / "commitlog" / f"{0:020d}", 2867, b"\1\2\3\4")
@@ -125,7 +125,7 @@ def test_the_index_is_built_past_damage_and_wrong_bodies(golden_copy: Unpacked) 
         rebuild(layout, ("consumequeue",))
     report = rebuild(layout, ("index", "checkpoint"))
     assert report.messages == 499
-    assert "hold no message, and were passed over" in report.warnings[1]
+    assert "hold no message and were skipped" in report.warnings[1]
     assert {f.code for f in check_store(layout)} == {"log-crc", "log-damage", "cq-no-message"}
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_or_unclean_store_is_refused(golden_copy: Unpacked) -> None:
         rebuild(StoreLayout(str(torn)), ("consumequeue",))
     assert tree(torn) == before
     assert not Path(f"{torn}.rmqtool").exists()
-    with pytest.raises(Refused, match="run rmqtool recover first"):
+    with pytest.raises(Refused, match=r"run rmqtool recover .*crash.* first"):
         rebuild(StoreLayout(str(golden_copy("crash"))), ("index",))
     (torn / "commitlog" / "00000000000000049152").unlink()
     with pytest.raises(CorruptFile, match="of a wrong length"):

@@ -40,15 +40,15 @@ def planned(store: Path, engine: str = "5.3", **options: bool) -> RecoveryReport
 def test_the_engine_is_chosen_by_what_the_store_shows(golden_copy: Unpacked) -> None:
     store = golden_copy(CASE)
     report = planned(store, "auto")
-    assert (report.engine, report.engineReason, report.warnings) == ("4.9", "nothing of 5.x is there", [])
+    assert (report.engine, report.engineReason, report.warnings) == ("4.9", "it has nothing of 5.x", [])
     (store / "abort.bak").write_bytes(b"17")
     report = planned(store, "auto")
-    assert (report.engine, report.engineReason, report.warnings) == ("5.3", "there is a abort.bak", [])
+    assert (report.engine, report.engineReason, report.warnings) == ("5.3", "it has abort.bak", [])
 
 
 @pytest.mark.parametrize(("shows_5", "engine", "words"), [
-    (True, "4.9", "a 5.x broker seems to have written this store (there is a abort.bak); the rules are those of 4.9"),
-    (False, "5.3", "nothing shows that a 5.x broker has written this store; the rules are those of 5.3"),
+    (True, "4.9", "a 5.x broker seems to have written this store (it has abort.bak), but the rules of 4.9 are used"),
+    (False, "5.3", "nothing shows that a 5.x broker has written this store, but the rules of 5.3 are used"),
     (True, "5.3", None),
     (False, "4.9", None),
 ])  # fmt: skip
@@ -110,14 +110,14 @@ def test_an_inner_batch_without_numbers_ends_the_log_for_5_3_only(
         return
     assert (report.stop.physicalOffset, report.stop.reason) == (
         victim.physical_offset,
-        "INNER_BASE or INNER_NUM is no number, which 5.3 takes for damage",
+        "INNER_BASE or INNER_NUM is not a number, which 5.3 takes for damage",
     )
     (store / "abort.bak").touch()
     behind = len(found) - 1 - found.index(victim)
     (told,) = [finding for finding in check_store(layout_of(store)) if finding.code == "log-batch-numbers"]
     assert (told.offset, told.consequence) == (
         victim.at,
-        f"a broker's next start ends the log here and cuts off {behind} messages behind it",
+        f"a broker's next start ends the log here and cuts off {behind} messages after it",
     )
     salvaged = Salvage(layout_of(store), str(store.parent / "new")).run()
     assert (salvaged.messages, [lost.at for lost in salvaged.lostRanges]) == (len(found) - 1, [victim.at])
@@ -151,18 +151,18 @@ def test_queues_that_are_begun_anew_too_late_are_warned_of(engine: str, golden_c
             counts.setdefault((record.topic.decode(), record.queue_id), []).append(record.physical_offset)
     (topic, queue_id), offsets = max(counts.items(), key=lambda item: len(item[1]))
     shutil.rmtree(layout.queue_path(topic, queue_id))
-    assert not any("begun anew" in words for words in planned(store, engine).warnings)
+    assert not any("had no files" in words for words in planned(store, engine).warnings)
     cut_queues(layout, behind=offsets[-2])
     known = planned(store, engine)
-    (words,) = (words for words in known.warnings if "begun anew" in words)
-    assert words.startswith(f"topic {topic!r} queue {queue_id} (from {len(offsets) - 2} on): without files before")
+    (words,) = (words for words in known.warnings if "had no files" in words)
+    assert words.startswith(f"topic {topic!r} queue {queue_id} (from {len(offsets) - 2} on): had no files")
     recover(layout, engine=engine)
     assert {finding.code for finding in check_store(layout_of(store))} == {"cq-starts-late"}
     (store / "abort").touch()
     shutil.rmtree(store / "consumequeue")
     whole = planned(store, engine)
     assert whole.startFile == f"commitlog/{0:020d}"
-    assert not any("begun anew" in words for words in whole.warnings)
+    assert not any("had no files" in words for words in whole.warnings)
 
 
 def test_the_check_begins_where_queues_know_the_log(golden_copy: Unpacked) -> None:
@@ -197,8 +197,8 @@ def test_the_first_message_that_no_queue_has_is_kept(golden_copy: Unpacked) -> N
     first = missing[0]
     assert report.warnings[1] == (
         f"topic {first.topic.decode()!r} queue {first.queue_id} offset {first.queue_offset} at {first.physical_offset} "
-        "is the first message that no queue has: a 5.3 broker leaves it out, and those behind it in its queue move one "
-        "offset down; here it is kept"
+        "is the first message that no queue has: a 5.3 broker leaves it out, and later messages of its queue move "
+        "one offset down; this plan keeps it"
     )
     assert entries_of(layout_of(store)) == expected
 
@@ -210,7 +210,7 @@ def test_exactly_it_is_left_out_and_its_queue_moves(golden_copy: Unpacked) -> No
     first = missing[0]
     report = recover(layout_of(store), engine="5.3", exactly=True)
     assert report.messagesRedispatched == 39
-    assert report.warnings[1].endswith("move one offset down; so it is here")
+    assert report.warnings[1].endswith("move one offset down; this plan does the same")
     key = (first.topic.decode(), first.queue_id)
     lost = [row for row in expected if row[:2] != key or row[2] < first.queue_offset]
     lost += [(*row[:2], row[2] - 1, *row[3:]) for row in expected if row[:2] == key and row[2] > first.queue_offset]
@@ -342,7 +342,7 @@ def test_an_index_directory_with_a_number_for_a_name(golden_copy: Unpacked) -> N
     store = golden_copy(CASE)
     (store / "index" / "20260101000000000").mkdir()
     assert planned(store, "4.9").loadOk
-    assert "a directory where an index file must be" in planned(store, "5.3").refusals[0]
+    assert "a directory where an index file should be" in planned(store, "5.3").refusals[0]
 
 
 def split_queues(store: Path, size: int) -> StoreLayout:
@@ -370,13 +370,13 @@ def test_a_queue_with_an_empty_last_file_is_not_loaded(golden_copy: Unpacked) ->
     before = tree(store)
     report = recover(layout, engine="5.3", exactly=True)
     assert not report.loadOk
-    assert report.refusals == [f"{file}: the last file of its queue, and empty: a 5.3 broker does not load it"]
+    assert report.refusals == [f"{file}: the last file of its queue is empty: a 5.3 broker does not load the queue"]
     assert report.afterStart is None
     assert tree(store) == before
     report = recover(layout, engine="5.3")
     assert report.loadOk
     assert f"remove {file.relative_to(store)}" in report.actions
-    assert any("does not load it; it is removed" in warning for warning in report.warnings)
+    assert any("does not load the queue; it is removed" in warning for warning in report.warnings)
     assert plan(layout, engine="5.3").actions == []
 
 

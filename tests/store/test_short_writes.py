@@ -26,7 +26,7 @@ def second(store: Path, conf: Path) -> tuple[int, int]:
     """Where some message begins, and a length of files that lies behind it."""
     at = 45_000
     said = rmqtool("truncate", store, at, "--dry-run", "--broker-conf", conf).err
-    begins = int(said.rpartition("one begins at ")[2].split()[0])
+    begins = int(said.rpartition("begins at ")[2].split()[0])
     return begins, begins + 700
 
 

@@ -95,7 +95,7 @@ def test_only_at_a_message(tmp_path: Path) -> None:
     second, last = found[1], found[-1]
     before = tree(store)
     for offset, said in (
-        (second.physical_offset + 1, f"one begins at {second.physical_offset}"),
+        (second.physical_offset + 1, f"the nearest before it begins at {second.physical_offset}"),
         (last.physical_offset + last.record.total_size + 1, "they end at byte"),
         (found[-1].file.end + 5, "not in the log"),
     ):
@@ -104,7 +104,7 @@ def test_only_at_a_message(tmp_path: Path) -> None:
     with open(found[0].file.path, "r+b") as file:
         file.seek(second.at + 4)
         file.write(b"\xff")
-    with pytest.raises(CorruptFile, match=f"byte {second.at}.*recover first"):
+    with pytest.raises(CorruptFile, match=f"byte {second.at}.*run rmqtool recover .* first"):
         truncate(layout_of(store), found[5].physical_offset)
     with open(found[0].file.path, "r+b") as file:
         file.seek(second.at + 4)
@@ -133,6 +133,6 @@ def test_a_store_that_was_not_closed_is_recovered_first(golden_copy: Unpacked) -
     store = golden_copy("crash")
     before = tree(store)
     layout = StoreLayout(str(store), conf_of("crash"))
-    with pytest.raises(Refused, match="recover first"):
+    with pytest.raises(Refused, match=r"run rmqtool recover .* first"):
         truncate(layout, 0)
     assert tree(store) == before

@@ -38,7 +38,7 @@ def test_writers_refuse_them(foreign: Path) -> None:
     before = tree(foreign.parent)
     layout = StoreLayout(str(foreign))
     for run in (plan, recover, lambda one: rebuild(one, ("index",))):
-        with pytest.raises(Refused, match=r"which (this version does not write|is not written in place)"):
+        with pytest.raises(Refused, match=r"which (rmqtool does not write|is not written in place)"):
             run(layout)
     assert tree(foreign.parent) == before
 
@@ -75,7 +75,7 @@ def test_a_lone_file_that_was_cut_is_not_taken_for_whole(golden_copy: Unpacked) 
     (log,) = (store / "commitlog").iterdir()
     log.write_bytes(log.read_bytes()[:100_000])
     before = tree(store)
-    with pytest.raises(Refused, match="it seems to have been cut short; --broker-conf"):
+    with pytest.raises(Refused, match="it seems to have been cut short"):
         recover(StoreLayout(str(store)))
     assert tree(store) == before
     # told the true length, it is what a broker would say

@@ -11,8 +11,9 @@ from formats.message.build import compose, fits, pack
 from formats.message.ids import offset_id
 from formats.message.properties import INNER_BASE, MULTI_QUEUE_OFFSET, build, parse
 from formats.message.read import End, read
+from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.inner_batches import as_inner_batch, check_items, gathered, is_named
-from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules
+from rmqtool.store.append.outgoing import Message, Ready, Rules
 from rmqtool.store.dispatch.batch import BULK_MESSAGES
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.log.writer import LogWriter
@@ -38,6 +39,7 @@ class EncodedResult(NamedTuple):
     size: int  # bytes of all its records
     messages: int
     store_timestamp: int
+    offsets: Sequence[int]  # physical offset of each record
 
 
 class Appender:
@@ -105,7 +107,8 @@ class Appender:
 
         if batch.topic in self.rules.batch_topics and is_named(batch):
             done, count = self._put_inner(as_inner_batch(batch))
-            return EncodedResult(done.queue_offset, done.physical_offset, done.size, count, done.store_timestamp)
+            place = done.physical_offset
+            return EncodedResult(done.queue_offset, place, done.size, count, done.store_timestamp, (place,))
         if batch.topic in self.rules.batch_topics:
             check_items(batch)
         ready = self.rules.ready(batch, batch=True)
@@ -125,7 +128,8 @@ class Appender:
         self.writer.append_now(memoryview(self._buffer)[:size])
         self.next_offsets[key] = queue_offset + messages
         self.last_store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
-        return EncodedResult(queue_offset, physical, size, messages, self.last_store_timestamp)
+        offsets = [physical + at for at in _starts(self._buffer, size)]
+        return EncodedResult(queue_offset, physical, size, messages, self.last_store_timestamp, offsets)
 
     def _put_inner(self, batch: Message) -> tuple[PutResult, int]:
         """(where it lies, number of its messages) of an inner batch.
@@ -245,6 +249,15 @@ class Appender:
         writer.hand_over()
         self.last_store_timestamp = prepared.last_store_timestamp
         return prepared.finish(self.next_offsets)
+
+
+def _starts(records: bytearray, size: int) -> list[int]:
+    """Where each of the records begins that were packed behind each other into so many bytes."""
+    found, at = [], 0
+    while at < size:
+        found.append(at)
+        at += int.from_bytes(records[at : at + 4], "big")
+    return found
 
 
 def _read_back(packed: bytes) -> None:

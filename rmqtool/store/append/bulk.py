@@ -9,16 +9,19 @@ import numpy as np
 from formats.errors import FormatError
 from formats.message.build import MAX_PROPERTIES, MAX_TOPIC
 from formats.message.ids import offset_id
-from formats.message.properties import DELAY, INNER, KEYS, TAGS
-from formats.message.read import MIN_SIZE, SCHEDULE_TOPIC
+from formats.message.properties import INNER, KEYS, TAGS
+from formats.message.read import MIN_SIZE
 from formats.primitives import BORN_V6, INNER_BATCH, STORE_V6
+from formats.variants import timer
 from rmqtool.kernels.append import BatchReader, Encoder, text_table
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.scan import spaced
 from rmqtool.kernels.tables.messages import MessageColumns
 from rmqtool.kernels.tables.shapes import Column, Table
 from rmqtool.store.append.acceptance import objection
-from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus, Ready, Rules, check_topic, host_of
+from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
+from rmqtool.store.append.delayed import SCHEDULE, SPECIAL_BYTES
+from rmqtool.store.append.outgoing import Message, Ready, Rules, check_topic, host_of
 
 QueueKey = tuple[str, int]
 Host = tuple[bytes, int]  # address and port
@@ -38,7 +41,7 @@ _FIELDS = attrgetter(
     "tags",
     "keys",
 )
-_SPECIAL = (f"{DELAY}\x01".encode(), INNER.encode())  # messages with these are looked at one by one
+_SPECIAL = (*SPECIAL_BYTES, INNER.encode())  # messages with these are looked at one by one
 _NAME_VALUE = "\x01".join
 _BATCH_ROWS, _BATCH_TEXTS = 1024, 256
 _NO_END = 1 << 62
@@ -330,7 +333,7 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
         _numbered(born_hosts, host_names, count),
         _numbered(tuple(host or rules.store_host for host in store_hosts), host_names, count),
     )
-    if SCHEDULE_TOPIC.decode() in topics:
+    if SCHEDULE in topics or timer.TOPIC in topics:
         return None
     for topic in topics:
         check_topic(topic, rules.record_version)

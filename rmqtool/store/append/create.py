@@ -24,7 +24,7 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
     conf = conf or BrokerConf()
     try:
         if os.path.lexists(root) and listed(root):
-            raise Refused(f"{root}: is not empty")
+            raise Refused(f"{root}: is not empty: give another directory")
         if not os.path.isdir(root):
             make_root(root)
         for folder in ("commitlog", "consumequeue", "index", "config"):
@@ -33,7 +33,7 @@ def create(root: str, conf: BrokerConf | None = None) -> StoreLayout:
         for folder in layout.commit_log_paths:
             # settings may name the log of a store that somebody else writes
             if os.path.isdir(folder) and listed(folder):
-                raise Refused(f"{folder}: is not empty")
+                raise Refused(f"{folder}: is not empty: give another directory")
         for path, data in (("checkpoint", checkpoint.build(Checkpoint())), ("lock", b"lock")):
             make_file(layout.path(path), data)
         first = LogWriter(layout.commit_log_paths[:1], layout.commit_log_size(layout.commit_log()))

@@ -135,7 +135,7 @@ class LiveDispatch:
                 continue
             at = max(self._dispatched - file.base, 0)
             limit = min(end - file.base, file.size)
-            for batch in reput_batches(file.view(), at, limit, builder):
+            for batch in reput_batches(file.view(), at, limit, builder, live=True):
                 self._dispatcher.put(batch)
                 batch.release()
             file.release()
@@ -146,6 +146,12 @@ class LiveDispatch:
         """Make queues and index durable; returns the end time of the last full index file, 0 without one."""
         self._touched.sync()
         return self.index.sync()
+
+    def take(self) -> tuple[list[str], set[str]]:
+        """(files, folders) that :meth:`sync` would make durable, for whoever does it. A sync of an index file takes
+        what was written through its mapping along."""
+        files, folders = self._touched.take()
+        return [*files, *self.index.take()], folders
 
     def stop(self) -> None:
         """Wait for the other thread to end, whatever becomes of its work."""

@@ -12,7 +12,8 @@ from formats.errors import FormatError
 from formats.message.bodies import BatchItem, batch_items, build_batch
 from formats.message.inner import BATCH_BITS, batch_numbers
 from formats.message.properties import UNIQ_KEY
-from rmqtool.store.append.outgoing import Illegal, Message, PutStatus, Ready, Rules
+from rmqtool.store.append.answers import Illegal, PutStatus
+from rmqtool.store.append.outgoing import Message, Ready, Rules
 
 
 def is_named(batch: Message) -> bool:

@@ -13,10 +13,13 @@ from typing import Self, TypeVar
 
 from formats.message.build import BLANK_SIZE
 from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.append.answers import Illegal, PutResult
 from rmqtool.store.append.appender import Appender, Clock, EncodedResult, system_clock
+from rmqtool.store.append.delayed import TimerRules
 from rmqtool.store.append.dispatching import LiveDispatch
+from rmqtool.store.append.flushing import FlushBeside, Unsynced
 from rmqtool.store.append.live_files import CheckpointFile
-from rmqtool.store.append.outgoing import Illegal, Message, PutResult, Rules
+from rmqtool.store.append.outgoing import Message, Rules
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.pending import refuse_pending
 from rmqtool.store.changes.places import Places
@@ -101,7 +104,9 @@ class LiveStore:
         report = examined.report
         if not report.clean or report.afterStart is None:
             first = (*report.refusals, *report.pending, *report.destroys, *report.actions)[0]
-            raise Refused(f"{self.layout.root}: not healthy ({first}): see rmqtool recover --dry-run")
+            raise Refused(
+                f"{self.layout.root}: not healthy ({first}): see {self.layout.command('recover', '--dry-run')}"
+            )
         return examined
 
     def _open(self, examined: Examined, engine: str | None, sync_flush: bool | None) -> None:
@@ -118,6 +123,7 @@ class LiveStore:
             engine=self.engine,
             levels=len(inputs.levels.millis),
             room=file_size - BLANK_SIZE,
+            timer=TimerRules.of(conf, self.clock) if self.engine != "4.9" else None,
             light_queues=inputs.light_queues,
             batch_topics=self.batch_topics if self.engine != "4.9" else set(),
         )
@@ -125,8 +131,10 @@ class LiveStore:
         self._reput = LiveDispatch(layout, inputs, examined.ends, end, self.batch_topics)
         self._places = WritePlaces(layout, logs)
         self._checkpoint = CheckpointFile(layout.path("checkpoint"), inputs.checkpoint)
+        self._flushing = FlushBeside()
         self._open_for_writing = False
         self._broken = False
+        self._flushed_to = end
         self._flushed_at = self._looked_at = time.monotonic()
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
@@ -141,6 +149,11 @@ class LiveStore:
     def end(self) -> int:
         """Physical offset of the next message."""
         return self.appender.writer.position
+
+    @property
+    def broken(self) -> bool:
+        """Whether an error has ended all writing."""
+        return self._broken
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
@@ -182,6 +195,7 @@ class LiveStore:
                 raise self._disturbed(err) from err
             finally:
                 self._reput.stop()
+                self._flushing.stop()
                 self.appender.writer.let_go()
                 self._reput.index.close()
                 if self._open_for_writing:
@@ -193,8 +207,10 @@ class LiveStore:
         if self._broken:
             return err
         self._broken = True
+        self._flushing.wait()
         self.appender.writer.sync()  # every message that was acknowledged is in the log
-        return Disturbed(f"{err}. Nothing more is taken; every message that was is in the log: run rmqtool recover")
+        way = self.layout.command("recover")
+        return Disturbed(f"{err}. Nothing more is taken; every message that was is in the log: run {way}")
 
     # -- append -------------------------------------------------------------------------------------------------------
 
@@ -284,12 +300,16 @@ class LiveStore:
     # -- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Dispatch, make log, queues and index durable, then the checkpoint that says so."""
+        """Dispatch, make log, queues and index durable, then the checkpoint that says so.
+
+        Raises:
+            Refused: an error has ended all writing. A sync that succeeds behind one that has failed proves nothing, so
+                no checkpoint is to say that all is there.
+        """
         if not self._open_for_writing:
             return
         try:
-            self._look()
-            self.dispatch()
+            self._before_flush()
             self.appender.writer.sync()
             full = self._reput.sync()
             if last := self.appender.last_store_timestamp:
@@ -299,4 +319,58 @@ class LiveStore:
         except BaseException as err:
             self._fail(err)
             raise
-        self._flushed_at = time.monotonic()
+        self._flushed_at, self._flushed_to = time.monotonic(), self.end
+
+    def flush_beside(self) -> None:
+        """Begin what :meth:`flush` does, in another thread, while this one goes on; nothing where that still runs, or
+        nothing was stored since.
+
+        What went wrong in one is raised by the next call, or by :meth:`flush` or :meth:`close`, and ends all writing.
+        With ``sync_flush`` it is done at once: an error of the medium is told once, and no message may be acknowledged
+        between its being told to that thread and to this one.
+
+        Raises:
+            Refused: as :meth:`flush`.
+        """
+        if not self._open_for_writing or self._flushing.busy:
+            return
+        new = self.end != self._flushed_to
+        if self._broken or (new and self.sync_flush):
+            self.flush()
+            return
+        try:
+            self._end_flush()
+            if new:
+                self._before_flush()
+                self._flushing.begin(self._unsynced())
+                self._flushed_at, self._flushed_to = time.monotonic(), self.end
+        except Disturbed as err:
+            raise self._disturbed(err) from err
+        except BaseException as err:
+            self._fail(err)
+            raise
+
+    def _before_flush(self) -> None:
+        """Whatever was stored is in its queues, and no other thread syncs."""
+        self._look()
+        if self._broken:
+            raise Refused(f"{self.layout.root}: an error has ended all writing; the next start looks at the store")
+        self._end_flush()
+        self.dispatch()
+
+    def _end_flush(self) -> None:
+        try:
+            self._flushing.wait()
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _unsynced(self) -> Unsynced:
+        last, full = self.appender.last_store_timestamp, self._reput.index.full_until
+
+        def told() -> None:
+            if last and not self._broken:  # else a broker may have begun to load the store
+                self._checkpoint.write(last, full)
+
+        files, folders = self._reput.take()
+        return Unsynced(self.appender.writer.unsynced(), files, folders, told)

@@ -17,7 +17,7 @@ from formats.layouts.derived import INDEX_HEADER, INDEX_SLOT
 from formats.queues.consume import ext_address
 from formats.queues.extension import END_MARK, build_unit, fits, read
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.durable import sync
+from rmqtool.store.disk.durable import sync, sync_names
 from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.new_files import make_file, open_at_length
 from rmqtool.store.disk.segments import Segment, Segments, name_of
@@ -59,10 +59,15 @@ class Touched:
         """Make all of it durable: first what files hold, then their names, the innermost first."""
         for path in sorted(self.files):
             sync(path)
-        for folder in sorted(self.folders, reverse=True):
-            sync(folder)
+        sync_names(self.folders)
         self.files.clear()
         self.folders.clear()
+
+    def take(self) -> tuple[list[str], set[str]]:
+        """(files, folders), which are whoever's who takes them to make durable."""
+        taken = sorted(self.files), self.folders
+        self.files, self.folders = set(), set()
+        return taken
 
 
 class CheckpointFile:
@@ -267,15 +272,30 @@ class LiveIndex(IndexBuilder):
 
     def sync(self) -> int:
         """Make all of it durable; returns the end time of the last full file, 0 without one."""
-        changed = [file for file in self.files[max(self._synced, 0) :] if file.staged is not None]
-        for file in changed:
-            file.write_header()
+        for file in self._changed():
             if file.map is not None:
                 file.map.flush()
             if file.path is not None:
                 sync(file.path)
         self._synced = len(self.files) - 1
+        return self.full_until
+
+    def take(self) -> list[str]:
+        """Paths of what :meth:`sync` would make durable, for whoever does it."""
+        paths = [file.path for file in self._changed() if file.path is not None]
+        self._synced = len(self.files) - 1
+        return paths
+
+    @property
+    def full_until(self) -> int:
+        """End time of the last full file, 0 without one."""
         return max((file.end_timestamp for file in self.files if file.full), default=0)
+
+    def _changed(self) -> list[IndexFile]:
+        changed = [file for file in self.files[max(self._synced, 0) :] if file.staged is not None]
+        for file in changed:
+            file.write_header()
+        return changed
 
     def write_headers(self) -> None:
         """Let readers see what was put."""

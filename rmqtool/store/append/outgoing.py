@@ -6,7 +6,6 @@ store-engine 2.1 to 2.5. Where the real engine takes a message and then loses it
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,19 +13,15 @@ from formats.errors import BadText, FormatError
 from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES, MAX_TOPIC
 from formats.message.inner import is_inner_batch, spans_of
 from formats.message.properties import (
-    DELAY,
     INNER_BASE,
     INNER_NUM,
     KEYS,
     MULTI_DISPATCH,
     MULTI_QUEUE_OFFSET,
-    REAL_QID,
-    REAL_TOPIC,
     TAGS,
     build,
     parse,
 )
-from formats.message.read import SCHEDULE_TOPIC, java_int
 from formats.primitives import (
     BORN_V6,
     INNER_BATCH,
@@ -36,32 +31,28 @@ from formats.primitives import (
     TRANSACTION_NONE,
     parse_host,
 )
+from formats.variants import timer
 from rmqtool.store.append.acceptance import names_a_directory, needs_a_look, objection
+from rmqtool.store.append.answers import Illegal, PutStatus
+from rmqtool.store.append.delayed import (
+    SCHEDULE,
+    SPECIAL,
+    SPECIAL_BYTES,
+    TimerRules,
+    check_timer_message,
+    waiting_place,
+)
 
 _RETRY_PREFIX = "%RETRY%"
+_WAITING = frozenset((SCHEDULE, timer.TOPIC))
 _HOST = "127.0.0.1:0"
-_SCHEDULE = SCHEDULE_TOPIC.decode()
+_SPECIAL = SPECIAL | {MULTI_DISPATCH}
+_SPECIAL_BYTES = (*SPECIAL_BYTES, f"{MULTI_DISPATCH}\x01".encode())
 _INT = range(-(2**31), 2**31)
 _LONG = range(-(2**63), 2**63)
 _OFFSETS_NAME, _OFFSET_DIGITS = len(MULTI_QUEUE_OFFSET) + 2, 20  # bytes that the offsets of further queues may take
 _BASE_SIZE = len(INNER_BASE) + 2 + _OFFSET_DIGITS
 _MOST_INNER = 2**15 - 1  # messages of one record: a broker keeps their number in 16 bits
-
-
-class PutStatus(StrEnum):
-    """What became of a message, by the names of store.PutMessageStatus."""
-
-    PUT_OK = "PUT_OK"
-    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
-    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
-
-
-class Illegal(Exception):
-    """A message that the engine does not take."""
-
-    def __init__(self, status: PutStatus, reason: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason = status, reason
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,25 +133,6 @@ class Ready(NamedTuple):
         return self.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
 
 
-class PutResult(NamedTuple):
-    """The engine's answer for one message (store.PutMessageResult, AppendMessageResult)."""
-
-    status: PutStatus
-    topic: str = ""  # under which it is stored: a delayed message waits in SCHEDULE_TOPIC_XXXX
-    queue_id: int = 0
-    queue_offset: int = -1
-    physical_offset: int = -1
-    size: int = 0  # bytes of the record
-    store_timestamp: int = 0
-    message_id: str = ""  # the offset id
-    reason: str = ""  # why it was not taken
-
-    @property
-    def ok(self) -> bool:
-        """Whether the message is in the log."""
-        return self.status is PutStatus.PUT_OK
-
-
 @dataclass(slots=True, kw_only=True)
 class Rules:
     """What an engine takes and how it writes it.
@@ -169,6 +141,7 @@ class Rules:
         engine: "4.9" or "5.3".
         levels: number of delay levels.
         room: largest record that a commit-log file has room for, beside the blank that ends it.
+        timer: what the timer of 5.x takes; None for an engine without one.
         light_queues: whether further queues are dispatched to (``enableMultiDispatch``, ``enableLmq``).
         batch_topics: whose queues are batch queues; these alone take inner batches.
         store_host: of messages that name none.
@@ -176,6 +149,7 @@ class Rules:
 
     engine: str = "4.9"
     levels: int = 18
+    timer: TimerRules | None = None
     room: int = 1 << 30
     max_message_size: int = MAX_MESSAGE_SIZE
     light_queues: bool = False
@@ -199,28 +173,31 @@ class Rules:
         """
         topic, queue_id, body, properties = message.topic, message.queue_id, message.body, message.properties
         check_topic(topic, self.record_version)
-        if topic == _SCHEDULE and not message.was_stored:
-            text = f"{_SCHEDULE}: messages come into it by their property {DELAY}, under their own topic"
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        if topic in _WAITING and not message.was_stored:
+            _check_waiting(message)
         light: tuple[str, ...] = ()
         special = False
         if isinstance(properties, bytes):
-            special = b"DELAY\x01" in properties or b"INNER_MULTI_DISPATCH\x01" in properties
+            special = any(name in properties for name in _SPECIAL_BYTES)
         elif properties:
-            special = DELAY in properties or MULTI_DISPATCH in properties
+            special = not _SPECIAL.isdisjoint(properties)
         if special:
             named = message.property_map()
-            level = 0 if message.was_stored else self._delay_level(named, message.sys_flag)
-            if level and batch:
+            place = None
+            if not message.was_stored:
+                place = waiting_place(topic, queue_id, named, message.sys_flag, self.levels, self.timer)
+            if place and batch:
                 raise Illegal(PutStatus.MESSAGE_ILLEGAL, "a batch may have no delayed message")
-            if level:
-                named |= {DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
-                topic, queue_id = _SCHEDULE, level - 1
+            if place:
+                if place[0] == timer.TOPIC and not body:
+                    text = "a timer message without a body: a broker drops it when its time has come"
+                    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+                topic, queue_id = place
                 properties = named
             if self.light_queues and not batch:
                 light = self._light(named.get(MULTI_DISPATCH, ""))
-                if topic in light or _SCHEDULE in light:
-                    text = f"{MULTI_DISPATCH}: neither the message's own topic nor {_SCHEDULE} is a further queue"
+                if topic in light or SCHEDULE in light:
+                    text = f"{MULTI_DISPATCH}: neither the message's own topic nor {SCHEDULE} is a further queue"
                     raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
                 if light and self.batch_topics & {topic, *light}:
                     text = f"{MULTI_DISPATCH}: nothing goes into further queues from batch queues, or into those"
@@ -321,21 +298,25 @@ class Rules:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
         return count
 
-    def _delay_level(self, named: dict[str, str], sys_flag: int) -> int:
-        """The level of a delayed message, at most the highest there is; 0 for one that is not delayed."""
-        if DELAY not in named or sys_flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
-            return 0
-        level = java_int(named[DELAY])
-        if level is None:
-            raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"delay level {named[DELAY][:80]!r} is not a number")
-        return max(min(level, self.levels), 0)
-
     def _light(self, names: str) -> tuple[str, ...]:
         queues = tuple(names.split(",")) if names else ()
         for name in queues:
             if not names_a_directory(name):
                 raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"queue name {name!r} cannot be a directory's name")
         return queues
+
+
+def _check_waiting(message: Message) -> None:
+    """Refuse a message under a topic into which messages come by what they ask for.
+
+    Raises:
+        Illegal: the engine could not deliver it.
+    """
+    if message.topic == timer.TOPIC:
+        check_timer_message(message.property_map())
+        return
+    text = f"{SCHEDULE}: messages come into it by their property DELAY, under their own topic"
+    raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
 
 
 @lru_cache(maxsize=4096)

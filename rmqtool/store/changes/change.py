@@ -200,7 +200,7 @@ class Change:
         for number, action in enumerate(self.actions):
             action.was = print_of(action.path)
             if action.was is not None and action.was.size < 0:
-                raise Refused(f"{action.path}: is neither a file nor a link: nothing was changed")
+                raise Refused(f"{action.path}: is neither a file nor a link: move it away; nothing was changed")
             if action.do == "zero":
                 action.kept = f"before/{number:06d}.bytes"
                 # retention and the time search of 4.9 read a file's age from its modification time

@@ -133,7 +133,7 @@ def _written(action: Action, places: Places) -> dict[str, Any]:
 
 
 def _made_name(path: str, action: Action, places: Places) -> Any:
-    return {"named": path} if action.path in places.named else places.name_of(path)
+    return {"named": path} if action.path in places.named else places.name_of(path, above=True)
 
 
 def read_head(folder: str) -> Head:
@@ -264,7 +264,7 @@ def _action(value: Any, head: Head, places: Places) -> Action:
             if path in places.named and isinstance(folder, dict):
                 folder = _of(folder, "named", str)  # above a file that was named
             else:
-                folder = _named("made", lambda folder=folder: places.path_of(folder))  # type: ignore[misc]
+                folder = _named("made", lambda folder=folder: places.path_of(folder, above=True))  # type: ignore[misc]
             if not path.startswith(folder + "/"):
                 raise ValueError("made: not above the file")
             made.made.append(folder)

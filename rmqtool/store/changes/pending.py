@@ -125,8 +125,7 @@ def pending_runs(places: Places, home: str | None = None) -> list[PendingRun]:
     undoing = run.state == UNDOING
     try:
         change = open_run(places, run)
-        survey = change.survey()
-        differences = survey.differences + survey.lacks(undoing=undoing)
+        differences = _hindrances(change, undoing=undoing)
     except (RmqError, OSError) as err:
         return [PendingRun(folder=run.path, command=run.head.command, undoing=undoing, problem=str(err))]
     return [PendingRun(folder=run.path, command=run.head.command, undoing=undoing, differences=differences)]
@@ -158,8 +157,7 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
         raise CorruptFile(err.path, err.at, f"{err.reason}; {way_on(places.root)}") from err
     except Refused as err:
         raise Refused(f"{err}; {way_on(places.root)}") from err
-    survey = change.survey()
-    if differences := survey.differences + survey.lacks(undoing=False):
+    if differences := _hindrances(change, undoing=False):
         raise Refused(
             f"{run.path}: this run was interrupted and cannot be finished, because the store has changed since: "
             f"{shortened(differences)}. Nothing was changed. {way_on(places.root)}"
@@ -168,6 +166,13 @@ def settle(places: Places, home: str | None = None, signals: Signals | None = No
         signals.defer()
     change.apply()
     return run.path, change.command
+
+
+def _hindrances(change: Change, *, undoing: bool) -> list[str]:
+    """File by file, what keeps a run from being gone on with."""
+    survey = change.survey()
+    tears = [] if undoing else [f"{change.places.shown(path)}: {words}" for path, words in survey.torn_by()]
+    return survey.differences + survey.lacks(undoing=undoing) + tears
 
 
 def refuse_pending(places: Places) -> None:

@@ -17,7 +17,9 @@ _NOT_OURS = {"", "lock", MARKER}
 _NAMED = "named"
 _MOST_PATH = 4000
 # files that may lie outside the store by a symbolic link on the way: only such names are ever written there
-_STORE_FILE = re.compile(r"(?:[^/]+/)*\d{17,20}|config/[A-Za-z]+\.json(?:\.bak)?")
+_STORE_FILE = re.compile(
+    r"(?:[^/]+/)*\d{17,20}|config/[A-Za-z]+\.json(?:\.bak)?|config/timercheck|compaction/position-checkpoint"
+)
 
 
 class NotNamed(ValueError):
@@ -54,8 +56,11 @@ class Places:
         """Those of a store."""
         return cls(layout.root, layout.commit_log_paths, named)
 
-    def name_of(self, path: str) -> Any:
+    def name_of(self, path: str, *, above: bool = False) -> Any:
         """A file as a manifest has it.
+
+        Args:
+            above: it is a directory above a file that a change may touch, which may lie outside by a link.
 
         Raises:
             Refused: no change of this store may touch it.
@@ -68,16 +73,17 @@ class Places:
         else:
             name = next(([n, rest] for n, log in enumerate(self.logs) if (rest := _below(path, log)) is not None), None)
         try:
-            self.path_of(name)
+            self.path_of(name, above=above)
         except ValueError as err:
             raise Refused(f"{path}: {err}") from err
         return name
 
-    def path_of(self, name: Any, *, follow: bool = False) -> str:
+    def path_of(self, name: Any, *, follow: bool = False, above: bool = False) -> str:
         """The path of a file in a manifest.
 
         Args:
             follow: whether it will be written through a link that has its name.
+            above: as in :meth:`name_of`.
 
         Raises:
             ValueError: it may not be touched.
@@ -102,7 +108,8 @@ class Places:
         path = os.path.join(base, checked_relative(relative))
         if base is self.root and relative in _NOT_OURS:
             raise ValueError("no change touches this file")
-        self._check_links(path, real, relative, follow=follow)
+        if not above:
+            self._check_links(path, real, relative, follow=follow)
         return path
 
     def _check_links(self, path: str, real: str, relative: str, *, follow: bool) -> None:

@@ -3,6 +3,7 @@ done.
 """
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -31,6 +32,7 @@ class Signals:
         self._deferring = False
         self._late: list[int] = []  # signals that are a caller's own
         self._before: dict[int, Any] = {}
+        self._told: Callable[[sys.UnraisableHookArgs], Any] | None = None
 
     def __enter__(self) -> "Signals":
         if threading.current_thread() is threading.main_thread():
@@ -41,6 +43,7 @@ class Signals:
                 ours = before in (signal.SIG_DFL, signal.default_int_handler)
                 self._before[number] = before
                 signal.signal(number, self._taken if ours else self._theirs)
+            self._told, sys.unraisablehook = sys.unraisablehook, self._unraisable
         return self
 
     def __exit__(
@@ -48,6 +51,8 @@ class Signals:
     ) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
+        if self._told is not None:
+            sys.unraisablehook, self._told = self._told, None
         for number in self._late:
             handler: Callable[[int, FrameType | None], Any] = self._before[number]
             handler(number, None)
@@ -57,6 +62,11 @@ class Signals:
         if first and not self._deferring:
             self._deferring = True  # what is tidied up now must not be disturbed
             raise Stop
+
+    def _unraisable(self, what: "sys.UnraisableHookArgs") -> None:
+        """One that comes while Python tidies up is swallowed: it is noted, and no traceback is shown for it."""
+        if self._told is not None and not isinstance(what.exc_value, Stop):
+            self._told(what)
 
     def _theirs(self, number: int, frame: FrameType | None) -> None:
         if self._deferring:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rmqtool.store.disk.files import listed
 from rmqtool.store.layout.paths import StoreLayout
 
-_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "config", "timerlog")
+_FOLDERS = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "config", "timerlog", "compaction")
 _FILES = ("checkpoint", "abort", "timerwheel")
 _Seen = tuple[int, int]  # length, time of modification in ns
 
@@ -30,7 +30,7 @@ class Snapshot:
     def _walk(self, folder: str, depth: int = 0) -> None:
         try:
             for entry in listed(folder):
-                if entry.is_dir() and depth < 3:
+                if entry.is_dir() and depth < 4:
                     self._walk(entry.path, depth + 1)
                 else:
                     found = entry.stat(follow_symlinks=False)

@@ -107,7 +107,7 @@ def zero(folder: str, _places: Places, action: Action, _changed: Folders) -> Non
             old = kept.read(at - action.start, len(data))
             # an earlier run may have got through a part of it
             if data != old and any(here and here != there for here, there in zip(data, old, strict=True)):
-                raise Differs(f"{path}: was written to at {at} or behind")
+                raise Differs(f"{path}: was written to at {at} or after it")
             file.write(at, bytes(len(data)))
         file.sync()
     set_times(path, accessed, action.mtime_ns)

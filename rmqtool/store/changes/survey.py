@@ -86,19 +86,8 @@ class Survey:
         """
         if self._manifest.log is not None or self._manifest.head.format == 1:
             return []
-        back, there = dict[int, tuple[str, int]](), dict[int, tuple[str, int]]()
-        folders = set(self._places.log_folders)
-        for action, how in zip(self._manifest.actions, self.how, strict=True):
-            base = offset_name(os.path.basename(action.path))
-            if action.do == "remove" and base is not None and not _QUEUE.match(self._places.shown(action.path)):
-                folders.add(os.path.dirname(action.path))
-                found = action.path if how is How.BEFORE else self._inside(action.kept)
-                with suppress(OSError):  # told already
-                    back[base] = action.path, os.stat(found).st_size
-        for folder in sorted(folders) if back else ():
-            for entry in list_dir(folder):
-                if (base := offset_name(entry.name)) is not None and base not in back:
-                    there[base] = entry.path, os.stat(entry.path).st_size
+        back = self._removed_of_log()
+        there = self._others_of_log(back)
         if not there:
             return []
         files = sorted((back | there).items())
@@ -107,6 +96,45 @@ class Survey:
             for (base, (path, size)), (following, _file) in pairwise(files)
             if base + size != following and (base in back or following in back)
         ]
+
+    def torn_by(self) -> list[tuple[str, str]]:
+        """Files of the log that may not be removed any more: files before them have come back since, by the undo of an
+        earlier run. A change that expects something of the log says so itself.
+
+        Returns:
+            (path, where the log would have a gap).
+        """
+        if self._manifest.log is not None or self._manifest.head.format == 1:
+            return []
+        removed = self._removed_of_log()
+        files = sorted(self._others_of_log(removed).items())
+        return [
+            (path, f"without it the log would have nothing between {base + size} and {following}")
+            for (base, (_file, size)), (following, _behind) in pairwise(files)
+            for at, (path, _size) in sorted(removed.items())
+            if base + size <= at < following
+        ]
+
+    def _removed_of_log(self) -> dict[int, tuple[str, int]]:
+        """Base to (path, size) of each file of the log that the run removes."""
+        found: dict[int, tuple[str, int]] = {}
+        for action, how in zip(self._manifest.actions, self.how, strict=True):
+            base = offset_name(os.path.basename(action.path))
+            if action.do == "remove" and base is not None and not _QUEUE.match(self._places.shown(action.path)):
+                where = action.path if how is How.BEFORE else self._inside(action.kept)
+                with suppress(OSError):  # told already
+                    found[base] = action.path, os.stat(where).st_size
+        return found
+
+    def _others_of_log(self, removed: dict[int, tuple[str, int]]) -> dict[int, tuple[str, int]]:
+        """The same of the files that are there beside those, in the same folders and in those of the log."""
+        found: dict[int, tuple[str, int]] = {}
+        folders = {os.path.dirname(path) for path, _size in removed.values()} | set(self._places.log_folders)
+        for folder in sorted(folders) if removed else ():
+            for entry in list_dir(folder):
+                if (base := offset_name(entry.name)) is not None and base not in removed:
+                    found[base] = entry.path, os.stat(entry.path).st_size
+        return found
 
     def _inside(self, name: str | None) -> str:
         assert name is not None
@@ -232,7 +260,7 @@ class Survey:
                 yield path, f"other bytes lie in front of {at}: cut farther back since, or another log"
             elif behind and digest_of(file, at, size) != log.behind:
                 count = sum(len(data) - data.count(0) for _at, data in file.written(at, size))
-                yield path, f"{count} bytes were written since behind the log's end at {at}"
+                yield path, f"{count} bytes were written since after the log's end at {at}"
 
 
 def own_path(folder: str, name: str) -> str:

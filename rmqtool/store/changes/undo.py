@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqtool.errors import Refused
+from rmqtool.progress import stage
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.manifest import Action
 from rmqtool.store.changes.pending import find, forget, open_run, shortened, way_on
@@ -128,7 +129,7 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
     if lacks := survey.lacks(undoing=True):
         raise Refused(f"{change.path}: {shortened(lacks)}: nothing was changed")
     signals.defer()
-    with change.held_off(), change.going_on():
+    with change.held_off(), change.going_on(), stage("putting back", len(change.actions), "changes") as back:
         change.write_manifest("undoing")
         mark(places, change.head.run, change.path)
         left = len(change.actions)
@@ -142,6 +143,7 @@ def _undo(change: Change, signals: Signals, *, force: bool) -> UndoReport:
             # also where that was begun, or never done: each looks itself for what is left
             {"put": _unput, "remove": _unremove, "zero": _unzero}[action.do](change, action)
             left -= 1
+            back.done += 1
         else:
             unmark(places)
             change.write_manifest("undone")

@@ -12,14 +12,13 @@ from formats.config.files import (
     Topics,
     kind_of,
 )
-from formats.config.rocksdb import TABLES
 from formats.errors import FormatError
 from formats.message.properties import LMQ_PREFIX
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
-from rmqtool.store.config.files import config_database, read_config
+from rmqtool.store.config.files import config_place, read_config
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.dispatch.light import is_light
@@ -83,17 +82,15 @@ def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int |
 def _check_file(ctx: Context, name: str) -> ConfigFile | None:
     """The table that a broker would start with."""
     found = ctx.found
-    try:
-        if config_database(ctx.layout, name) is not None:
+    if (place := config_place(ctx.layout, name)) is not None:
+        try:
             return read_config(ctx.layout, name)
-    except CorruptFile as err:
-        found.add("config-database", TABLES[name].place, actual=err.reason)
-        return None
-    except UnreadableStore as err:
-        found.add("file-unreadable", TABLES[name].place, actual=str(err))
-        return None
-    except MissingRuntime as err:
-        found.add("not-checked", TABLES[name].place, actual=f"a RocksDB database: {err}")
+        except CorruptFile as err:
+            found.add("config-database", place, actual=err.reason)
+        except UnreadableStore as err:
+            found.add("file-unreadable", place, actual=str(err))
+        except MissingRuntime as err:
+            found.add("not-checked", place, actual=f"a RocksDB database: {err}")
         return None
     table, why, at = _read(ctx, name)
     before, bak_why, bak_at = _read(ctx, name + ".bak")
@@ -107,7 +104,7 @@ def _check_file(ctx: Context, name: str) -> ConfigFile | None:
             found.add("config-missing", _path(name), actual=bak)
         return before
     if before is not None:
-        bak = "the broker starts with the .bak, the generation before"
+        bak = "the broker starts with the .bak, the previous version"
     elif bak_why:
         bak = f"the broker does not start: the .bak is broken too ({bak_why})"
     else:

@@ -3,7 +3,7 @@
 import os
 
 from formats import checkpoint
-from formats.config.rocksdb import TABLES
+from formats.config.rocksdb import TABLES, V2
 from formats.variants.rocksdb import describe
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.changes.pending import PendingRun, pending_runs
@@ -33,18 +33,15 @@ _KNOWN = {
     "brokerIdentity",
     "brokerIdentity-temp",
     "kvStore",
+    "RocksDBMessageStore",
+    "rocksdbstore",
     "tiered_index_file",
+    "tieredstore",
     "transaction",
     "timercheck",
 }
-_UNCHECKED = {
-    "compaction": "compaction logs",
-    "kvStore": "a RocksDB database",
-    "tiered_index_file": "the tiered index",
-}
 
-
-_TOLD_OTHERWISE = {"consumequeue", "kvStore", *(table.place for table in TABLES.values())}
+_TOLD_OTHERWISE = {"consumequeue", "kvStore", V2, *(table.place for table in TABLES.values())}
 
 
 def _code_of(run: PendingRun) -> str:
@@ -67,9 +64,7 @@ def check_marks(ctx: Context) -> None:
         about = {"severity": INFO} if pid is not None else {}
         found.add("abort-present", "abort", **about)
     for entry in layout.entries():
-        if entry.name in _UNCHECKED:
-            found.add("not-checked", entry.name, actual=_UNCHECKED[entry.name])
-        elif entry.name.startswith("dledger-"):
+        if entry.name.startswith("dledger-"):
             found.add("not-checked", entry.name, actual="a DLedger log, and queues and index that point into it")
         elif entry.name not in _KNOWN and entry.path not in layout.commit_log_paths:
             found.add("file-ignored", entry.name)
@@ -119,7 +114,7 @@ def check_presence(ctx: Context, entries: int, *, read: bool = False) -> None:
         "commitlog",
         count=max(entries, 1),
         expected="messages",
-        actual="files without a message" if files else f"no file in {', '.join(ctx.layout.commit_log_paths)}",
+        actual="files that hold no message" if files else f"no file in {', '.join(ctx.layout.commit_log_paths)}",
         consequence=f"{words}a broker's next start deletes all queues",
     )
     ctx.found.first()
@@ -145,8 +140,8 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
         found.add("checkpoint-empty", name, expected=f"{checkpoint.SIZE} bytes", actual=f"{len(data)} bytes")
     elif ctx.log_seen.last_timestamp is not None and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
         found.add("checkpoint-empty", name, offset=0, expected="times", actual="zeros")
-    if ctx.log_seen.absent:
-        return
+    if ctx.log_seen.absent or dledger_dirs(ctx.layout):
+        return  # of a DLedger log's messages the times are not known
     last = ctx.log_seen.last_timestamp
     ahead = [
         (0, "log", point.physic_msg_timestamp, last),
@@ -155,5 +150,7 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
     ]
     for at, what, says, highest in ahead:
         if says > (highest or 0) and (highest is not None or what != "index"):
-            expected = f"{what}: at most {highest}" if highest is not None else f"{what}: 0, for there is no message"
+            expected = (
+                f"{what}: at most {highest}" if highest is not None else f"{what}: 0, because there is no message"
+            )
             found.add("checkpoint-ahead", name, offset=at, expected=expected, actual=says)

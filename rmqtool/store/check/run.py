@@ -6,14 +6,19 @@ from rmqtool.progress import stage
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.codes.all import ERROR, WARNING
 from rmqtool.store.check.common.context import Context
+from rmqtool.store.check.common.files import check_alone
 from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
 from rmqtool.store.check.configs import check_configs
 from rmqtool.store.check.index.index import IndexCheck
 from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, queues_are_files
+from rmqtool.store.check.queues.compaction import check_compaction
 from rmqtool.store.check.queues.extension import check_extension
+from rmqtool.store.check.queues.pops import check_pops
 from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
+from rmqtool.store.check.replication import check_replication
+from rmqtool.store.check.tiered import check_tiered
 from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -50,6 +55,8 @@ def check_store(
     check_presence(ctx, queues.entries)
 
     ctx.choose_start(queues.known if with_queues else None)
+    if with_queues:
+        check_alone(ctx, queues.known)
 
     def take(stretch: Stretch) -> None:
         if with_queues:
@@ -80,6 +87,10 @@ def check_store(
     ends = [file.header.end_timestamp for file in index.files]
     check_checkpoint(ctx, max(ends, default=None))
     check_timer(ctx, queues=with_queues)
+    check_compaction(ctx)
+    check_pops(ctx, queues=with_queues or rocks is not None)
+    check_tiered(ctx)
+    check_replication(ctx)
     check_configs(ctx, queues=with_queues or rocks is not None)
     yield from found.rest()
 

@@ -1,6 +1,7 @@
 """The JSON files below ``config/``: read, told apart, and checked (common.ConfigManager; store-formats 1.3).
 
-Three of them are databases where the broker's queues are (``storeType=defaultRocksDB``): they read as the files would.
+Three of them are databases where the broker's queues are (``storeType=defaultRocksDB``), or with
+``configManagerVersion=v2`` one database for all three: they read as the files would.
 """
 
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 from formats.config.files import ConfigFile, kind_of
 from formats.config.json import Key, Value, dumps, loads
-from formats.config.rocksdb import TABLES, as_file
+from formats.config.rocksdb import ENTRIES, TABLES, V2, as_file, as_file_v2, bounds_of
 from formats.errors import FormatError
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.disk.remote import exists, place_of
@@ -68,16 +69,37 @@ def config_database(layout: StoreLayout, name: str) -> Database | None:
         MissingRuntime: no library to read it.
         CorruptFile: it cannot be opened.
     """
+    place = config_place(layout, name)
+    return Database(layout.path(place)) if place is not None else None
+
+
+def config_place(layout: StoreLayout, name: str) -> str | None:
+    """Where below the store that database lies; None where the broker keeps the file.
+
+    Where the settings do not say which it is, and there are both, a database of v2 counts if it was written last.
+    """
     table = TABLES.get(name)
     if table is None or place_of(layout.root) is not None:
         return None
-    forms = rocksdb_forms(layout)
-    if table.place not in forms or ("consumequeue" not in forms and exists(layout.path("config", name))):
-        return None
-    return Database(layout.path(*table.place.split("/")))
+    forms, file = rocksdb_forms(layout), exists(layout.path("config", name))
+    has_table = table.place in forms and ("consumequeue" in forms or not file)
+    if V2 in forms:
+        other = _written(layout, name, table.place if has_table else None)
+        version = layout.conf.text("configManagerVersion")
+        if version == "v2" or (version is None and other <= _written(layout, name, V2)):
+            return V2
+    return table.place if has_table else None
+
+
+def _written(layout: StoreLayout, name: str, place: str | None) -> int:
+    """When the newest file of a database, or the file of that name, was last written; ns since the epoch."""
+    entries = layout.entries(place) if place is not None else layout.entries("config")
+    return max((entry.mtime_ns for entry in entries if place is not None or entry.name == name), default=0)
 
 
 def _value(database: Database, name: str) -> dict[Key, Value]:
+    if database.path.endswith(V2):
+        return as_file_v2(name, database.items(ENTRIES, *bounds_of(name)))
     return as_file(name, {family: database.items(family) for family in database.families})
 
 
@@ -134,17 +156,18 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
             except (FormatError, CorruptFile) as err:
                 error = str(err)
         yield ConfigFileInfo(entry.name, entry.size, model.__name__ if model else None, error)
-    for name, table in TABLES.items():
-        folder = table.place.rpartition("/")[2]
+    places: dict[str, list[str]] = {}
+    for name in TABLES:
+        if (place := config_place(layout, name)) is not None:
+            places.setdefault(place, []).append(name)
+    for place, names in places.items():
+        error = None
         try:
-            if config_database(layout, name) is None:
-                continue
-            read_config(layout, name)
-            error = None
+            for name in names:
+                read_config(layout, name)
         except MissingRuntime:
             continue  # whether a broker could read it is not known
         except CorruptFile as err:
             error = str(err)
-        model = kind_of(name)
-        size = files_below(layout.path(*table.place.split("/")))[1]
-        yield ConfigFileInfo(folder, size, model.__name__ if model else None, error)
+        kind = ", ".join(model.__name__ for name in names if (model := kind_of(name)) is not None)
+        yield ConfigFileInfo(place.rpartition("/")[2], files_below(layout.path(place))[1], kind, error)

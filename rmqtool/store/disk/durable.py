@@ -33,6 +33,12 @@ def sync(path: str) -> None:
         os.close(fd)
 
 
+def sync_names(folders: set[str]) -> None:
+    """Make the names in several directories durable, the innermost first."""
+    for folder in sorted(folders, reverse=True):
+        sync(folder)
+
+
 def sync_all(folders: set[str]) -> None:
     """Make the names in several directories durable; those that are gone need it no more."""
     for folder in sorted(folders):

@@ -41,6 +41,10 @@ class File:
         """Let go of it, synced or not."""
         os.close(self._fd)
 
+    def again(self) -> "File":
+        """The same open file by a descriptor of its own, so that either may be closed first."""
+        return File(os.dup(self._fd), self.path)
+
     def about(self) -> os.stat_result:
         """What the system knows of it."""
         return os.fstat(self._fd)

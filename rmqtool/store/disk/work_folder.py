@@ -142,7 +142,7 @@ def refuse_existing(path: str) -> None:
         Refused: something is.
     """
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise Refused(f"{path}: exists already")
+        raise Refused(f"{path}: exists already: give another name, or move it away")
 
 
 def make_room(path: str) -> None:

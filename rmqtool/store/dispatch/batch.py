@@ -37,6 +37,7 @@ NO_NUMBERS = BatchNumbers(*np.zeros((len(BatchNumbers._fields), 0), np.int64))
 # many messages that are appended at once. Which way is gone changes no result: tests and fuzzing go both over the same
 # stores.
 BULK_BYTES = 2 << 20
+LIVE_BULK_BYTES = 64 << 10  # in a store that is open: what is started is there already, and requests wait meanwhile
 BULK_KEYS = 1 << 11
 BULK_MESSAGES = 16
 _PROBE = 4096
@@ -362,7 +363,11 @@ def _light_puts(row: int, properties: dict[str, str]) -> list[LightQueuePut]:
     return [LightQueuePut(row, q, int(o)) for q, o in zip(queues, offsets, strict=True)]
 
 
-def is_bulk(view: memoryview, at: int, limit: int) -> bool:
-    """Whether so much is there that threads and tables are worth their start. Most of a file may be unwritten."""
-    probe = at + BULK_BYTES
+def is_bulk(view: memoryview, at: int, limit: int, *, live: bool = False) -> bool:
+    """Whether so much is there that threads and tables are worth their start. Most of a file may be unwritten.
+
+    Args:
+        live: in a store that is open.
+    """
+    probe = at + (min(LIVE_BULK_BYTES, BULK_BYTES) if live else BULK_BYTES)
     return probe <= limit and any(view[max(probe - _PROBE, at) : probe])

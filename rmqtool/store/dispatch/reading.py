@@ -28,6 +28,15 @@ class Readahead:
         self._code = code
         self._reader: LogReader | None = None
 
+    @property
+    def in_columns(self) -> bool:
+        """Whether large files are read in columns; without compiled code record by record is faster."""
+        if self._code is not None:
+            return True
+        from rmqtool.kernels.load.library import is_compiled
+
+        return is_compiled(None)
+
     def reader(self, builder: BatchBuilder, *, crc: bool) -> "LogReader":
         """The reader of all large files; made for the first one."""
         if self._reader is None:
@@ -49,12 +58,13 @@ def _records(
     builder: BatchBuilder,
     *,
     crc: bool,
+    live: bool = False,
     readahead: Readahead | None = None,
     following: Following | None = None,
 ) -> Generator[Batch, None, End]:
     """Full batches of the records from ``at`` to the first place that is none; the rest stays in the builder."""
-    if is_bulk(view, at, limit):
-        own = readahead or Readahead()
+    own = readahead or Readahead()
+    if is_bulk(view, at, limit, live=live) and own.in_columns:
         try:
             if len(builder):
                 yield builder.take()
@@ -110,17 +120,22 @@ def checked(view: memoryview, at: int, limit: int, *, crc: bool = True) -> tuple
     return record, last
 
 
-def reput_batches(view: memoryview, at: int, limit: int, builder: BatchBuilder) -> Generator[Batch, None, int]:
+def reput_batches(
+    view: memoryview, at: int, limit: int, builder: BatchBuilder, *, live: bool = False
+) -> Generator[Batch, None, int]:
     """Batches as the running broker's dispatch takes them from one file; returns how far it gets (byte in the file).
 
     Dispatch checks no CRC. A record whose lengths disagree is passed over by the size that it claims; at any other
     damage the rest of the file is given up (a master does so; store-engine 3.1).
+
+    Args:
+        live: the store is open; see :func:`rmqtool.store.dispatch.batch.is_bulk`.
     """
     # position is the buffer's, ``at`` what dispatch believes it is; a record with a wrong size makes both part, and
     # does not count as read
     position = read_to = at
     while read_to < limit:
-        end = yield from _records(view, position, limit, builder, crc=False)
+        end = yield from _records(view, position, limit, builder, crc=False, live=live)
         at += end.at - position
         read_to += end.at - position
         position = end.at

@@ -64,7 +64,7 @@ def open_index(
             continue
         geometry = configured or _geometry(view) or ((1, 1) if header.index_count <= 1 else None)
         if geometry is None:
-            yield BadIndex(path, "its numbers of slots and entries cannot be told (see --broker-conf)")
+            yield BadIndex(path, "the numbers of its slots and entries are not known (see --broker-conf)")
         elif slot_at(geometry[0]) > len(view):
             yield BadIndex(path, f"{len(view)} bytes long: too short for {geometry[0]} hash slots")
         else:

@@ -11,6 +11,8 @@ from rmqtool.store.disk.segments import read_small
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ROLL_WINDOW, _NARROWEST, _WIDEST = 172_800, 2, 7 * 24 * 3600 - 60  # slots
+_PRECISIONS = 100, 200, 500, 1000
 _SIZES = (
     "mappedFileSizeCommitLog",
     "mappedFileSizeConsumeQueue",
@@ -20,6 +22,8 @@ _SIZES = (
     "maxIndexNum",
     "mappedFileSizeTimerLog",
     "timerPrecisionMs",
+    "compactionMappedFileSize",
+    "compactionCqMappedFileSize",
 )
 
 
@@ -49,6 +53,17 @@ class BrokerConf:
         text = self.text(name)
         return default if text is None else text.lower() == "true"
 
+    def number(self, name: str, default: int) -> int:
+        """A whole number.
+
+        Raises:
+            CorruptFile: it is none.
+        """
+        text = self.text(name) or str(default)
+        if not (text.isascii() and text.isdigit()) or len(text) > 18:
+            raise CorruptFile(self.path, None, f"{name}={text} is not a number")
+        return int(text)
+
     def _size(self, name: str) -> int:
         text = self.values[name].strip()
         # int() takes signs, blanks and underscores that Java does not
@@ -60,6 +75,22 @@ class BrokerConf:
         """A comma-separated list of directories without repeats."""
         text = self.text(name) or ""
         return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+    @property
+    def timer_precision(self) -> int:
+        """Milliseconds of one slot of the timer wheel: what is configured, down to one that a broker takes."""
+        wanted = self.sizes.get("timerPrecisionMs", _PRECISIONS[-1])
+        return max((one for one in _PRECISIONS if one <= wanted), default=_PRECISIONS[0])
+
+    @property
+    def timer_window(self) -> int:
+        """Slots that a timer message may be ahead without being moved on (``timerRollWindowSlot``).
+
+        Raises:
+            CorruptFile: it is no number.
+        """
+        slots = self.number("timerRollWindowSlot", _ROLL_WINDOW)
+        return slots if _NARROWEST <= slots <= _WIDEST else _WIDEST
 
     @property
     def delay_levels(self) -> list[int]:

@@ -80,7 +80,15 @@ class StoreLayout:
         Raises:
             UnreadableStore: no permission, or not a directory.
         """
-        return self._list(self.path(*parts))
+        return self.entries_at(self.path(*parts))
+
+    def entries_at(self, path: str) -> list[DirectoryEntry]:
+        """As :meth:`entries`, of a path."""
+        return self._list(path)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a path of the store is a directory."""
+        return is_dir(path)
 
     def files_in(self, *directories: str) -> Segments:
         """The files of directories that share one offset space: those of a log, of a queue or of its extension.
@@ -102,6 +110,10 @@ class StoreLayout:
                 return part
         return None
 
+    def configured(self, name: str) -> list[str]:
+        """Paths that a setting says, as they apply here; none without the setting."""
+        return list(map(self._rebased, self.conf.paths(name)))
+
     def _rebased(self, path: str) -> str:
         """A path of the properties file as it applies here: below its own root it moves with the store.
 
@@ -116,13 +128,18 @@ class StoreLayout:
         return path
 
     def _commit_log_paths(self) -> list[str]:
-        written = list(map(self._rebased, self.conf.paths("storePathCommitLog"))) or [self.path("commitlog")]
-        read = map(self._rebased, self.conf.paths("readOnlyCommitLogStorePaths"))
-        return list(dict.fromkeys((*written, *read)))
+        written = self.configured("storePathCommitLog") or [self.path("commitlog")]
+        return list(dict.fromkeys((*written, *self.configured("readOnlyCommitLogStorePaths"))))
 
     def commit_log(self) -> Segments:
         """The commit-log files of all paths."""
         return self.files_in(*self.commit_log_paths)
+
+    def command(self, verb: str, *words: str) -> str:
+        """A command of ours about this store, as somebody types it."""
+        import shlex
+
+        return shlex.join(["rmqtool", verb, self.root, *words, *self.conf.options])
 
     def commit_log_size(self, segments: Segments) -> int:
         """Configured, told by the files, or default."""
@@ -239,8 +256,7 @@ def checked_path(path: str) -> str:
         return path
     if is_uri(path):
         raise BadValue(
-            f"{shown(path)}: a URI: sql, report and dump-to-parquet read a store there; "
-            "for anything else it must be on a path"
+            f"{shown(path)}: a URI: only sql, report and dump-to-parquet read a store there; other commands need a path"
         )
     return os.path.abspath(path)
 

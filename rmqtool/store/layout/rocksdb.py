@@ -88,7 +88,7 @@ class Database:
         except Exception as err:  # the library has one class for all of its errors
             corrupt = self._corrupt(err, folder)
             if any(os.strerror(number) in corrupt.reason for number in _NOT_OURS):
-                reason = f"{self.path}: {tables} tables, which are opened at once: {corrupt.reason}"
+                reason = f"{self.path}: {tables} tables, which are all opened at once: {corrupt.reason}"
                 raise UnreadableStore(reason) from err
             raise corrupt from err
 

@@ -6,21 +6,13 @@ from weakref import WeakKeyDictionary
 
 from formats import checkpoint
 from formats.layouts.codes import MAGIC_V2
-from formats.variants.rocksdb import Form, describe
+from formats.variants.rocksdb import PLACES, Form, describe
 from rmqtool.errors import RmqError, UnreadableStore
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
-_ROCKSDB_PLACES = (
-    "consumequeue",
-    "config/topics",
-    "config/subscriptionGroups",
-    "config/consumerOffsets",
-    "config/rdb",
-    "kvStore",
-)
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 _RELEASES: "WeakKeyDictionary[StoreLayout, str]" = WeakKeyDictionary()
 
@@ -28,7 +20,7 @@ _RELEASES: "WeakKeyDictionary[StoreLayout, str]" = WeakKeyDictionary()
 def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
     """Place to what it holds, for every directory that is a RocksDB database."""
     found = {}
-    for place in _ROCKSDB_PLACES:
+    for place in PLACES:
         if not is_dir(layout.path(place)):
             continue
         form = describe([entry.name for entry in layout.entries(place) if entry.is_file()], place)
@@ -60,7 +52,7 @@ def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
         return "5.x", f"{place} is a RocksDB database"
     for part in ("abort.bak", *_PARTS_OF_5):
         if exists(layout.path(part)):
-            return "5.x", f"there is a {part}"
+            return "5.x", f"it has {part}"
     if record_version == 2:
         return "5.x", "the log begins with a V2 record"
     point = checkpoint.parse(layout.checkpoint() or b"")
@@ -68,7 +60,7 @@ def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
         return "5.x", "the checkpoint has fields of 5.x"
     if b'"stateVersion"' in _seen(layout.path("config", "topics.json")):
         return "5.x", "topics.json has a stateVersion"
-    return "4.x", "nothing of 5.x is there"
+    return "4.x", "it has nothing of 5.x"
 
 
 def release_of(layout: StoreLayout) -> str:
@@ -105,8 +97,8 @@ def unsupported(layout: StoreLayout) -> str | None:
     if has_rocksdb_queues(layout):
         return (
             "its queues are in a RocksDB database (storeType=defaultRocksDB), which is not written in place: "
-            "rmqtool recover --dry-run tells what a broker does at its next start, and rmqtool salvage makes a new "
-            "store of files"
+            f"{layout.command('recover', '--dry-run')} tells what a broker does at its next start, and "
+            f"{layout.command('salvage', 'NEWSTORE')} makes a new store with queue files"
         )
     return dledger_reason(layout)
 
@@ -114,5 +106,5 @@ def unsupported(layout: StoreLayout) -> str | None:
 def dledger_reason(layout: StoreLayout) -> str | None:
     """Why a DLedger log is not written; None where there is none."""
     if directories := dledger_dirs(layout):
-        return f"its log is a DLedger log ({os.path.basename(directories[0])}), which this version does not write"
+        return f"its log is a DLedger log ({os.path.basename(directories[0])}), which rmqtool does not write"
     return None

@@ -15,7 +15,7 @@ from formats.message.read import End, Record
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.remote import is_partial, need, record_at
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.disk.sparse import extents_of, is_zero
+from rmqtool.store.disk.sparse import extents_of, has_bytes, is_zero
 from rmqtool.store.layout.paths import StoreLayout
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
@@ -70,6 +70,12 @@ class CommitLog:
     def min_offset(self) -> int:
         """Physical offset of the first byte on disk; -1 without files, as the broker says it."""
         return self.segments.files[0].base if self.segments.files else -1
+
+    @property
+    def written_end(self) -> int:
+        """Physical offset after the last byte that is not zero, without a look at what is there; 0 without files."""
+        files = self.segments.files
+        return files[-1].base + has_bytes(files[-1].path, 0, files[-1].size) if files else 0
 
     def read(self, physical_offset: int, *, crc: bool = True) -> Found | None:
         """The record at an offset, or None where there is none."""

@@ -94,6 +94,14 @@ class LogWriter:
         if self._current is not None:
             self._current.sync()
 
+    def unsynced(self) -> list[File]:
+        """What :meth:`sync` would sync, oldest first, after the same was given to the system. Whoever takes these files
+        syncs and closes them; the full ones are no more this one's then."""
+        self.hand_over()
+        current = [] if self._current is None else [self._current.again()]
+        taken, self._unsynced = self._unsynced, []
+        return taken + current
+
     def _sync_oldest(self) -> None:
         oldest = self._unsynced[0]
         oldest.sync()

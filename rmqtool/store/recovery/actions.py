@@ -16,6 +16,7 @@ from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.losses import destroys, kept_by_salvage, not_looked_at
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import LogStop, Loss, RecoveryReport
+from rmqtool.store.recovery.timers import prepare_timer
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.ways_on import ways_on
 
@@ -77,6 +78,7 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
         if (stale := queue.stale()) is not None:
             change.zero(*stale)
             say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
+    prepare_timer(recovery, change, say)
     if words or inputs.aborted or not recovery.index.unchanged:
         # else a broker would put the last message's keys into the index once more, and so at every start
         prepare_index(recovery.index, inputs.layout, change, say)

@@ -185,7 +185,7 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
         cut = [action for action in report.actions if not action.startswith(("create", "replace"))]
         if report.abort or report.refusals or cut:
             why = "was not stopped cleanly" if report.abort else (*report.refusals, *cut)[0]
-            raise Refused(f"{layout.root}: {why}: see rmqtool recover --dry-run")
+            raise Refused(f"{layout.root}: {why}: see {layout.command('recover', '--dry-run')}")
 
     interrupted = bool(pending_runs(Places.of(layout), backup))
     if dry_run or not interrupted:

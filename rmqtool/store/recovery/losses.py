@@ -3,6 +3,7 @@
 import os
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse
+from rmqtool.store.disk.remote import exists
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss
@@ -36,7 +37,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
     if losses:
         messages = sum(loss.messages for loss in losses)
         said.append(
-            f"{messages} intact messages behind the end of the log are cut off; rmqtool salvage STORE NEWSTORE keeps "
+            f"{messages} intact messages after the end of the log are cut off; rmqtool salvage STORE NEWSTORE keeps "
             f"{kept} of them"
         )
     empty = not verdict.files or verdict.end <= verdict.files[0].base
@@ -52,7 +53,7 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
         said.append(
             f"there are no messages in {folders}, though "
             + (f"{queues} queues know of {entries}" if entries else "the checkpoint knows of some")
-            + f": is its disk mounted, is it the true path (--broker-conf)? {queues} queues with {entries} entries and "
+            + f": is its disk mounted? Is this its path (--broker-conf)? {queues} queues with {entries} entries and "
             f"{len(recovery.index.removed)} index files are removed, as by a broker"
         )
     return said
@@ -68,10 +69,13 @@ def not_looked_at(recovery: Recovery) -> list[str]:
     if verdict.first_file is not None and verdict.first_file.base > first.base:
         files = sum(file.base < verdict.first_file.base for file in inputs.log.segments)
         name = os.path.relpath(verdict.first_file.path, inputs.layout.root)
-        said.append(f"the log was looked at from {name} on, {files} files before it were not")
+        before = "1 file before it was" if files == 1 else f"{files} files before it were"
+        said.append(f"the log was looked at from {name} on, {before} not read")
+    if inputs.rules.compacted_topics and exists(inputs.layout.path("compaction")):
+        said.append("compaction logs are left to the broker's start, which cuts each after the last unit of its queue")
     lacks = _lacks_index(recovery)
     if lacks:
-        said.append("there is no index, though messages have keys: rmqtool rebuild STORE index builds it")
+        said.append("there is no index, although messages have keys: rmqtool rebuild STORE index builds it")
     if not lacks or said[1:]:
         said.append("queues and index were not compared with the log")
     return [*said[:-1], f"{said[-1]} (rmqtool check STORE looks at everything)"]

@@ -5,16 +5,17 @@ in staging files. :mod:`rmqtool.store.releases.rules` says what the releases do 
 :mod:`rmqtool.store.recovery.actions` turns the outcome into file actions.
 """
 
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from formats.message.read import Record, read
-from formats.queues.consume import FILLER_SIZE
 from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
+from rmqtool.store.layout.mending import cut_short, way_on_alone
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -149,16 +150,18 @@ class _Run:
         Raises:
             Refused: they do. A broker, which knows the true length, would not load such a file.
         """
-        files = self._loaded.files
-        if len(files) != 1 or "mappedFileSizeCommitLog" in self._inputs.layout.conf.sizes:
+        files, layout = self._loaded.files, self._inputs.layout
+        if not cut_short(files, layout.conf, known):
             return
         (file,) = files
-        # the end that a filler entry seems to have means nothing
-        if file.end < known != FILLER_SIZE:
-            raise Refused(
-                f"{file.path}: ends at {file.end}, but queues point at messages up to {known}: it seems to "
-                "have been cut short; --broker-conf tells how long it should be"
-            )
+        way = way_on_alone(file, known)
+        words = f"{shlex.join(way.command)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
+        why = f"but queues point at messages up to {known}" if known > file.end else "to which its name does not fit"
+        salvage = layout.command("salvage", "NEWSTORE")
+        raise Refused(
+            f"{file.path}: ends at {file.end}, {why}: it seems to have been cut short. {words}. Meanwhile {salvage} "
+            "keeps every intact message"
+        )
 
     def _judged(self, judge: Judge, known: int) -> LogVerdict:
         """The end of the log; queues that know more are cut there, and without a log all are deleted."""
@@ -213,7 +216,7 @@ class _Run:
             while at < verdict.end:
                 file = next((f for f in verdict.files if f.base <= at < f.base + inputs.log.file_size), None)
                 if file is None:
-                    words = "nothing from there on is dispatched"
+                    words = "no message after that is dispatched"
                     if inputs.rules.waits:
                         words = f"a {inputs.rules.engine} broker hangs here at its start"
                     self._warnings.append(f"no commit-log file holds offset {at}: {words}")
@@ -243,7 +246,9 @@ class _Run:
         for queue in self._queues.values():
             if rules.blocked(queue):
                 file = queue.files[-1]
-                words = f"{queue.target(file)}: the last file of its queue, and empty: a 5.3 broker does not load it"
+                words = (
+                    f"{queue.target(file)}: the last file of its queue is empty: a 5.3 broker does not load the queue"
+                )
                 if rules.exactly or len(queue.files) < 2 or queue.files[-2].base + queue.file_size != file.base:
                     self._refusals.append(words)
                     continue

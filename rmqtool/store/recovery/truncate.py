@@ -9,6 +9,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.reading import checked, reput_batches
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Loaded, Stage
@@ -31,7 +32,7 @@ def run_truncate(inputs: StoreInputs, stage: Stage, physical_offset: int) -> Rec
         CorruptFile: the log does not read that far.
     """
     if inputs.aborted:
-        raise Refused(f"{inputs.layout.root}: was not stopped cleanly: run rmqtool recover first")
+        raise Refused(f"{inputs.layout.root}: was not stopped cleanly: run {inputs.layout.command('recover')} first")
     if not inputs.log.segments.files:
         raise UnreadableStore(f"{inputs.layout.root}: no commit log in it")
 
@@ -49,17 +50,17 @@ def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: i
     file = next((f for f in files if f.base <= cut < f.end), None)
     if file is None:
         low, high = files[0].base, files[-1].end
-        raise BadValue(f"{cut}: not in the log, whose files reach from {low} to {high}")
+        raise BadValue(f"{cut}: not in the log, which reaches from {low} to {high}")
     at = cut - file.base
     end, last = checked(file.view(), 0, at)
     if end.at != at:
-        raise _no_message(cut, file, end)
+        raise _no_message(cut, file, end, inputs.layout)
     here, _last = checked(file.view(), at, file.size)
     number = files.index(file)
     before, behind = files[:number], files[number + 1 :]
     # at the very end there is nothing to cut; a run that was killed when it was through is run again so
     if here.at == at and here.ending is Ending.UNWRITTEN and not all(is_zero(f.path, 0, f.size) for f in behind):
-        raise _no_message(cut, file, here)
+        raise _no_message(cut, file, here, inputs.layout)
     file.release()
     if last is None and before:
         last = checked(before[-1].view(), 0, before[-1].size)[1]
@@ -72,7 +73,7 @@ def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: i
         stop=End(Ending.CLEAN, at, "cut here, as asked for"),
         stop_file=file,
         first_file=file,
-        start_reason="it holds the message that was named",
+        start_reason="this file holds the message that was named",
         last_store_timestamp=last or 0,
         last_record=inputs.checkpoint.confirm_phy_offset,
     )
@@ -80,7 +81,7 @@ def _cut_log(inputs: StoreInputs, loaded: Loaded, dispatcher: Dispatcher, cut: i
     return verdict
 
 
-def _no_message(cut: int, file: Segment, end: End) -> BadValue | CorruptFile:
+def _no_message(cut: int, file: Segment, end: End, layout: StoreLayout) -> BadValue | CorruptFile:
     """What is wrong with an offset that is to be cut at.
 
     Args:
@@ -88,10 +89,10 @@ def _no_message(cut: int, file: Segment, end: End) -> BadValue | CorruptFile:
     """
     whole = checked(file.view(), end.at, file.size)[0]
     if whole.at > end.at:
-        return BadValue(f"{cut}: no message begins there; one begins at {file.base + end.at}")
+        return BadValue(f"{cut}: no message begins there; the nearest before it begins at {file.base + end.at}")
     if whole.ending in (Ending.FILLER, Ending.UNWRITTEN, Ending.CLEAN):
         return BadValue(f"{cut}: no message begins there; in {file.path} they end at byte {end.at}")
-    return CorruptFile(file.path, whole.at, f"{whole.reason}: run rmqtool recover first")
+    return CorruptFile(file.path, whole.at, f"{whole.reason}: run {layout.command('recover')} first")
 
 
 def _index_again(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> None:

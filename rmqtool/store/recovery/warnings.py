@@ -1,9 +1,12 @@
 """What a recovery warns of: messages that are lost, moved or delivered early, and what the next start would cut."""
 
+from itertools import pairwise
+
 from formats.endings import Ending
 from formats.message.read import End
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.reading import checked
+from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.verdict import LogVerdict
@@ -20,19 +23,21 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
     said: list[str] = []
     if early:
         said.append(
-            f"{early} delayed messages were dispatched anew without their deliver time, as a 4.9 broker does "
+            f"{early} delayed messages were dispatched again without their deliver time, as a 4.9 broker does "
             "after a crash: they will be delivered at once (--fix-delay-times keeps their time)"
         )
     said += of_unnamed_topics(dispatcher)
     if inputs.aborted and verdict.first_file is not None and verdict.first_file.base > inputs.log.min_offset:
         said.append(
-            f"messages before offset {verdict.first_file.base} are not indexed anew, as a broker does not either"
+            f"messages before offset {verdict.first_file.base} are not indexed again: a broker does not do it either"
         )
     if verdict.passed_over is not None:
         words = f"{verdict.passed_over} at {verdict.known} is the first message that no queue has: a 5.3 broker "
-        words += "leaves it out, and those behind it in its queue move one offset down"
-        said.append(f"{words}; so it is here" if inputs.rules.exactly else f"{words}; here it is kept")
+        words += "leaves it out, and later messages of its queue move one offset down"
+        said.append(f"{words}; this plan does the same" if inputs.rules.exactly else f"{words}; this plan keeps it")
+    said += _of_missing_files(inputs)
     said += _of_short_queues(inputs, verdict, dispatcher)
+    said += _of_compacted(inputs, dispatcher)
     said += inputs.rules.warnings()
     return said + _of_next_start(inputs, verdict, dispatcher)
 
@@ -43,6 +48,17 @@ def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:
         f"{messages} messages of topic {topic!r}, which no queue directory can be named after"
         for topic, messages in sorted(dispatcher.unnamed.items())
     ]
+
+
+def _of_missing_files(inputs: StoreInputs) -> list[str]:
+    """Files of the log that are missing between others, which a broker does not notice."""
+    gaps = [(one.end, other.base) for one, other in pairwise(inputs.log.segments.files) if one.end < other.base]
+    if not gaps:
+        return []
+    start, stop = gaps[0]
+    more = f" (and {len(gaps) - 1} more gaps)" if gaps[1:] else ""
+    way = inputs.layout.command("check")
+    return [f"no commit-log file holds offsets {start} to {stop}{more}: a broker does not notice; see {way}"]
 
 
 def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
@@ -58,8 +74,27 @@ def _of_short_queues(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispa
     if not begun:
         return []
     names = ", ".join(sorted(begun)[:_NAMED]) + (f" and {len(begun) - _NAMED} more" if begun[_NAMED:] else "")
-    words = f"{names}: without files before, begun anew with messages from offset {start} on only, as by a broker; "
-    return [f"{words}those that the log has before that are in no queue: see check, and rebuild consumequeue"]
+    words = f"{names}: had no files, and begin with messages from offset {start} on, as with a broker; "
+    return [f"{words}earlier messages of the log are in no queue: see rmqtool check and rmqtool rebuild"]
+
+
+def _of_compacted(inputs: StoreInputs, dispatcher: Dispatcher) -> list[str]:
+    """Compaction logs that lack the last messages: a start after a crash puts them there, and none after this."""
+    if not inputs.aborted or not inputs.rules.compacted_topics:
+        return []
+    behind = [
+        f"topic {queue.topic!r} queue {queue.queue_id}"
+        for queue in compaction_queues_of(inputs.layout)
+        if (whole := dispatcher.queues.get((queue.topic, queue.queue_id))) and queue.max_offset < whole.max_offset
+    ]
+    if not behind:
+        return []
+    names = ", ".join(behind[:_NAMED]) + (f" and {len(behind) - _NAMED} more" if behind[_NAMED:] else "")
+    words = (
+        "compacted, and without the last messages: a broker's start after a crash takes them from the commit log, and "
+    )
+    words += f"the next start does not: rmqtool rebuild {inputs.layout.root} compaction does it after this"
+    return [f"{names}: {words}"]
 
 
 def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher) -> list[str]:
@@ -70,7 +105,9 @@ def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatc
             break
         end = _first_end(inputs, file)
         if end.ending is not Ending.FILLER:
-            words = f"{file.path}: damaged at byte {end.at} ({end.reason}), which is not checked now: the next start "
+            words = (
+                f"{file.path}: damaged at byte {end.at} ({end.reason}), where this start does not look: the next start "
+            )
             return [f"{words}of a {inputs.rules.engine} broker checks this file too, and cuts the log there"]
     return []
 

@@ -4,6 +4,7 @@ import os
 import shlex
 
 from rmqtool.store.layout.mending import way_on
+from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.recovery.plan import Recovery
 
 
@@ -17,11 +18,15 @@ def ways_on(recovery: Recovery) -> list[str]:
     last = max(sizes, key=os.path.basename, default=None)
     found = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
     ways = [f"{shlex.join(way.command)}: {way.does}" if way.command else way.does for way in found]
-    if not ways:  # queues only, which the log can make anew
+    compacted = [why for why in recovery.refusals if why.startswith(layout.path(FOLDER) + os.sep)]
+    if compacted:
+        rebuild = shlex.join(["rmqtool", "rebuild", layout.root, "compaction", *layout.conf.options])
+        ways.append(f"{rebuild}: makes the logs of compacted topics again, from every intact message")
+    if not found and len(compacted) < len(recovery.refusals):  # queues, which the log can make anew
         rebuild = shlex.join(["rmqtool", "rebuild", layout.root, "consumequeue", *layout.conf.options])
-        ways.append(f"{rebuild}: builds the queues anew from the log")
+        ways.append(f"{rebuild}: builds the queues again from the log")
     again = shlex.join(["rmqtool", "recover", layout.root, "--dry-run", *layout.conf.options])
-    return [*ways, f"{again}: looks again"]
+    return [*ways, f"{again}: shows the plan again"]
 
 
 def _paths(recovery: Recovery) -> list[str]:

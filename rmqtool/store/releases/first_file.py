@@ -35,8 +35,8 @@ def first_checked_v5(
         return _after_crash(files, conf, point, MAGIC_V1, MAGIC_V2)
     number = known_number(files, known)
     if number:
-        return number, f"clean stop: newest file that begins where queues know the log, which is up to {known}"
-    return 0, f"clean stop: queues know the log up to {known}, so all files are checked"
+        return number, f"clean stop: the newest file that begins before the end of what queues know, {known}"
+    return 0, f"clean stop: queues know the log only up to {known}, so all files are checked"
 
 
 def known_number(files: list[Segment], known: int) -> int:
@@ -50,8 +50,8 @@ def _after_crash(files: list[Segment], conf: BrokerConf, point: Checkpoint, *mag
     for number in range(len(files) - 1, -1, -1):
         first = _first_store_timestamp(files[number], magics)
         if first is not None and first <= limit:
-            return number, f"unclean stop: newest file whose first message is not younger than {limit}"
-    return 0, f"unclean stop: no file begins with a message as old as {limit}, so all are checked"
+            return number, f"unclean stop: the newest file whose first message is not later than {limit}"
+    return 0, f"unclean stop: no file begins with a message that is not later than {limit}, so all are checked"
 
 
 def first_checked_rocks(files: list[Segment], known: int, *, aborted: bool) -> tuple[int, str]:

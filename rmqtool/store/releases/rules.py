@@ -25,12 +25,14 @@ from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.layout.version import first_version, unsupported, version_of
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.releases.first_file import SCANNED_FILES, first_checked, first_checked_v5, known_number
 
 ENGINES = ("auto", "4.9", "5.3")
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 BATCH_QUEUE = ("queue.type", "BatchCQ")  # attribute of a topic
+COMPACTED = ("cleanup.policy", "COMPACTION")  # another
 _BATCH_MARK = INNER_BASE.encode() + b"\x01"
 
 
@@ -64,6 +66,11 @@ class ReleaseRules:
     @cached_property
     def batch_topics(self) -> set[str]:
         """Topics whose queues are of another kind."""
+        return set()
+
+    @cached_property
+    def compacted_topics(self) -> set[str]:
+        """Topics that are read from a compaction log."""
         return set()
 
     def batch_dirs(self) -> list[tuple[str, int, str]]:
@@ -177,7 +184,7 @@ class ReleaseRulesV5(ReleaseRules):
 
     engine: ClassVar[str] = "5.3"
     knows_delays: ClassVar[bool] = True
-    stumbles: ClassVar[str] = f"{INNER_BASE} or {INNER_NUM} is no number, which 5.3 takes for damage"
+    stumbles: ClassVar[str] = f"{INNER_BASE} or {INNER_NUM} is not a number, which 5.3 takes for damage"
 
     def __init__(self, layout: StoreLayout, *, exactly: bool) -> None:
         super().__init__(layout, exactly=exactly)
@@ -185,15 +192,23 @@ class ReleaseRulesV5(ReleaseRules):
         self._controller = self.conf.flag("enableControllerMode", os.path.exists(layout.path("epochFileCheckpoint")))
 
     @cached_property
-    def batch_topics(self) -> set[str]:
+    def _topics(self) -> Mapping[str, TopicConfig]:
         """By topics.json, or by its .bak where that cannot be read, as a broker loads it."""
         for file in ("topics.json", "topics.json.bak"):
             try:
                 if data := read_small(self.layout.path("config", file)):
-                    return batch_topics_of(Topics.parse(data).topics)
+                    return Topics.parse(data).topics
             except FormatError:
                 continue
-        return set()
+        return {}
+
+    @cached_property
+    def batch_topics(self) -> set[str]:
+        return topics_with(self._topics, *BATCH_QUEUE)
+
+    @cached_property
+    def compacted_topics(self) -> set[str]:
+        return topics_with(self._topics, *COMPACTED)
 
     def batch_dirs(self) -> list[tuple[str, int, str]]:
         return self.layout.queue_dirs(BATCH_QUEUES)
@@ -201,8 +216,8 @@ class ReleaseRulesV5(ReleaseRules):
     def check_forms(self) -> list[str]:
         super().check_forms()
         if self.conf.flag("forceVerifyPropCRC", False):
-            raise Refused(f"{self.layout.root}: forceVerifyPropCRC is on, which this version does not follow")
-        return self._strange_queues() + self._strange_index()
+            raise Refused(f"{self.layout.root}: forceVerifyPropCRC is on, which rmqtool does not support")
+        return self._strange_queues() + self._strange_index() + self._strange_compaction()
 
     def _strange_queues(self) -> list[str]:
         found = [
@@ -217,9 +232,15 @@ class ReleaseRulesV5(ReleaseRules):
         ]
         return found
 
+    def _strange_compaction(self) -> list[str]:
+        if not self.conf.flag("enableCompaction", True):
+            return []
+        refused = (queue.refused for queue in compaction_queues_of(self.layout))
+        return [f"{path}: {reason}" for path, reason in filter(None, refused)]
+
     def _strange_index(self) -> list[str]:
         return [
-            f"{entry.path}: a directory where an index file must be"
+            f"{entry.path}: a directory where an index file should be"
             for entry in self.layout.entries("index")
             if offset_name(entry.name) is not None and entry.is_dir()
         ]
@@ -308,7 +329,7 @@ class ReleaseRulesV5(ReleaseRules):
 
     def warnings(self) -> list[str]:
         if self._controller:
-            return ["controller mode: messages are dispatched as on a master; a slave stops at what is confirmed"]
+            return ["controller mode: messages are dispatched as on a master; a slave stops at the confirmed offset"]
         return []
 
 
@@ -345,15 +366,19 @@ def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = Fals
     reason, warning = (shown, None) if engine == "auto" else ("asked for", None)
     engine = seen if engine == "auto" else engine
     if engine != seen and seen == "5.3":
-        warning = f"a 5.x broker seems to have written this store ({shown}); the rules are those of 4.9"
+        warning = f"a 5.x broker seems to have written this store ({shown}), but the rules of 4.9 are used"
     elif engine != seen:
-        warning = "nothing shows that a 5.x broker has written this store; the rules are those of 5.3"
+        warning = "nothing shows that a 5.x broker has written this store, but the rules of 5.3 are used"
     if engine == "5.3":
         return ChosenRules(ReleaseRulesV5(layout, exactly=exactly), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
 
 
 def batch_topics_of(topics: Mapping[str, TopicConfig]) -> set[str]:
-    """Those that have batch consume queues, by their attributes (5.x)."""
-    name, value = BATCH_QUEUE
+    """Those that have batch consume queues (5.x)."""
+    return topics_with(topics, *BATCH_QUEUE)
+
+
+def topics_with(topics: Mapping[str, TopicConfig], name: str, value: str) -> set[str]:
+    """Those with this attribute (5.x)."""
     return {topic for topic, config in topics.items() if (config.attributes or {}).get(name) == value}

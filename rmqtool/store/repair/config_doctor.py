@@ -14,6 +14,7 @@ from formats.config.files import KINDS, TopicConfig, split_key
 from formats.config.json import dumps, loads
 from formats.message.properties import LMQ_PREFIX
 from rmqtool.store.changes.change import Change
+from rmqtool.store.config.files import config_place
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
@@ -96,12 +97,17 @@ class ConfigDoctor:
         """
         evidence = gather(self.layout)
         if evidence is None:
-            self.warnings.append("neither queues nor log to compare the config files with")
+            self.warnings.append("the config files are not compared with queues and log: there are none that are read")
         for topic, queue_id in evidence.stray if evidence else ():
-            self.warnings.append(f"{topic}: queue {queue_id} is not believed: a damaged record seems to have made it")
+            self.warnings.append(f"{topic}: queue {queue_id} is left out: a damaged record seems to have made it")
+        places = {name: place for name in KINDS if (place := config_place(self.layout, name)) is not None}
+        if places:
+            where = ", ".join(sorted(set(places.values())))
+            self.warnings.append(f"what is in RocksDB ({where}) is neither compared nor written: see check")
         self._claimed = _claimed(choose(self.layout, "consumerOffset.json").value or {})
         for name in KINDS:  # topics.json comes before those that speak of topics
-            self._file(name, evidence)
+            if name not in places:
+                self._file(name, evidence)
 
     def _file(self, name: str, evidence: Evidence | None) -> None:
         source = choose(self.layout, name)
@@ -195,7 +201,7 @@ class ConfigDoctor:
             else:
                 strangers.add(topic)
         for topic in sorted(strangers):
-            self.warnings.append(f"config/{name}: offsets of topic {topic}, which is not there: left as they are")
+            self.warnings.append(f"config/{name}: offsets of topic {topic}, which does not exist: left as they are")
         return changes
 
     def _delays(self, value: dict[Any, Any], evidence: Evidence, *, lost: bool) -> list[ConfigChange]:
@@ -247,7 +253,7 @@ def _clamped(table: dict[Any, Any], key: Any, limits: tuple[int, int], name: str
     if 0 <= offset <= high:
         return []
     new = low if offset < 0 else high
-    reason = "negative" if offset < 0 else "behind the queue's end"
+    reason = "negative" if offset < 0 else "beyond the queue's end"
     change = ConfigChange(key=name, old=offset, new=new, reason=reason)
     table[key] = new
     return [change]

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 
 from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
-from formats.message.read import SCHEDULE_TOPIC, Record
+from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.findings import Collector
 from rmqtool.store.check.configs import is_overdue
 from rmqtool.store.check.log.log import LogCheck
 from rmqtool.store.check.marks import queues_are_files
 from rmqtool.store.check.queues.queues import QueueCheck
+from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 
@@ -41,17 +42,23 @@ class Evidence:
 
 
 def gather(layout: StoreLayout) -> Evidence | None:
-    """Read queues and log once; None where there are none, or where they are in another form.
+    """Read queues and log once; None where there are none, or where they are in a form that is not read.
 
     Raises:
         UnreadableStore: a file cannot be read.
     """
     ctx = Context(layout, Collector(0))
-    if not queues_are_files(ctx) or not (ctx.log.segments.files or ctx.layout.queue_dirs()):
+    queues: QueueCheck | RocksQueueCheck
+    if queues_are_files(ctx):
+        if not (ctx.log.segments.files or ctx.layout.queue_dirs()):
+            return None
+        queues = QueueCheck(ctx)
+        for _ in queues.load():
+            pass
+    elif (database := open_database(ctx)) is not None:
+        queues = RocksQueueCheck(ctx, database)
+    else:
         return None
-    queues = QueueCheck(ctx)
-    for _ in queues.load():
-        pass
     for _ in LogCheck(ctx, queues.take).run():
         pass
     for _ in queues.finish():
@@ -82,30 +89,29 @@ def delivered(layout: StoreLayout, evidence: Evidence) -> dict[int, int]:
 
     Levels deliver in order, so all before it are delivered too. What cannot be proved is delivered again.
     """
-    pending: dict[tuple[str, int], int] = {}
+    pending: dict[str, dict[int, int]] = {}  # unique key to levels and queue offsets
     offsets: dict[int, int] = {}
     for item in CommitLog(layout).walk():
-        if not isinstance(item, Found) or DELAY.encode() not in item.record.properties:
+        if not isinstance(item, Found) or REAL_TOPIC.encode() not in item.record.properties:
             continue
         properties = parse(item.record.properties)
         unique = properties.get(UNIQ_KEY)
         if unique is None or REAL_TOPIC not in properties:
             continue
-        level = _level(item.record, properties, len(layout.conf.delay_levels))
         if item.record.topic == SCHEDULE_TOPIC:
-            pending[unique, level] = item.record.queue_offset
+            pending.setdefault(unique, {})[item.record.queue_id + 1] = item.record.queue_offset
         elif item.record.topic == properties[REAL_TOPIC].encode("utf-8", "surrogateescape"):
-            offset = pending.pop((unique, level), None)
-            if offset is not None:
-                offsets[level] = max(offsets.get(level, 0), offset + 1)
+            waiting = pending.get(unique, {})
+            level = next(iter(waiting), 0) if len(waiting) == 1 else 0
+            if DELAY in properties:  # what 5.x delivers does not say its level
+                level = _level(properties[DELAY], len(layout.conf.delay_levels))
+            if level in waiting:
+                offsets[level] = max(offsets.get(level, 0), waiting.pop(level) + 1)
     for level in list(offsets):
         low, high = evidence.range_of(DELAY_TOPIC, level - 1)
         offsets[level] = min(max(offsets[level], low), high)
     return dict(sorted(offsets.items()))
 
 
-def _level(record: Record, properties: dict[str, str], most: int) -> int:
-    if record.topic == SCHEDULE_TOPIC:
-        return record.queue_id + 1
-    text = properties[DELAY]
+def _level(text: str, most: int) -> int:
     return min(int(text), most) if text.isdecimal() and len(text) < 10 else 0

@@ -1,8 +1,8 @@
 """Remove what has expired, as a broker's cleaning does, when it is asked for and not while it runs.
 
 Source: store.DefaultMessageStore (CleanCommitLogService, CleanConsumeQueueService), MappedFileQueue,
-index.IndexService; store-engine 6. The age of a commit-log file is its modification time. The last file of the log, of
-each queue and of the index always stays.
+index.IndexService, timer.TimerMessageStore; store-engine 6. The age of a commit-log file is its modification time. The
+last file of the log, of each queue, of the index and of the timer log always stays.
 """
 
 import os
@@ -16,6 +16,7 @@ from formats.errors import FormatError
 from formats.index import HEADER_SIZE, read_header
 from formats.queues.consume import is_ext_address, read, real_offset
 from rmqtool.errors import BadValue, Refused, UnreadableStore
+from rmqtool.progress import stage
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
@@ -25,10 +26,12 @@ from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import remove
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import Segment, Segments, offset_name
-from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.paths import BATCH_UNIT, UNIT, StoreLayout
 from rmqtool.store.layout.version import unsupported
+from rmqtool.store.queues.batch import batch_queues_of
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.reader import runs_of
+from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.releases.rules import rules_for
 
 HOUR = 3_600_000
@@ -75,12 +78,15 @@ def _expired_log(files: list[Segment], older_than_ns: int, most: int | None) -> 
     return found
 
 
-def _expired_queue(segments: Segments, low: int) -> list[Segment]:
-    """Files whose last entry points below the log's beginning."""
+def _expired_queue(segments: Segments, low: int, unit: int = UNIT) -> list[Segment]:
+    """Files whose last entry, of so many bytes, points below the log's beginning.
+
+    Entries of both forms begin with the physical offset.
+    """
     found: list[Segment] = []
     for file in segments.files[:-1]:
-        units = file.size // UNIT
-        last = read(file.read((units - 1) * UNIT, UNIT)).physical_offset if units else -1
+        units = file.size // unit
+        last = read(file.read((units - 1) * unit, UNIT)).physical_offset if units else -1
         if last >= low:
             break
         found.append(file)
@@ -123,6 +129,8 @@ def _dispatched(layout: StoreLayout, log: list[Segment]) -> int:
         queue = QueueBuilder(topic, queue_id, path, size, str, layout.files_in(path))
         queue.recover()
         known = max(known, queue.max_physical_offset)
+    for batch in batch_queues_of(layout):
+        known = max(known, batch.recovered.max_physical_offset)
     if not layout.aborted:
         return known
     point = checkpoint.parse(layout.checkpoint() or b"")
@@ -141,8 +149,8 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
     if kept := len(expired) - len(gone):
         first = "recover" if layout.aborted else "dispatch"
         warnings.append(
-            f"{kept} expired files of the log hold messages that are not in their queues for certain, which would lose "
-            f"their numbers with them: rmqtool {first} {layout.root} first"
+            f"{kept} expired files of the log hold messages that may not be in their queues yet; their queue offsets "
+            f"would be lost with the files: rmqtool {first} {layout.root} first"
         )
     before = log[0].base if log else -1
     low = log[len(gone)].base if log else -1
@@ -156,7 +164,10 @@ def _plan(layout: StoreLayout, reserved_ms: int, most: int | None) -> tuple[list
             if extension.files:
                 rest = Segments(queue.files[len(expired) :], [])
                 paths += [file.path for file in _expired_extension(rest, extension, low)]
+        for batch in batch_queues_of(layout):
+            paths += [file.path for file in _expired_queue(batch.segments, low, BATCH_UNIT)]
         paths += _expired_index(layout.index_paths(), low)
+        paths += [file.path for file in TimerFiles(layout).expired(low)]
     return paths, before, low, warnings
 
 
@@ -207,7 +218,9 @@ def clean(
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
         report = _report(layout, reserved_hours, paths, before, low, warnings)
         if shown is not None and shown.files != report.files:
-            raise Refused(f"{layout.root}: other files have expired since the plan was shown: nothing was changed")
+            raise Refused(
+                f"{layout.root}: other files have expired since the plan was shown: nothing was changed; run it again"
+            )
         if not paths:
             return report
         kept = None
@@ -259,27 +272,29 @@ def _delete(
     """
     logs = Places.of(layout).log_folders
     signals.defer()
-    for done, (path, planned) in enumerate(zip(paths, files, strict=True)):
-        try:
-            found = os.lstat(path)
-            if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
-                raise Refused(f"{path}: was changed while files were removed: {done} files were deleted before it")
-            remove(path)
-        except OSError as err:
-            raise UnreadableStore(
-                f"{path}: {os.strerror(err.errno or 0)}: {done} files were deleted before it"
-            ) from err
-        left = len(paths) - done - 1
-        following = os.path.dirname(paths[done + 1]) if left else None
-        if following != os.path.dirname(path):
-            sync(os.path.dirname(path))
-        if signals.asked is not None:
-            sync(os.path.dirname(path))
-            of_log = sum(os.path.dirname(path) in logs for path in paths[done + 1 :])
-            go_on = "the same command goes on with them" if left else "nothing is left to do"
-            if left and limited:
-                go_on = f"with --files {of_log} it goes on with them" if of_log else "the next clean takes them"
-            raise signals.error(f"{done + 1} of {len(paths)} files are deleted, {left} are left: {go_on}")
+    with stage("deleting", len(paths), "files") as deleting:
+        for done, (path, planned) in enumerate(zip(paths, files, strict=True)):
+            try:
+                found = os.lstat(path)
+                if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
+                    raise Refused(f"{path}: was changed while files were removed: {done} files were deleted before it")
+                remove(path)
+            except OSError as err:
+                raise UnreadableStore(
+                    f"{path}: {os.strerror(err.errno or 0)}: {done} files were deleted before it"
+                ) from err
+            deleting.done += 1
+            left = len(paths) - done - 1
+            following = os.path.dirname(paths[done + 1]) if left else None
+            if following != os.path.dirname(path):
+                sync(os.path.dirname(path))
+            if signals.asked is not None:
+                sync(os.path.dirname(path))
+                of_log = sum(os.path.dirname(path) in logs for path in paths[done + 1 :])
+                go_on = "the same command goes on with them" if left else "nothing is left to do"
+                if left and limited:
+                    go_on = f"with --files {of_log} it goes on with them" if of_log else "the next clean takes them"
+                raise signals.error(f"{done + 1} of {len(paths)} files are deleted, {left} are left: {go_on}")
 
 
 def _report(

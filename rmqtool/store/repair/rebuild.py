@@ -37,14 +37,16 @@ from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage, StagedQueues
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
+from rmqtool.store.repair.compaction import CompactionBuilder
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.timer import TimerBuilder
 
-CONFIG, TIMER = "config", "timer"
-PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER)
+CONFIG, TIMER, COMPACTION = "config", "timer", "compaction"
+PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION)
 _ALONE = {
-    CONFIG: "config is mended by itself: rebuild the other parts first",
-    TIMER: "timer is built by itself, by the queues: rebuild the other parts first",
+    CONFIG: "config is rebuilt alone: rebuild the other parts first",
+    TIMER: "timer is rebuilt alone, from the queues: rebuild the other parts first",
+    COMPACTION: "compaction is rebuilt alone, from the queues: rebuild the other parts first",
 }
 
 
@@ -115,7 +117,9 @@ class Rebuild:
         with stage("reading the log", sum(file.size for file in files)) as self._reading:
             for number, file in enumerate(files):
                 if file.size != log.file_size or file.base != expected:
-                    raise CorruptFile(file.path, None, "of a wrong length, or not where the file before ends")
+                    raise CorruptFile(
+                        file.path, None, "of a wrong length, or it does not begin where the file before it ends"
+                    )
                 expected = file.end
                 end = self._read(file, builder)
                 file.release()
@@ -220,18 +224,18 @@ class Rebuild:
             if has_bytes(segment.path, 0, segment.size):
                 paths = ", ".join(self.inputs.layout.commit_log_paths)
                 raise Refused(
-                    f"there are no messages in {paths}, though queues know of some: is its disk mounted, is it the "
-                    "true path (--broker-conf)?"
+                    f"there are no messages in {paths}, though queues know of some: is its disk mounted? Is this its "
+                    "path (--broker-conf)?"
                 )
 
     def _say_what_was_met(self) -> None:
         if self._met.wrong_bodies:
             self.warnings.append(
-                f"{self._met.wrong_bodies} messages have another body than their checksum says (see check)"
+                f"{self._met.wrong_bodies} messages have a body that does not match its checksum (see check)"
             )
         if self._met.passed_bytes:
             self.warnings.append(
-                f"{self._met.passed_bytes} bytes of the log hold no message, and were passed over (see check)"
+                f"{self._met.passed_bytes} bytes of the log hold no message and were skipped (see check)"
             )
 
     def prepare(self, change: Change) -> list[str]:
@@ -263,7 +267,7 @@ class Rebuild:
     def _swap_queues(self, change: Change, say: Say) -> None:
         made = set()
         if self.inputs.layout.queue_dirs("consumequeue_ext"):
-            self.warnings.append("entries hold plain tag hashes again; the extension files are not used any more")
+            self.warnings.append("entries hold plain tag hashes again; the extension files are no longer used")
         for _key, queue in sorted(self.dispatcher.queues.items()):
             queue.drop_unwritten()
             for file in queue.files:
@@ -303,20 +307,20 @@ def rebuild(
     """Rebuild parts of a stopped store under the broker's lock; what they replace is kept.
 
     Args:
-        parts: of :data:`PARTS`; ``config`` and ``timer`` alone, since they go by the queues that others would build.
+        parts: of :data:`PARTS`; ``config``, ``timer`` and ``compaction`` alone, since they go by the other parts.
 
     Raises:
         Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
         CorruptFile: the log does not read as a whole.
-        BadValue: config or timer together with other parts.
+        BadValue: one of these together with other parts.
     """
     for part in _ALONE.keys() & set(parts):
         if len(parts) > 1:
             raise BadValue(_ALONE[part])
     if not _ALONE.keys() & set(parts) and (reason := unsupported(layout)) is not None:
         raise Refused(f"{layout.root}: {reason}")
-    if CONFIG not in parts and layout.aborted:
-        raise Refused(f"{layout.root}: was not stopped cleanly: run rmqtool recover first")
+    if not {CONFIG, COMPACTION} & set(parts) and layout.aborted:
+        raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:
         with planning(layout.root) as change:
             report = _run(layout, parts, change, apply=False)
@@ -336,6 +340,12 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, *, apply: 
         actions = doctor.prepare(change)
         counts = {"messages": 0, "queues": 0, "queueEntries": 0, "indexEntries": 0}
         configs, warnings = doctor.outcomes, doctor.warnings
+    elif COMPACTION in parts:
+        compacted = CompactionBuilder(layout)
+        actions = compacted.prepare(change)
+        counts = {"messages": compacted.messages, "queues": compacted.queues, "queueEntries": compacted.units}
+        counts |= {"indexEntries": 0}
+        configs, warnings = [], compacted.warnings
     elif TIMER in parts:
         builder = TimerBuilder(layout)
         actions = builder.prepare(change)

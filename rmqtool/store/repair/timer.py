@@ -20,13 +20,13 @@ from rmqtool.store.changes.change import Change
 from rmqtool.store.disk import files as disk
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import ConsumeQueue, open_queue
+from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.queues.reader import open_queue
+from rmqtool.store.queues.rocks import RocksQueue, built_up_to, open_rocks_queue, queue_database
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.messages import TimerMessage, records_at
 
 _TOPIC = timer.TOPIC.encode()
-_ROLL_WINDOW = 172_800  # slots
-_SMALLEST_WINDOW = 2
 _BUFFER = 1 << 20
 
 
@@ -49,23 +49,31 @@ class TimerBuilder:
         warnings: what the person should know.
 
     Raises:
-        Refused: the queue of the timer is no file, or not there.
+        Refused: the queue of the timer is not there, or its database lacks messages of the log.
+        CorruptFile, MissingRuntime: it is in a database that cannot be read.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
         self.layout, self.log, self.files = layout, CommitLog(layout), TimerFiles(layout)
-        queue = open_queue(layout, timer.TOPIC, timer.QUEUE_ID)
+        queue = open_queue(layout, timer.TOPIC, timer.QUEUE_ID) or self._in_database()
         if queue is None:
             raise Refused(f"{layout.root}: no consume queue of {timer.TOPIC}: there is no timer to build")
-        self.queue: ConsumeQueue = queue
+        self.queue: PlainQueue = queue
         self.messages = self.units = 0
         self.warnings: list[str] = []
-        window = layout.conf.text("timerRollWindowSlot") or ""
-        slots = int(window) if window.isascii() and window.isdigit() and len(window) < 10 else _ROLL_WINDOW
-        self._window = (slots if slots >= _SMALLEST_WINDOW else _ROLL_WINDOW) * self.files.precision
+        self._window = layout.conf.timer_window * self.files.precision
         self._slots: dict[int, timer.Slot] = {}  # by the time of the slot
         self._last: _Wait | None = None  # of the queue, whether it waits or not
         self._begin = self._turned()
+
+    def _in_database(self) -> RocksQueue | None:
+        database = queue_database(self.layout)
+        if database is not None and (built := built_up_to(database)) < self.log.end()[0]:
+            raise Refused(
+                f"{self.layout.root}: the database of queues has the log up to physical offset {built} only: start a "
+                "broker, which builds the rest, and stop it again"
+            )
+        return open_rocks_queue(self.layout, timer.TOPIC, timer.QUEUE_ID)
 
     def _turned(self) -> int:
         """Time of the slot that the wheel reads next, ms."""
@@ -75,8 +83,8 @@ class TimerBuilder:
         last = self.log.end(self.queue.recovered.max_physical_offset)[1]
         begin = self._slot(last or self._last_timer_time())
         self.warnings.append(
-            f"config/timercheck does not say how far the wheel has turned: it begins at {begin}, and what was due "
-            "before and was not delivered stays so"
+            f"config/timercheck does not say how far the wheel has turned: it begins at {begin}; messages that were "
+            "due before and were not delivered are not delivered any more"
         )
         return begin
 
@@ -106,8 +114,8 @@ class TimerBuilder:
                 if message.unusable is not None:
                     skipped += 1
                 elif wait.out >= self._begin:
-                    # a mark has a key of its own
-                    key: object = message.key or message.physical_offset
+                    # a mark may have the key of what it recalls
+                    key: object = (message.key or message.physical_offset, message.mark)
                     found.pop(key, None)
                     found[key] = wait
         if skipped:
@@ -130,8 +138,8 @@ class TimerBuilder:
         """Position after the last unit."""
         if not (self.files.log.files or "mappedFileSizeTimerLog" in self.layout.conf.sizes):
             self.warnings.append(
-                "timerlog: no file tells the length of its files: they are made as long as is the broker's default "
-                f"({self.files.file_size} bytes; --broker-conf knows better), and it loads none of another length"
+                "timerlog: no file shows how long its files should be: they get the broker's default length "
+                f"({self.files.file_size} bytes; --broker-conf changes that); a broker loads no file of another length"
             )
         log = _LogWriter(self.layout, change, self.files.file_size)
         for wait in self._waiting():

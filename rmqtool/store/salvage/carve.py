@@ -38,13 +38,16 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.rules import ReleaseRulesV5, has_bad_batch_numbers, rules_for
 from rmqtool.store.repair.rebuild import TIMER, rebuild
+from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound, LostRange
-from rmqtool.store.salvage.survey import Survey, moved_words, true_files
+from rmqtool.store.salvage.popped import keep_popped
+from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
 
 _PART = ".salvaging"  # until the store is whole
 _PARTS = (
-    "commitlog", "consumequeue", "index", "config", "checkpoint", "timerwheel", "timerlog", "abort", "lock", LOST,
+    "commitlog", "consumequeue", "batchconsumequeue", "index", "config", "checkpoint", "timerwheel", "timerlog",
+    "compaction", "kvStore", "abort", "lock", LOST,
 )  # fmt: skip
 _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
@@ -111,6 +114,7 @@ class Salvage:
         disk = Readable()
         self.log.segments = disk.take(self.log.segments)
         self.log.segments, moved, passed = true_files(self.log)
+        shortened = true_length(self.log)
         self._survey = Survey()
         self._first = max(self.log.min_offset, 0)
         with self._room():
@@ -118,7 +122,7 @@ class Salvage:
         self.queues: dict[tuple[bytes, int], _Queue] = {}
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
-        self.warnings = disk.words() + moved_words(moved, passed, disk.name)
+        self.warnings = disk.words() + moved_words(moved, passed, disk.name) + shortened
         self._light = False
         self.messages = self.duplicates = self.renumbered = self.restarted = 0
 
@@ -160,6 +164,10 @@ class Salvage:
         self.lost.close()
         recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
         self._make_timer()
+        self.warnings += carry_over(
+            self.layout, StoreLayout(self.target, self._conf()), self._moved_queues(), self._scratch()
+        )
+        self.warnings += keep_popped(self.layout, self.target, self._moved_queues())
         remove_tree(self._scratch())
         with suppress(OSError):  # something was lost, and found
             remove_folder(os.path.join(self.target, LOST))
@@ -182,6 +190,15 @@ class Salvage:
             configs=configs,
             warnings=self.warnings,
         )
+
+    def _moved_queues(self) -> dict[tuple[str, int], int]:
+        """Queue to the first of its old queue offsets that are others now."""
+        found = {}
+        for (topic, queue_id), queue in self.queues.items():
+            moved = [old for old, down in queue.moves if down]
+            if moved or queue.lost:
+                found[topic.decode("utf-8", "surrogateescape"), queue_id] = min(moved, default=queue.next_old)
+        return found
 
     def _make_timer(self) -> None:
         """Wheel and timer log from the messages of their topic, which may lie elsewhere now.
@@ -207,7 +224,7 @@ class Salvage:
     def _check_target(self) -> None:
         source = os.path.realpath(self.layout.root)
         if os.path.realpath(self.store).startswith(source + os.sep) or os.path.realpath(self.store) == source:
-            raise Refused(f"{self.store}: lies in the store that is salvaged")
+            raise Refused(f"{self.store}: lies in the store that is salvaged: give a place outside of it")
         refuse_existing(self.store)
 
     def _conf(self) -> BrokerConf:

@@ -92,7 +92,7 @@ def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportR
     try:
         with WorkFolder(out + _UNFINISHED, holds=("messages", NAME), takes_back=beside) as work:
             if os.path.lexists(beside):
-                raise Refused(f"{beside}: exists already")
+                raise Refused(f"{beside}: exists already: give another name, or move it away")
             unfinished, ranges = os.path.join(work.path, "messages"), os.path.join(work.path, NAME)
             lost = LostFound(layout.root, ranges, os.path.basename(beside), disk.name)
             messages = write(log, unfinished, lost.damage)
@@ -121,8 +121,8 @@ def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportR
 def _check(layout: StoreLayout, out: str) -> None:
     source, target = os.path.realpath(layout.root), os.path.realpath(out)
     if target.startswith(source + os.sep) or target == source:
-        raise Refused(f"{out}: lies in the store that is salvaged")
+        raise Refused(f"{out}: lies in the store that is salvaged: give a place outside of it")
     if os.path.lexists(out):
-        raise Refused(f"{out}: exists already")
+        raise Refused(f"{out}: exists already: give another name, or move it away")
     if not os.path.isdir(os.path.dirname(out)):
-        raise Refused(f"{os.path.dirname(out)}: no such directory")
+        raise Refused(f"{os.path.dirname(out)}: no such directory: make it first")

@@ -7,6 +7,7 @@ a torn tail here cuts a hundred intact messages there; parts cannot be built fro
 from dataclasses import dataclass, field
 
 from rmqtool.store.check.advice.steps import (
+    REBUILD_COMPACTION,
     REBUILD_INDEX,
     REBUILD_QUEUES,
     REBUILD_TIMER,
@@ -28,15 +29,15 @@ _MISPLACED = {"log-position"}
 _MISLEADING = {*_MISPLACED, "file-gap"}  # recovery goes by positions that records or files say
 
 LOG_BACK = by_hand(
-    "find the log first: is its disk mounted, does storePathCommitLog name another path (--broker-conf)? Start no "
-    "broker and no command that writes before it is back: they remove all queues"
+    "find the log first: is its disk mounted? Does storePathCommitLog name another path (then give --broker-conf)? "
+    "Until the log is back, start no broker and no command that writes: they would remove all queues"
 )
 STOP_BROKER = by_hand(
-    "stop the broker and check again, or check a copy: what is seen while it runs may be half written"
+    "stop the broker and check again, or check a copy: while it runs, records may be seen half written"
 )
 MEND_FILES = by_hand(
-    "mend the files first that a broker refuses to load (file-size, file-foreign), then check again: nothing else can "
-    "be done to the store before, except rmqtool salvage"
+    "put the files right that a broker refuses to load (file-size, file-foreign), then check again; until then only "
+    "rmqtool salvage works on this store"
 )
 
 
@@ -91,13 +92,13 @@ class Situation:
     def _for_form(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """What serves a store that no command of ours writes."""
         kept = tuple(step for step in steps if {"salvage", "config"} & set(step.command))
-        if REBUILD_TIMER in steps and not self.aborted:
-            return steps  # which needs the timer's own queue only
+        if (REBUILD_TIMER in steps and not self.aborted) or REBUILD_COMPACTION in steps:
+            return steps  # which need no more of queues than to read them
         if RECOVER in steps and self.cuts:
             kept = (SALVAGE,)
         return kept or by_hand(
-            f"no command of rmqtool writes this store ({self.form}); a broker of its own release mends it when it "
-            "starts: copy the store before"
+            f"no command of rmqtool writes this kind of store ({self.form}). Copy the store, then start a broker of "
+            "the same release on it: it repairs what it can"
         )
 
     def _safe(self, step: Step) -> tuple[Step, ...]:

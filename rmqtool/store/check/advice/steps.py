@@ -49,25 +49,29 @@ def _rebuild(part: str, does: str) -> Step:
 
 SALVAGE = Step(
     command=("rmqtool", "salvage", "STORE", "NEWSTORE"),
-    does="copies every intact message, also those behind damage, into a new store with queues and index",
-    costs="STORE is not changed; only damaged messages are missing in NEWSTORE",
+    does="copies every intact message, also those after damage, into a new store with queues and index",
+    costs="STORE is not changed; NEWSTORE lacks only damaged messages",
 )
 RECOVER = Step(
     command=("rmqtool", "recover", "STORE"),
-    does="does what a broker's start does; the plan is shown first, and what it cuts is kept aside",
+    does="does what a broker's start does; it shows the plan first, and keeps a copy of what it cuts",
 )
 RECOVER_UNHARMED = replace(RECOVER, costs="no intact message is cut")
-REBUILD_QUEUES = _rebuild("consumequeue", "builds all consume queues anew from the log")
-REBUILD_INDEX = _rebuild("index", "builds the index anew from the log")
-REBUILD_CHECKPOINT = _rebuild("checkpoint", "writes the checkpoint anew by what the log holds")
+REBUILD_QUEUES = _rebuild("consumequeue", "builds all consume queues again from the log")
+REBUILD_INDEX = _rebuild("index", "builds the index again from the log")
+REBUILD_CHECKPOINT = _rebuild("checkpoint", "writes the checkpoint again, with the times of the log")
 REBUILD_TIMER = _rebuild(
     "timer",
-    "makes the timer's files anew: every message waits again whose time is still to come and that is in the log",
+    "makes the timer's files again from the log: every message whose time is still to come waits again",
 )
-MEND = _rebuild("config", "mends config files by their .bak, queues and log")
+REBUILD_COMPACTION = _rebuild(
+    "compaction",
+    "makes the logs of compacted topics again, from every intact message in them or in the commit log",
+)
+MEND = _rebuild("config", "repairs config files with the help of their .bak, the queues and the log")
 UNDO = Step(
     command=("rmqtool", "undo", "STORE"),
-    does="goes on with the undo and puts back what the command before it had replaced",
+    does="finishes the undo: puts back what the command before it had replaced",
     costs="what that command did is undone",
 )
 NOTHING = by_hand("nothing needs to be done")
@@ -76,11 +80,11 @@ NOTHING = by_hand("nothing needs to be done")
 RECOVER_CUTTING = Step(
     command=("rmqtool", "recover", "STORE", "--accept-loss"),
     does="ends the log at the first damage that a broker's start looks at, as a broker does",
-    costs="intact messages behind it leave STORE; NEWSTORE has them",
+    costs="intact messages after it leave STORE; NEWSTORE has them",
     destroys=True,
 )
 
 
 def recover_cutting(messages: int) -> Step:
     """Recovery that cuts off so many intact messages."""
-    return replace(RECOVER_CUTTING, costs=f"{messages} intact messages behind it leave STORE; NEWSTORE has them")
+    return replace(RECOVER_CUTTING, costs=f"{messages} intact messages after it leave STORE; NEWSTORE has them")

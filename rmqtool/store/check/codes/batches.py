@@ -5,7 +5,7 @@ from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 ANEW = (REBUILD_QUEUES,)
 NAMED = by_hand("put queue.type=BatchCQ of the topic back into config/topics.json, from its .bak or another broker's")
-AT_START = by_hand("nothing is to be done: the next start of a 5.x broker mends it")
+AT_START = by_hand("nothing needs to be done: the next start of a 5.x broker repairs it")
 
 ALL = (
     kind(
@@ -146,7 +146,7 @@ ALL = (
         "not checked: messages in batch consume queues",
         "Earlier versions of rmqtool reported this, because they did not read batch queues.",
         "The topic has batch queues.",
-        "Nothing. This finding is only about check itself.",
+        "The broker is not affected. This finding is only about check itself.",
         NOTHING,
     ),
 )

@@ -32,7 +32,7 @@ ALL = (
         "Deleted by hand, or lost in a copy.",
         "The broker does not notice. Reads in the gap answer that the message was removed, and skip to the next file. "
         "When queues are built again, the broker may hang there.",
-        (*by_hand("put the missing file back from a copy; without one"), SALVAGE),
+        (*by_hand("put the missing file back from a copy, if there is one"), SALVAGE),
     ),
     kind(
         "file-duplicate",
@@ -74,9 +74,9 @@ ALL = (
         "not-checked",
         INFO,
         "a part of the store that check does not read",
-        "RocksDB databases, DLedger logs and compaction logs are not verified.",
+        "Some RocksDB databases, DLedger logs and the index of tiered storage are not verified.",
         "The store has such a part.",
-        "Nothing. This finding is only about check itself.",
+        "The broker is not affected. This finding is only about check itself.",
         NOTHING,
     ),
     kind(

@@ -86,7 +86,7 @@ ALL = (
         "A file was renamed, swapped or copied from another broker; or the record is damaged.",
         "The broker does not check this. Queue entries and index entries that it makes of the record point to the "
         "position that the record states.",
-        (*by_hand("give the file its true name where it was renamed; else"), SALVAGE),
+        (*by_hand("give the file its true name, if it was renamed"), SALVAGE),
     ),
     kind(
         "log-properties",

@@ -72,7 +72,7 @@ ALL = (
         "The last unit of the timer log was not written completely.",
         "The broker was killed, or the power failed, while it wrote.",
         "The broker's start cuts the incomplete unit off, and takes its message from the timer's queue again.",
-        by_hand("nothing needs to be done: the next start of a broker does it"),
+        by_hand("nothing needs to be done: the broker's next start does it"),
     ),
     kind(
         "timer-no-message",
@@ -160,7 +160,7 @@ ALL = (
         "The file was deleted or lost in a copy, or the power failed while it was written.",
         "The broker reads every message of rmq_sys_wheel_timer that is still in the log again. Messages that were "
         "delivered are delivered once more.",
-        (*by_hand("bring config/timercheck back from a copy, if there is one; else"), REBUILD_TIMER),
+        (*by_hand("put config/timercheck back from a copy, if there is one"), REBUILD_TIMER),
     ),
     kind(
         "timer-checkpoint-ahead",

@@ -1,10 +1,17 @@
 """What all checks of one store share: the store as it was found, the findings, and what checks learn for others."""
 
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from formats.checkpoint import Checkpoint
+from formats.config.files import TopicConfig, Topics
+from formats.config.topic_kinds import nature_of
+from rmqtool.errors import RmqError
 from rmqtool.store.check.common.findings import Collector
+from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -81,6 +88,19 @@ class Context:
         self.start = NextStart()
         self.log_seen, self.queues_seen = LogSeen(), QueuesSeen()
         found.situation.aborted = self.inputs.aborted
+        found.topic_kind = self._topic_kind
+
+    @cached_property
+    def _topics(self) -> Mapping[str, TopicConfig]:
+        """By the table of topics that a broker would start with; none where that cannot be read."""
+        for bak in (False, True):
+            with suppress(RmqError):
+                if isinstance(found := read_config(self.layout, "topics.json", bak=bak), Topics):
+                    return found.topics
+        return {}
+
+    def _topic_kind(self, topic: str) -> str:
+        return ", ".join(nature_of(topic, self._topics))
 
     @property
     def layout(self) -> StoreLayout:

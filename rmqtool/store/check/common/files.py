@@ -7,7 +7,7 @@ from typing import Any
 from rmqtool.store.check.advice.steps import KEEPS, REBUILD_QUEUES, Step
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segments
-from rmqtool.store.layout.mending import WayOn, way_on
+from rmqtool.store.layout.mending import WayOn, cut_short, way_on, way_on_alone
 
 
 def check_files(
@@ -36,8 +36,8 @@ def check_files(
         if file.size != size:
             way = way_on(file.path, file.size, size, last=file is files[-1])
             tell("file-size", file.path, expected=f"{size} bytes", actual=f"{file.size} bytes", steps=_steps(way))
-        if file.base % size:
-            actual = f"{file.base % size} bytes behind a multiple of {size}"
+        if file.base % size and not (queue is None and cut_short(files, ctx.layout.conf, -1)):
+            actual = f"{file.base % size} bytes after a multiple of {size}"
             tell("file-misnamed", file.path, actual=actual)
     for before, after in pairwise(files):
         step = after.base - before.base
@@ -51,6 +51,25 @@ def check_files(
                 expected=f"file {before.base + size:020d}",
                 actual=f"the next file is {os.path.basename(after.path)}",
             )
+
+
+def check_alone(ctx: Context, known: int) -> None:
+    """The only file of the log, of whose length nothing tells but the queues.
+
+    Args:
+        known: end of the last message that any queue knows.
+    """
+    files = ctx.log.segments.files
+    if not cut_short(files, ctx.layout.conf, known):
+        return
+    (file,) = files
+    ctx.found.situation.refused = True
+    ctx.found.situation.log_codes.add("file-size")
+    expected = f"at least {known - file.base} bytes: queues point at messages up to there"
+    if known <= file.end:
+        expected = f"a length that {file.base} is a multiple of"
+    steps = _steps(way_on_alone(file, known))
+    ctx.found.add("file-size", ctx.name(file.path), expected=expected, actual=f"{file.size} bytes", steps=steps)
 
 
 def _steps(way: WayOn) -> tuple[Step]:

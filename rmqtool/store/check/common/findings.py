@@ -41,6 +41,7 @@ class Finding:
     consequence: str = ""
     fix: str = ""
     steps: tuple[Step, ...] = ()
+    topicKind: str | None = None  # normal, retry, dlq or system, and what the table of topics says beside
 
     def to_dict(self) -> dict[str, Any]:
         """As tables of findings have it: every field but the steps, which :attr:`fix` tells in words."""
@@ -48,7 +49,7 @@ class Finding:
 
 
 FINDING_FIELDS = tuple(Finding.__dataclass_fields__)
-_PLAIN_FIELDS = FINDING_FIELDS[:-1]
+_PLAIN_FIELDS = tuple(name for name in FINDING_FIELDS if name != "steps")
 _Group = tuple[str, str, str, str | None, int | None]
 
 
@@ -61,12 +62,14 @@ class Collector:
         details: findings of a group that are told one by one.
 
     Attributes:
+        topic_kind: tells what a topic is for, in words.
         situation: by which :meth:`drain` turns what a code advises into what is right in this store; so nothing may be
             drained before that is settled.
     """
 
     def __init__(self, details: int = DETAILS, situation: Situation | None = None) -> None:
         self.situation = situation or Situation()
+        self.topic_kind: Callable[[str], str | None] = lambda _topic: None
         self._details = details
         self._told: Counter[_Group] = Counter()
         self._more: Counter[_Group] = Counter()
@@ -82,6 +85,8 @@ class Collector:
             if about.get(name) is not None:
                 about[name] = str(about[name])
         self._note(code, about["severity"])
+        if about.get("topic") is not None:
+            about.setdefault("topicKind", self.topic_kind(about["topic"]))
         finding = Finding(code=code, file=file, **about)
         group = (code, finding.severity, file, finding.topic, finding.queueId)
         if self._told[group] < self._details:
@@ -136,6 +141,7 @@ class Collector:
                     topic=topic,
                     queueId=queue_id,
                     count=count,
+                    topicKind=self.topic_kind(topic) if topic is not None else None,
                     actual=f"{count} more like those before",
                     consequence=kind.broker,
                     steps=kind.steps,

@@ -189,7 +189,7 @@ class LogCheck:
         self._epoch += 1
         about = {
             "expected": "an end-of-file blank" if code == "log-blank-missing" else "a record",
-            "actual": f"{length} bytes passed over: {reason}",
+            "actual": f"{length} bytes skipped: {reason}",
         }
         self._damages.append(_Damage(code, file.path, at, number, self._records, about))
 
@@ -218,23 +218,24 @@ class LogCheck:
         return damage.number >= self.ctx.start.number
 
     def _cut_words(self, damage: _Damage, behind: int, first: _Damage | None) -> str:
-        how_many = f"{behind} messages behind it"
+        how_many = f"{behind} messages after it"
         if damage is first:
             return f"a broker's next start ends the log here and cuts off {how_many}"
         if first is not None and self._is_met(damage):
             return f"a broker's next start ends the log before this, at byte {first.at} of {self.ctx.name(first.path)}"
-        words = "the next start does not look here"
+        words = "the next start does not check this file"
         if damage.number >= self.ctx.start.after_next:
-            words += f"; the one after it does, if it follows a clean stop, and cuts off {how_many}"
+            words += f"; the start after that does if the broker stops cleanly before, and cuts off {how_many}"
         else:
             words += (
-                f"; one after a crash does where checkpoint is older than this file or gone, and cuts off {how_many}"
+                "; a start after a crash does if the checkpoint is missing or older than this file, and cuts off "
+                f"{how_many}"
             )
         if damage.code == "log-crc":
             return f"{words}; until then consumers get the damaged body"
         if damage.code in ("log-blank-size", "log-batch-numbers"):
             return words
-        return f"{words}; until then only what it held is lost"
+        return f"{words}; until then only the damaged messages are lost"
 
     # -- records ------------------------------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ class RecordCheck:
                 try:
                     data.decode()
                 except UnicodeDecodeError as err:
-                    why = f"no UTF-8 at byte {at + err.start}"
+                    why = f"not UTF-8 from byte {at + err.start}"
             if why:
                 self.ctx.found.add("log-properties", name, offset=at, actual=why, **self._whose(file, rows, i))
 

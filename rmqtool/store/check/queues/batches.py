@@ -66,7 +66,7 @@ class BatchQueueCheck:
             yield
         for topic in sorted({topic for topic, _queue_id in self.queues}):
             if topic in plain or topic not in ctx.rules.batch_topics:
-                also = "consumequeue has queues of it too" if topic in plain else "topics.json does not say BatchCQ"
+                also = "consumequeue has queues of it, too" if topic in plain else "topics.json does not name BatchCQ"
                 ctx.found.add("bcq-form", f"{BATCH_QUEUES}/{topic}", topic=topic, actual=also)
         for topic in sorted(plain & ctx.rules.batch_topics - {topic for topic, _queue_id in self.queues}):
             actual = "topics.json says BatchCQ"
@@ -256,7 +256,7 @@ class BatchQueueCheck:
                 expected=f"a unit for physical offset {physical}",
                 actual="no files" if empty else "no unit",
                 consequence=f"{count} messages of topic {queue.topic} "
-                + ("appear at the next start" if soon else "unreachable"),
+                + ("are added by the next start" if soon else "cannot be reached"),
                 **({"severity": INFO} if soon else {}),
                 **queue.about,
             )
@@ -283,7 +283,7 @@ class BatchQueueCheck:
             offset=start * BATCH_UNIT,
             count=file.used - start,
             expected="zeros",
-            actual=words(units[0]) if torn else f"{file.used - start} units behind the queue's end",
+            actual=words(units[0]) if torn else f"{file.used - start} units after the queue's end",
             **queue.about,
         )
 
@@ -296,7 +296,7 @@ class BatchQueueCheck:
                 continue
             item = None if physical >= self.ctx.log_seen.end else self.ctx.log.look(physical, crc=False)
             if item is None:
-                code, actual = "bcq-no-message", f"{physical}, behind the log's end at {self.ctx.log_seen.end}"
+                code, actual = "bcq-no-message", f"{physical}, after the log's end at {self.ctx.log_seen.end}"
             elif isinstance(item, Damage):
                 code, actual = "bcq-no-message", f"{physical}: {item.reason}"
             else:
@@ -313,7 +313,7 @@ class BatchQueueCheck:
                 name,
                 offset=number * BATCH_UNIT,
                 queueOffset=int(unit["base_queue_offset"]),
-                expected="a record of this queue, and none twice",
+                expected="each record of this queue once",
                 actual=actual,
                 **queue.about,
             )

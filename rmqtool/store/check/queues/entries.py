@@ -64,7 +64,7 @@ def _entries(ctx: Context, queue: QueueState, file: FileSummary, bound: int, bad
             queueOffset=file.first + first,
             count=behind,
             expected="zeros",
-            actual=f"{behind} entries behind the queue's end at {bound}",
+            actual=f"{behind} entries after the queue's end at {bound}",
             **queue.about,
         )
     if live == file.matched:
@@ -164,9 +164,9 @@ def _holes(ctx: Context, queue: QueueState) -> Iterator[None]:
                     queueOffset=file.first + first,
                     count=count,
                     expected="entries",
-                    actual=f"{count} units that are none, the first ({unit['physical_offset']}, {unit['size']})",
-                    consequence=f"{count} messages of topic {queue.topic} unreachable, and where a start looks at this "
-                    f"file all behind them: the queue ends at {queue.end}, of {matched} messages in it",
+                    actual=f"{count} damaged units, the first ({unit['physical_offset']}, {unit['size']})",
+                    consequence=f"{count} messages of topic {queue.topic} cannot be reached; a start that looks at "
+                    f"this file ends the queue at {queue.end}, and cuts off later entries ({matched} are good)",
                     **queue.about,
                 )
             yield
@@ -216,7 +216,8 @@ def _filler_inside(ctx: Context, queue: QueueState, run: Run) -> None:
         count=run.messages,
         expected="entries",
         actual=f"{run.messages} fillers",
-        consequence=f"{run.messages} messages of topic {queue.topic} unreachable; readers skip to the next log file",
+        consequence=f"{run.messages} messages of topic {queue.topic} cannot be reached; readers skip to the next log "
+        f"file",
         **queue.about,
     )
 
@@ -225,9 +226,9 @@ def _tell(ctx: Context, queue: QueueState, code: str, run: Run, **about: Any) ->
     path, at = queue.place(run.first)
     end = run.first + run.messages - 1
     words = {
-        "cq-missing": f"{run.messages} messages of topic {queue.topic} unreachable",
-        "cq-starts-late": f"{run.messages} messages of topic {queue.topic} unreachable although the log has them",
-        "cq-behind": f"{run.messages} messages of topic {queue.topic} appear at the next start",
+        "cq-missing": f"{run.messages} messages of topic {queue.topic} cannot be reached",
+        "cq-starts-late": f"{run.messages} messages of topic {queue.topic} cannot be reached, but are in the log",
+        "cq-behind": f"{run.messages} messages of topic {queue.topic} are added by the next start",
     }
     ctx.found.add(
         code,

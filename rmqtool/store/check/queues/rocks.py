@@ -32,6 +32,7 @@ class _Queue:
         matched: units that messages were found for.
         end: after the highest queue offset of a message that the database should have.
         first: lowest queue offset of a message in the log.
+        behind: messages that the database does not have yet; the queue offset of the first is ``first_behind``.
     """
 
     def __init__(self, units: RocksQueue) -> None:
@@ -40,6 +41,8 @@ class _Queue:
         self.epoch = 0
         self.matched = self.end = 0
         self.first: int | None = None
+        self.behind = 0
+        self.first_behind: int | None = None
 
     @property
     def about(self) -> dict[str, Any]:
@@ -129,14 +132,19 @@ class RocksQueueCheck:
         def tell(code: str, rows: Column, expected: Column, field: str | None) -> None:
             def detail(i: int) -> dict[str, Any]:
                 row = rows[i]
-                said = {"actual": int(units[field][at[row]])} if field is not None else {}
-                return {"queueOffset": int(ordinals[row]), "expected": int(expected[row]), **said}
+                wanted = int(expected[row])
+                if field is None:
+                    return {"queueOffset": int(ordinals[row]), "expected": f"a unit for physical offset {wanted}"}
+                actual = int(units[field][at[row]])
+                return {"queueOffset": int(ordinals[row]), "expected": wanted, "actual": actual}
 
             self.ctx.found.many(code, PLACE, len(rows), detail, **queue.about)
 
         late = np.flatnonzero(~here & ~due)
         if len(late):
-            self.ctx.found.add("rcq-behind", PLACE, count=len(late), queueOffset=int(ordinals[late[0]]), **queue.about)
+            queue.behind += len(late)
+            if queue.first_behind is None:
+                queue.first_behind = int(ordinals[late[0]])
         tell("rcq-missing", np.flatnonzero(~there & due), position, None)
         tell("rcq-other", np.flatnonzero(there & ~here & due), position, "physical")
         compared = {"size": size, "time": times} | ({} if queue.units.topic == _DELAY_TOPIC else {"tags": tags})
@@ -156,7 +164,11 @@ class RocksQueueCheck:
                     yield
             except CorruptFile as err:
                 self._break(err)
-        for (topic, queue_id), queue in self._queues.items():
+        for (topic, queue_id), queue in sorted(self._queues.items()):
+            if queue.behind:
+                self.ctx.found.add(
+                    "rcq-behind", PLACE, count=queue.behind, queueOffset=queue.first_behind, **queue.about
+                )
             ends = self.ctx.queues_seen.ends
             ends[topic, queue_id] = max(ends.get((topic, queue_id), 0), queue.next_ordinal or 0)
 

@@ -7,21 +7,40 @@ from rmqtool.store.check.codes.code import SEVERITIES
 
 # A code, and what follows from it where both are found; a code that follows from several is told under the first.
 _PAST_END = ("cq-no-message", "cq-other-message", "bcq-no-message", "index-ghost", "index-entry", "timer-no-message")
-_AHEAD = ("offset-ahead", "delay-offset-ahead", "checkpoint-ahead", "timer-expired", "timer-checkpoint-ahead")
+_AHEAD = (
+    "offset-ahead",
+    "delay-offset-ahead",
+    "checkpoint-ahead",
+    "timer-expired",
+    "timer-checkpoint-ahead",
+    "compaction-ahead",
+)
+_LATE = ("compaction-behind", "compaction-unqueued")
 _BROKEN = (*_PAST_END, *_AHEAD, "ext-missing", "log-stale", "log-ordinal-gap")
+_MOVED = ("log-ordinal-repeat", "log-time-backwards", "index-missing")
 _QUEUE = ("cq-order", "cq-size", "cq-tags", "offset-ahead", "offset-expired")
 _FOLLOWS: dict[str, tuple[str, ...]] = {
-    "log-absent": ("cq-*", "bcq-*", "ext-*", "index-*", "checkpoint-*", "offset-*", "delay-offset-*", "timer-*"),
+    "log-absent": (
+        "cq-*",
+        "bcq-*",
+        "ext-*",
+        "index-*",
+        "checkpoint-*",
+        "offset-*",
+        "delay-offset-*",
+        "timer-*",
+        "compaction-*",
+    ),
     "recovery-unfinished": ("abort-present",),
     "undo-unfinished": ("abort-present",),
     "file-unreadable": _BROKEN,
     "file-gap": (*_BROKEN, "log-*"),
-    "file-size": _BROKEN,
-    "file-misnamed": (*_BROKEN, "log-position"),
+    "file-size": (*_BROKEN, "log-torn"),
+    "file-misnamed": (*_BROKEN, *_MOVED, "log-position"),
     "log-damage": (*_BROKEN, "log-crc", "log-blank-missing"),
-    "log-position": _BROKEN,
+    "log-position": (*_BROKEN, *_MOVED),
     "log-blank-missing": _BROKEN,
-    "abort-present": ("log-torn", "cq-behind", "bcq-behind", "index-behind", "timer-behind"),
+    "abort-present": ("log-torn", "cq-behind", "bcq-behind", "index-behind", "timer-behind", *_LATE),
     "log-torn": _BROKEN,
     "log-stale": (*_PAST_END, *_AHEAD),
     "log-ordinal-gap": ("cq-hole",),
@@ -33,7 +52,7 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
     "index-unreadable": ("index-missing",),
     "timer-wheel-missing": ("timer-lost", "timer-slot-*", "timer-behind"),
     "timer-wheel-size": ("timer-lost", "timer-slot-*"),
-    "timer-log-damage": ("timer-chain", "timer-slot-outside", "timer-lost"),
+    "timer-log-damage": ("timer-chain", "timer-slot-outside", "timer-lost", "timer-behind"),
     "timer-checkpoint-empty": ("timer-lost", "timer-twice", "timer-behind"),
     "config-broken": ("topic-unknown", "group-unknown", "delay-offset-lost"),
     "config-missing": ("topic-unknown", "group-unknown", "delay-offset-lost"),

@@ -4,7 +4,7 @@ Findings come by the thousand from one damage. Here they are counted by code, co
 under it, and their steps are merged into one way that can be gone from top to bottom.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rmqtool.store.check.advice.advice import LOG_BACK, MEND_FILES, STOP_BROKER, Situation
@@ -13,11 +13,13 @@ from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.causes import causes_of
 
+# what keeps a broker from starting though it would load log and queues, or may do so
+STOPS_BROKERS = {"bcq-form", "file-unreadable", "rcq-unreadable", "timer-wheel-size"}
 PLACES = 3  # of each code that a reading tells one by one
-_FIRST = {step for steps in (LOG_BACK, STOP_BROKER, MEND_FILES) for step in steps}
+_FIRST = {step for steps in (LOG_BACK, STOP_BROKER) for step in steps}
 _STARTS_MEND = {"abort-present"}
 _BY_COMMAND = ("undo", "salvage", "recover", "rebuild")
-_PARTS = ("consumequeue", "index", "checkpoint", "timer", "config")
+_PARTS = ("consumequeue", "index", "checkpoint", "timer", "compaction", "config")
 
 
 @dataclass(slots=True)
@@ -112,8 +114,14 @@ class Reader:
         )
         # what follows from a stop that was not clean is what the next start is for
         stays = [told.severity for cause in causes if cause.told.code not in _STARTS_MEND for told in cause.all]
-        broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING))
-        steps = merged(self._steps.items())
+        errors = {told.code for told in self._told.values() if told.severity == ERROR}
+        broker, lost, start = _verdict(situation, min(stays, key=SEVERITIES.index, default=worst and WARNING), errors)
+        follow = {told.code for cause in causes for told in cause.follows}
+        # what a person does by hand mends what was there first, and with it what follows
+        steps = merged((step, code) for step, code in self._steps.items() if step.command or code not in follow)
+        mending = tuple(step for step in steps if step not in MEND_FILES)
+        if situation.refused and mending:
+            steps = mending  # which are said file by file
         return Reading(
             severity=worst,
             start=start,
@@ -132,13 +140,19 @@ def merged(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
         steps: each with the code that asks for it.
     """
     ranked = sorted(
-        ((_rank(step, code), number, step) for number, (step, code) in enumerate(steps)), key=lambda one: one[:2]
+        ((_rank(step, code), number, step) for number, (step, code) in enumerate(steps) if not _only_looks(step)),
+        key=lambda one: one[:2],
     )
     way: list[Step] = []
     for _rank_of, _number, step in ranked:
         if step not in NOTHING and not (step.command and _again(step, way)):
             way.append(step)
     return tuple(way)
+
+
+def _only_looks(step: Step) -> bool:
+    """Whether a command finds messages in spite of a damage, and mends nothing."""
+    return step.command[:1] == ("rmqtool",) and step.command[1] not in _BY_COMMAND
 
 
 def _again(step: Step, way: Sequence[Step]) -> bool:
@@ -153,23 +167,27 @@ def _recovers(step: Step, other: Step) -> bool:
 def _rank(step: Step, code: str) -> tuple[int, int, int]:
     if step in _FIRST:
         return 0, 0, 0
+    if step in MEND_FILES:
+        return 1, 1, 0  # the files, one by one, are told before
     if not step.command:
-        return (1, 0, 0) if code.startswith("file-") else (4, 0, 0)
+        return (1, 0, 0) if code.startswith("file-") or code == "log-position" else (4, 0, 0)
     if step.command[0] != "rmqtool":
         return 1, 0, 0
     verb = step.command[1]
-    if verb not in _BY_COMMAND:
-        return 3, 0, 0
     if verb == "rebuild":
         return 2, _BY_COMMAND.index(verb), _PARTS.index(step.command[3]) if step.command[3] in _PARTS else 0
     return 2, _BY_COMMAND.index(verb), 0 if step.destroys else 1
 
 
-def _verdict(situation: Situation, worst: str | None) -> tuple[str, str, bool]:
-    """What a broker does now, what is lost by it, and whether it may be started."""
+def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -> tuple[str, str, bool]:
+    """What a broker does now, what is lost by it, and whether it may be started.
+
+    Args:
+        errors: codes of what is an error.
+    """
     if situation.in_use:
         return (
-            "A process holds the store's lock. What it writes meanwhile may be read half, and told as damage here.",
+            "A process holds the store's lock. What it writes during the check may look like damage here.",
             "",
             False,
         )
@@ -183,33 +201,41 @@ def _verdict(situation: Situation, worst: str | None) -> tuple[str, str, bool]:
         return "A broker refuses to load this store.", "Nothing, as long as it does not start.", False
     if situation.cuts:
         cut = f"{situation.cuts} intact messages"
-        broker = f"A broker's next start ends the log at the first damage, and cuts off {cut} behind it."
-        return broker, f"{cut}, unless they are copied before.", False
+        broker = f"A broker's next start ends the log at the first damage, and cuts off {cut} after it."
+        return broker, f"{cut}, unless they are copied first.", False
+    if named := sorted(STOPS_BROKERS & set(errors)):
+        return f"A broker does not start on this store ({', '.join(named)}).", "Nothing, as long as it does not.", False
     checks = "checks the end of the log, brings queues and index up to it, and " if situation.aborted else ""
     starts = f"A broker starts on this store: it {checks}cuts off no intact message."
     if worst == ERROR:
-        return f"{starts} It does not mend the errors below.", _damaged(situation), True
+        return f"{starts} It does not repair the errors below.", _damaged(situation, errors), True
     if worst == WARNING:
-        return starts, "Nothing that is intact.", True
+        return starts, "No intact message.", True
     return starts, "", True
 
 
 def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
     """What comes when all steps were gone."""
     verbs = [step.command[1] for step in steps if step.command[:1] == ("rmqtool",)]
+    if situation.refused and steps and steps[-1] not in MEND_FILES:
+        return "Check again. Until then only rmqtool salvage works on this store." if not verbs else "Check again."
     if situation.in_use or situation.log_absent or situation.refused or not verbs:
         return ""
     if situation.cuts:
-        return "Start the broker on NEWSTORE, which has everything; this store is needed no more."
+        return "Start the broker on NEWSTORE. Keep this store until you have seen that nothing is missing there."
     if verbs == ["salvage"]:
         return "Check NEWSTORE, and start the broker on it."
     return "Check again, and start the broker."
 
 
-def _damaged(situation: Situation) -> str:
+def _damaged(situation: Situation, errors: Collection[str]) -> str:
+    if "file-gap" in situation.log_codes:
+        return "The messages of the missing file, unless it is put back."
     if situation.log_codes & {"log-crc", "log-damage", "log-position", "log-blank-missing"}:
-        return "The damaged messages. A start after a crash may cut off what lies behind the damage."
-    return "Nothing is cut off, but consumers or lookups do not get every message."
+        return "The damaged messages. A start after a crash may cut off everything that follows the damage."
+    if all(code.startswith("config-") for code in errors):
+        return "No message; settings may be those of an earlier time."
+    return "No message in the log, but consumers or lookups do not get all of them."
 
 
 def counted(causes: Iterable[Cause]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.queues.timer.files import TimerFiles
 
-_REFUSED = by_hand("stop the broker and move the file out of timerlog; what waits in it must be sent again")
+_REFUSED = by_hand("stop the broker and move the file out of timerlog; messages that wait in it must be sent again")
 
 
 def check_timer_files(ctx: Context, files: TimerFiles, *, used: bool) -> None:

@@ -9,12 +9,13 @@ import numpy as np
 
 from formats.message.properties import UNIQ_KEY, parse
 from formats.variants import timer
-from rmqtool.errors import UnreadableStore
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.timer.files import check_timer_files
-from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import Found
-from rmqtool.store.queues.reader import ConsumeQueue, open_queue
+from rmqtool.store.queues.batch import PlainQueue
+from rmqtool.store.queues.reader import open_queue
+from rmqtool.store.queues.rocks import RocksQueue, built_up_to, open_rocks_queue, queue_database
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_in_the_wheel, records_at, start_of
 from rmqtool.store.queues.timer.waiting import Waiting, waiting
@@ -32,7 +33,7 @@ def check_timer(ctx: Context, *, queues: bool) -> None:
         queues: whether consume queues are files.
     """
     files = TimerFiles(ctx.layout)
-    queue = _queue(ctx.layout) if queues else None
+    queue = open_queue(ctx.layout, timer.TOPIC, timer.QUEUE_ID) if queues else _in_database(ctx)
     if not files.present or ctx.log_seen.absent:
         return
     try:
@@ -41,12 +42,19 @@ def check_timer(ctx: Context, *, queues: bool) -> None:
         ctx.found.add("file-unreadable", "timerlog", actual=str(err))
 
 
-def _queue(layout: StoreLayout) -> ConsumeQueue | None:
-    return open_queue(layout, timer.TOPIC, timer.QUEUE_ID)
+def _in_database(ctx: Context) -> RocksQueue | None:
+    """The queue of the timer in RocksDB; None where it cannot be read, or lacks what the next start puts into it."""
+    try:
+        database = queue_database(ctx.layout)
+        if database is None or built_up_to(database) < ctx.log_seen.end:
+            return None
+        return open_rocks_queue(ctx.layout, timer.TOPIC, timer.QUEUE_ID)
+    except (CorruptFile, MissingRuntime, UnreadableStore):
+        return None  # told where the database is checked
 
 
 class _Check:
-    def __init__(self, ctx: Context, files: TimerFiles, queue: ConsumeQueue | None) -> None:
+    def __init__(self, ctx: Context, files: TimerFiles, queue: PlainQueue | None) -> None:
         self.ctx, self.files, self.queue = ctx, files, queue
 
     def run(self) -> None:
@@ -77,6 +85,7 @@ class _Check:
             len(found.misplaced),
             lambda i: {"offset": 32 * int(found.misplaced[i])},
         )
+        add("timer-expired", "timerwheel", len(found.expired), lambda i: slot(found.expired, i))
         for code, positions in (("timer-chain", found.broken), ("timer-expired", found.gone)):
             for position in positions.tolist():
                 name, at = self._place(position)
@@ -142,7 +151,7 @@ class _Check:
             actual = f"physical offset {offset}: {there.reason}"
             self.ctx.found.add("timer-no-message", name, offset=at, expected="a message", actual=actual)
 
-    def _queue(self, found: Waiting, queue: ConsumeQueue) -> None:
+    def _queue(self, found: Waiting, queue: PlainQueue) -> None:
         files, point = self.files, self.files.checkpoint
         if point is not None and point.last_timer_queue_offset > queue.max_offset:
             self.ctx.found.add(
@@ -167,7 +176,7 @@ class _Check:
             )
         self._lost(found, queue, point, coming)
 
-    def _lost(self, found: Waiting, queue: ConsumeQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
+    def _lost(self, found: Waiting, queue: PlainQueue, point: timer.Checkpoint, coming: set[str | None]) -> None:
         """Messages that the wheel had, whose time is to come, and that nothing leads to.
 
         One that was late when it was taken up was delivered at once, so that its time is before that of the checkpoint.

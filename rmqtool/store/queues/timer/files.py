@@ -31,7 +31,7 @@ class TimerFiles:
     def __init__(self, layout: StoreLayout) -> None:
         self.layout = layout
         self.log: Segments = layout.files_in(layout.path("timerlog"))
-        self.precision = layout.conf.sizes.get("timerPrecisionMs", 1000)
+        self.precision = layout.conf.timer_precision
         self._counts: dict[int, int] = {}  # by a file's base
 
     @property
@@ -83,6 +83,11 @@ class TimerFiles:
         data = self.checkpoint_bytes
         return timer.parse_checkpoint(data) if data and len(data) >= TIMER_CHECKPOINT.size else None
 
+    @property
+    def point(self) -> timer.Checkpoint:
+        """The checkpoint as a broker's start takes it: a short file counts as if zeros followed, and none as zeros."""
+        return timer.parse_checkpoint(self.checkpoint_bytes or b"")
+
     @cached_property
     def file_size(self) -> int:
         """Bytes of each file of the timer log: configured, told by the files, or the default."""
@@ -91,7 +96,7 @@ class TimerFiles:
     def count(self, file: Segment) -> int:
         """Units from the file's beginning up to the first element that is none."""
         if file.base not in self._counts:
-            self._counts[file.base] = timer.valid_prefix(timer.unit_array(file.view()))
+            self._counts[file.base] = timer.valid_prefix(timer.unit_array(file.view()), self.precision)
         return self._counts[file.base]
 
     def ending(self, file: Segment) -> UnitEnd:
@@ -99,8 +104,9 @@ class TimerFiles:
         view = file.view()
         at = self.count(file) * timer.UNIT_SIZE
         end = timer.read_unit(view, at, len(view))
-        assert isinstance(end, UnitEnd)  # else it would have been counted
-        return end
+        if isinstance(end, UnitEnd):
+            return end
+        return UnitEnd(Ending.DAMAGED, at, f"unit that fires at {end.deliver_time}")  # no slot has such a time
 
     @cached_property
     def recovery(self) -> tuple[int, int]:
@@ -109,16 +115,15 @@ class TimerFiles:
         The start goes back from the flush position of the checkpoint by the length of one file, and reads from the
         beginning of the file where that falls; whatever is no unit ends the log, and all behind it is cut off.
         """
-        files, begin = self.log.files, 0
+        files = self.log.files
         if not files:
             return 0, 0
-        if self.checkpoint is not None:
-            begin = max(self.checkpoint.last_timer_log_flush_position - files[-1].size, 0)
+        begin = max(self.point.last_timer_log_flush_position - files[-1].size, 0)
         first = max((number for number, file in enumerate(files) if file.base <= begin), default=0)
         end = files[first].base
         for file in files[first:]:
             end = file.base + self.count(file) * timer.UNIT_SIZE
-            if self.ending(file).ending is not Ending.FILLER:
+            if end < file.end and self.ending(file).ending is not Ending.FILLER:
                 break
         return first, end
 
@@ -126,3 +131,39 @@ class TimerFiles:
     def end(self) -> int:
         """Position after the last unit, for the next start."""
         return self.recovery[1]
+
+    def expired(self, low: int) -> list[Segment]:
+        """Files of the log that a broker deletes: up to the first whose last unit leads to a message that is there.
+
+        The last file stays. Source: MappedFileQueue.deleteExpiredFileByOffsetForTimerLog.
+
+        Args:
+            low: physical offset at which the commit log begins.
+        """
+        last = (self.file_size - timer.BLANK_SIZE) // timer.UNIT_SIZE * timer.UNIT_SIZE - timer.UNIT_SIZE
+        found: list[Segment] = []
+        for file in self.log.files[:-1]:
+            unit = timer.read_unit(file.view(), last, file.size) if 0 <= last < file.size else None
+            file.release()
+            if not isinstance(unit, timer.LogUnit) or unit.physical_offset >= low:
+                break
+            found.append(file)
+        return found
+
+    def sound_end(self, log_end: int) -> int:
+        """Position after the last unit before the first that leads behind the end of the commit log.
+
+        Units behind that were left by messages that were cut off; most often it is the end.
+        """
+        import numpy as np
+
+        end = self.end
+        for file in reversed(self.log.files):
+            count = min(self.count(file), max(end - file.base, 0) // timer.UNIT_SIZE)
+            units = timer.unit_array(file.view())[:count]
+            beyond = np.flatnonzero(units["physical_offset"].astype(np.int64) + units["message_size"] > log_end)
+            if len(beyond):
+                end = file.base + timer.UNIT_SIZE * int(beyond[0])
+            elif count:
+                break
+        return end

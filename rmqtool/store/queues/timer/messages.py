@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.layouts.derived import HEAD_V4_V4
 from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.variants import timer
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.queues.timer.start import message_of_last_unit, units_are_gone
 from rmqtool.store.queues.timer.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 _TOPIC = timer.TOPIC.encode()
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
+_MAGICS = MAGIC_V1, MAGIC_V2
 _MOST = 2**63 - 1
 _LONGEST = 64  # digits, with leading zeros
 
@@ -46,7 +50,7 @@ class TimerMessage(NamedTuple):
 
     @property
     def mark(self) -> str | None:
-        """The unique key of the message that this one recalls; None where it is no such mark."""
+        """Topic and unique key of the message that this one recalls; None where it is no such mark."""
         return self.properties.get(timer.DELETE_KEY)
 
     @property
@@ -63,8 +67,13 @@ class TimerMessage(NamedTuple):
 
     @property
     def key(self) -> str | None:
-        """Its unique key, by which it can be recalled."""
+        """Its unique key."""
         return self.properties.get(UNIQ_KEY)
+
+    @property
+    def recall_key(self) -> str | None:
+        """What a mark says that recalls it (``TimerMessageStore.buildDeleteKey``); None where it has no unique key."""
+        return f"{self.properties.get(REAL_TOPIC)}+{self.key}" if self.key is not None else None
 
 
 def number_of(text: str | None) -> int | None:
@@ -98,15 +107,40 @@ def in_the_wheel(log: CommitLog, found: Waiting, chosen: "Array | None" = None) 
             yield numbers[i], TimerMessage(offsets[i], record, parse(record.properties), fires[i], magics[i])
 
 
+def lead_to_records(log: CommitLog, units: "Array") -> "Array":
+    """Which units lead to a record of their size that knows its place: the bool array of shape (units,).
+
+    Many at once, by the heads of the records; topic and properties are not looked at.
+    """
+    found = np.zeros(len(units), bool)
+    offsets = units["physical_offset"].astype(np.int64)
+    head = HEAD_V4_V4.dtype
+    for file in log.segments:
+        here = np.flatnonzero((offsets >= file.base) & (offsets <= file.end - head.itemsize))
+        if len(here):
+            data = np.frombuffer(file.view(), np.uint8)
+            rows = data[(offsets[here] - file.base)[:, None] + np.arange(head.itemsize)]
+            heads = rows.view(head)[:, 0]
+            found[here] = (
+                np.isin(heads["magic"], _MAGICS)
+                & (heads["total_size"] == units["message_size"][here])
+                & (heads["physical_offset"] == offsets[here])
+                & (heads["queue_id"] == timer.QUEUE_ID)
+            )
+            del data, rows, heads
+            file.release()
+    return found
+
+
 def not_in_the_wheel(
     log: CommitLog, queue: PlainQueue | None, files: TimerFiles, found: Waiting
 ) -> Iterator[TimerMessage]:
     """Messages behind the queue offset of the checkpoint that no unit of the wheel leads to."""
     if queue is None:
         return
-    known = np.unique(found.units["physical_offset"])
+    known = found.units["physical_offset"].astype(np.int64)
     for _first, units in queue.runs(start_of(log, queue, files)):
-        offsets = units["physical_offset"]
+        offsets = units["physical_offset"].astype(np.int64)
         offsets = offsets[~np.isin(offsets, known)].tolist()
         for number, record in records_at(log, offsets):
             if record.topic == _TOPIC:
@@ -117,9 +151,12 @@ def not_in_the_wheel(
 
 
 def start_of(log: CommitLog, queue: PlainQueue, files: TimerFiles) -> int:
-    """The queue offset behind which the wheel does not know the queue, by the checkpoint."""
+    """The queue offset from which on a start takes messages up: that of the checkpoint; where units are gone, what is
+    behind the message of the last one that is there."""
     point = files.checkpoint
     offset = min(point.last_timer_queue_offset, point.master_timer_queue_offset) if point is not None else 0
+    if units_are_gone(files) and (last := message_of_last_unit(files, log, files.end, _MOST)) is not None:
+        offset = min(offset, last[1] + 1)
     return min(max(offset, queue.min_offset(log.min_offset)), queue.max_offset)
 
 

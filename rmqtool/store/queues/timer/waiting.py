@@ -15,6 +15,7 @@ from formats.layouts.derived import TIMER_LOG_UNIT
 from formats.variants import timer
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.queues.timer.start import started
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -30,6 +31,7 @@ class Waiting(NamedTuple):
         slot_time: when the slot fires that leads to the unit, ms.
         units: record array with the fields of :class:`formats.variants.timer.LogUnit`, as stored.
         outside: numbers of the slots that lead to no unit at all; of shape (slots,).
+        expired: numbers of the slots that lead before the first file of the log; of shape (slots,).
         broken: positions of units whose link leads to no unit; of shape (links,).
         gone: positions of units whose link leads before the first file of the log; of shape (links,).
         misplaced: numbers of slots that hold a time of another slot; of shape (slots,).
@@ -39,6 +41,7 @@ class Waiting(NamedTuple):
     slot_time: "Array"
     units: "Array"
     outside: "Array"
+    expired: "Array"
     broken: "Array"
     gone: "Array"
     misplaced: "Array"
@@ -62,23 +65,8 @@ def heads(files: TimerFiles) -> tuple["Array", "Array"]:
     The time is in units of the precision, 0 where the slot was never used. What the end of the log knows and the wheel
     does not, as after a crash, counts as it does for a broker.
     """
-    wheel = files.wheel
-    if wheel is None:
-        time, last = np.zeros(timer.SLOTS, np.int64), np.zeros(timer.SLOTS, np.int64)
-    else:
-        time, last = wheel["time"].astype(np.int64), wheel["last_position"].astype(np.int64)
-    first, end = files.recovery
-    for file in files.log.files[first:]:
-        count = min(files.count(file), max(end - file.base, 0) // timer.UNIT_SIZE)
-        if count:
-            units = timer.unit_array(file.view())[:count]
-            fires = (units["write_time"].astype(np.int64) + units["delay"]) // files.precision
-            # of equal slots the last unit stays
-            slots = fires % timer.SLOTS
-            time[slots] = fires
-            last[slots] = file.base + timer.UNIT_SIZE * np.arange(count)
-        file.release()
-    return time, last
+    slots = started(files).slots
+    return slots["time"].astype(np.int64), slots["last_position"].astype(np.int64)
 
 
 def waiting(files: TimerFiles) -> Waiting:
@@ -119,7 +107,10 @@ def _follow(files: TimerFiles, slots: "Array", wanted: "Array", label: "Array", 
             label = np.concatenate((label[keep], step.wanted_label))
             origin = np.concatenate((origin[keep], step.origin))
             file.release()
-    outside.append(-1 - origin[origin < 0])
+    early = -1 - origin[origin < 0]
+    if not files.log.files or files.log.files[0].base == 0:
+        outside.append(early)
+        early = _NONE
     gone.append(origin[origin >= 0])
     position = np.concatenate([part[0] for part in found] or [_NONE])
     fires = np.concatenate([part[1] for part in found] or [_NONE])
@@ -130,6 +121,7 @@ def _follow(files: TimerFiles, slots: "Array", wanted: "Array", label: "Array", 
         fires[order],
         units[order],
         np.sort(np.concatenate(outside)),
+        np.sort(early),
         np.sort(np.concatenate(broken or [_NONE])),
         np.sort(np.concatenate(gone)),
         misplaced,

@@ -35,8 +35,8 @@ _SYSTEM_TOPICS = frozenset(
     }
 )
 NOT_IN_PLACE = (
-    "a RocksDB database is not written in place, so recover does none of this: a broker does it at its next start, and "
-    "rmqtool salvage STORE NEWSTORE makes a store of files with all that is intact"
+    "recover does none of this, because rmqtool does not change RocksDB databases: a broker does it at its next start, "
+    "and rmqtool salvage STORE NEWSTORE makes a store with queue files and every intact message"
 )
 
 
@@ -46,16 +46,20 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
     if verdict.passed_over is not None:
         said.append(
             f"{verdict.passed_over} at {verdict.known} is the first message that the database does not have: a 5.3 "
-            "broker leaves it out after a clean stop, and no later start puts it in"
+            "broker leaves it out after a clean stop, and no later start adds it"
         )
     if inputs.rules.waits:
-        said.append("recheckReputOffsetFromCq is on: the start dispatches the whole log anew, which is not told here")
+        said.append(
+            "recheckReputOffsetFromCq is on: the start dispatches the whole log again, which this plan does not show"
+        )
     if dispatcher.too_long is not None:
         name = dispatcher.too_long
-        said.append(f"topic {name[:40]!r}...: its name is too long for the broker's keys: it tries for ever to put it")
+        said.append(
+            f"topic {name[:40]!r}...: its name is too long for the broker's keys: the broker tries for ever to store it"
+        )
     if dispatcher.stuck:
         said.append(
-            f"{_named(dispatcher.stuck)}: the end cannot be set back, and stays behind the end of the log: consumers "
+            f"{_named(dispatcher.stuck)}: the end cannot be set back, and stays beyond the end of the log: consumers "
             "wait at offsets that do not exist"
         )
     behind = [
@@ -66,7 +70,7 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
     if behind and verdict.files:
         does = "may leave it (it depends on which of two threads is first)" if inputs.aborted else "leaves it"
         said.append(
-            f"{_named(behind)}: the last unit points behind the end of the log, and the broker {does}: consumers get "
+            f"{_named(behind)}: the last unit points beyond the end of the log, and the broker {does}: consumers get "
             "nothing for it"
         )
     if unknown := _unknown_topics(inputs, dispatcher):
@@ -74,11 +78,11 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: RocksDispa
             f" and {len(unknown) - _NAMED} more" if unknown[_NAMED:] else ""
         )
         said.append(
-            f"topics that the table of topics does not have: {names}: ten minutes after its start a broker deletes "
+            f"topics that are not in the table of topics: {names}: ten minutes after its start a broker deletes "
             "their queues from the database"
         )
     if dispatcher.unread is not None:
-        said.append(f"a part of the database cannot be read ({dispatcher.unread}): of its queues nothing is known")
+        said.append(f"a part of the database cannot be read ({dispatcher.unread}): nothing is known of its queues")
     return said
 
 
@@ -109,21 +113,21 @@ def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
     root = inputs.layout.root
     said: list[str] = []
     if inputs.aborted:
-        said.append("take the last stop for a crash, because there is a file abort")
+        said.append("treat the last stop as a crash, because there is a file abort")
     if verdict.stop is not None and verdict.stop_file is not None:
         path, at, size = verdict.stop_file.path, stopped_at(verdict.stop), verdict.stop_file.size
         if has_bytes(path, at, size) > at:
-            said.append(f"write over bytes {at} to {size} of {os.path.relpath(path, root)}")
+            said.append(f"overwrite bytes {at} to {size} of {os.path.relpath(path, root)}")
     said += [f"remove {os.path.relpath(file.path, root)}" for file in reversed(verdict.removed)]
     changes = dispatcher.changes
     if dispatcher.destroyed:
-        said.append("remove consumequeue, and begin it anew: queue offsets go on where they were")
+        said.append("remove consumequeue and begin it again: queue offsets continue where they were")
     if added := sum(change.entriesAdded for change in changes):
         said.append(f"put {added} units into consumequeue")
     if back := sum(bool(change.entriesCut) for change in changes):
         said.append(f"set the ends of {back} queues back in consumequeue")
     if dispatcher.built != dispatcher.found_built:
-        said.append(f"note in consumequeue that the log is in queues up to {dispatcher.built}")
+        said.append(f"note in consumequeue that queues have the log up to {dispatcher.built}")
     said += [f"remove {os.path.relpath(file.path, root)}" for file in index.removed if file.path is not None]
     if said and index.added > index.repeated:
         said.append(f"put {index.added} entries into index")
@@ -150,4 +154,4 @@ def _ways_on(recovery: Recovery, ways: list[str]) -> list[str]:
         f"or, with a copy of the store at hand and the broker stopped, move {PLACE} out of the store and put an empty "
         "file abort into it: a broker dispatches the whole log into a new database at its next start"
     )
-    return [f"rmqtool salvage {root} NEWSTORE: makes a store of files with every message that is intact", anew]
+    return [f"rmqtool salvage {root} NEWSTORE: makes a store with queue files and every intact message", anew]

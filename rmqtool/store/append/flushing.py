@@ -1,0 +1,75 @@
+"""What is made durable beside a thread that goes on writing (FlushRealTimeService, FlushConsumeQueueService).
+
+What is to be synced is gathered by the thread that writes, at one moment: every byte that the system has by then is
+covered. The syncs and the checkpoint that speaks of them are left to another thread, whose error the first one takes.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from rmqtool.store.disk.durable import sync, sync_names
+from rmqtool.store.disk.files import File
+
+
+@dataclass
+class Unsynced:
+    """What was written up to a moment, and is not durable yet.
+
+    Attributes:
+        log: files of the commit log, oldest first; they are closed by whoever syncs them.
+        files: paths of queue files, their extensions and index files.
+        folders: in which something was made.
+        told: writes the checkpoint which says that all of this is durable.
+    """
+
+    log: list[File]
+    files: list[str]
+    folders: set[str]
+    told: Callable[[], None]
+
+    def sync(self) -> None:
+        """Make it durable, then say so. Of the log all is synced that can be: messages in it were acknowledged."""
+        errors = []
+        for file in self.log:
+            with file:
+                try:
+                    file.sync()
+                except OSError as err:
+                    errors.append(err)
+        if errors:
+            raise errors[0]
+        for path in self.files:
+            sync(path)
+        sync_names(self.folders)
+        self.told()
+
+
+class FlushBeside:
+    """One thread that syncs, and what it is doing."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: Future[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it syncs just now."""
+        return self._running is not None and not self._running.done()
+
+    def begin(self, what: Unsynced) -> None:
+        """Have it synced; only while nothing else is: :meth:`wait` comes first."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "rmqtool-flush")
+        self._running = self._pool.submit(what.sync)
+
+    def wait(self) -> None:
+        """Until nothing is being synced. The error of what was is raised here, once."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+
+    def stop(self) -> None:
+        """Wait for the thread to end, whatever became of its work."""
+        if self._pool is not None:
+            self._pool.shutdown()

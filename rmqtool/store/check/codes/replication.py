@@ -1,0 +1,48 @@
+"""Codes of the files of controller mode."""
+
+from rmqtool.store.check.advice.steps import by_hand
+from rmqtool.store.check.codes.code import ERROR, WARNING, kind
+
+ALL = (
+    kind(
+        "epoch-broken",
+        WARNING,
+        "the file of master epochs cannot be read",
+        "epochFileCheckpoint is no list of epochs, or its checksum is wrong.",
+        "A full disk, or a crash while the file was written.",
+        "The broker takes epochFileCheckpoint.bak. Without a good one it begins without epochs: as a replica it copies "
+        "the log from the beginning.",
+        by_hand("put epochFileCheckpoint back from its .bak or from another replica"),
+    ),
+    kind(
+        "epoch-order",
+        ERROR,
+        "master epochs that do not increase",
+        "Each line of epochFileCheckpoint has a higher epoch and a higher offset than the one before it.",
+        "Somebody edited the file, or put lines of two brokers together.",
+        "The broker finds a wrong place where its log and that of the master part, and cuts its log there.",
+        by_hand("stop the broker and put epochFileCheckpoint back from another replica"),
+    ),
+    kind(
+        "epoch-ahead",
+        WARNING,
+        "a master epoch that begins after the end of the log",
+        "epochFileCheckpoint has an epoch whose first offset the log does not reach.",
+        "The end of the log was lost or cut, and the file was not.",
+        "If the broker becomes master it cannot write down its own epoch, and replicas that compare epochs with it may "
+        "copy a wrong part of the log.",
+        by_hand("stop the broker and put epochFileCheckpoint back from another replica whose log has the same end"),
+    ),
+    kind(
+        "identity-broken",
+        ERROR,
+        "brokerIdentity cannot be read",
+        "The file has one line, CLUSTER#BROKER#ID. Here it has another form, or the ID is no number.",
+        "A crash while the file was written, or somebody edited it.",
+        "In controller mode the broker does not come online.",
+        by_hand(
+            "stop the broker and write the line as it was: the controller knows the ID (mqadmin getSyncStateSet); or "
+            "move the file away, then the broker asks the controller for a new ID"
+        ),
+    ),
+)

@@ -1,0 +1,260 @@
+"""Compacted topics: files, units and records of each queue, and against the commit log what a broker should have there.
+
+Source: store.kv.CompactionLog (load, sanityCheck, recover, shouldRetainMsg); what is said of consequences was seen on
+5.3.3 brokers.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from formats.config.files import Topics
+from formats.message.properties import KEYS, parse
+from formats.queues.batch import END_UNIT, SIZE, BatchEntry, as_array
+from rmqtool.errors import CorruptFile, RmqError, UnreadableStore
+from rmqtool.store.check.codes.all import INFO
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.config.files import read_config
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.sparse import is_zero
+from rmqtool.store.log.commit_log import Damage, Found, says_position
+from rmqtool.store.queues.batch import open_any_queue
+from rmqtool.store.queues.compaction import FOLDER, POSITIONS, CompactionQueue, compaction_queues_of, positions_of
+from rmqtool.store.releases.rules import COMPACTED, topics_with
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def check_compaction(ctx: Context) -> None:
+    """Check every queue of every compacted topic."""
+    if not ctx.layout.conf.flag("enableCompaction", True):
+        return  # then the topics are read from the commit log
+    queues = {(queue.topic, queue.queue_id): queue for queue in compaction_queues_of(ctx.layout)}
+    topics = _compacted(ctx)
+    for topic, queue_id in ctx.queues_seen.ends:
+        if topics is not None and topic in topics:
+            queues.setdefault((topic, queue_id), CompactionQueue(ctx.layout, topic, queue_id))
+    positions = _positions(ctx)
+    for (topic, queue_id), queue in sorted(queues.items()):
+        try:
+            compacted = topics is None or topic in topics
+            _Check(ctx, queue, positions.get(f"{topic}_{queue_id}", -1), compacted=compacted).run()
+        except UnreadableStore as err:
+            ctx.found.add("file-unreadable", ctx.name(queue.path), actual=str(err), topic=topic, queueId=queue_id)
+
+
+def _compacted(ctx: Context) -> set[str] | None:
+    """Topics with that policy; None where no table of topics can be read."""
+    for bak in (False, True):
+        try:
+            if isinstance(found := read_config(ctx.layout, "topics.json", bak=bak), Topics):
+                return topics_with(found.topics, *COMPACTED)
+        except RmqError:
+            continue
+    return None
+
+
+def _positions(ctx: Context) -> dict[str, int]:
+    try:
+        found = positions_of(ctx.layout)
+    except CorruptFile as err:
+        ctx.found.add("compaction-checkpoint", f"{FOLDER}/{POSITIONS}", actual=str(err))
+        return {}
+    return dict(found.offsets) if found is not None else {}
+
+
+class _Check:
+    """One queue.
+
+    Args:
+        position: queue offset up to which it has been compacted.
+        compacted: whether the topic has that policy.
+    """
+
+    def __init__(self, ctx: Context, queue: CompactionQueue, position: int, *, compacted: bool) -> None:
+        self.ctx, self.queue, self.position, self.compacted = ctx, queue, position, compacted
+        self.about: dict[str, Any] = {"topic": queue.topic, "queueId": queue.queue_id}
+        self._last = -1  # queue offset of the unit before
+
+    def _tell(self, code: str, path: str, **more: Any) -> None:
+        self.ctx.found.add(code, self.ctx.name(path), **more, **self.about)
+
+    def run(self) -> None:
+        queue = self.queue
+        if not self.compacted and (queue.queue.files or queue.log.files):
+            self._tell("compaction-unused", queue.log_path)
+        self._files()
+        for path in queue.work:
+            self._tell("compaction-unfinished", path)
+        for file in queue.queue:
+            self._units(file)
+        self._behind()
+        if self.compacted and not self.ctx.log_seen.absent:
+            self._against_the_log()
+        if self.compacted and self.position >= max(queue.max_offset, 1):
+            self._tell(
+                "compaction-checkpoint-ahead",
+                f"{self.ctx.layout.root}/{FOLDER}/{POSITIONS}",
+                expected=f"less than {queue.max_offset}",
+                actual=self.position,
+            )
+
+    def _files(self) -> None:
+        queue = self.queue
+        if bool(queue.queue.files) != bool(queue.log.files):
+            there, lacks = (queue.log_path, "queue") if queue.log.files else (queue.path, "log")
+            self._tell("compaction-half", there, expected=f"a {lacks} beside it", actual="none")
+        for segments, size in ((queue.log, queue.log_size), (queue.queue, queue.queue_size)):
+            self._one_kind(segments, size)
+        if (refused := queue.refused) is not None:
+            path, reason = refused
+            self.ctx.found.situation.refused = True
+            self._tell("compaction-foreign" if queue.strange else "compaction-unpaired", path, actual=reason)
+
+    def _one_kind(self, segments: Segments, size: int) -> None:
+        strange = self.queue.strange if segments is self.queue.log else []
+        for path, length in (*((file.path, file.size) for file in segments), *strange):
+            # a last file without a byte is deleted when the broker loads it
+            last = bool(segments.files) and path == segments.files[-1].path
+            if not self.queue.fits(path, length) and (length or not last):
+                self._tell("compaction-size", path, expected=f"{size} bytes", actual=f"{length} bytes")
+
+    def _units(self, file: Segment) -> None:
+        view = file.view()
+        count = self.queue.count(file)
+        units = as_array(view)
+        for start in range(0, count, 4096):
+            for number, row in enumerate(units[start : min(start + 4096, count)].tolist(), start):
+                self._unit(file, number, BatchEntry(*row))
+        self._rest(file, units, count)
+        del units, view
+        file.release()
+
+    def _unit(self, file: Segment, number: int, unit: BatchEntry) -> None:
+        about = {"offset": number * SIZE, "queueOffset": unit.base_queue_offset}
+        if unit.base_queue_offset <= self._last:
+            expected = f"more than {self._last}"
+            self._tell("compaction-order", file.path, expected=expected, actual=unit.base_queue_offset, **about)
+        self._last = unit.base_queue_offset
+        found = self.queue.look(unit)
+        if isinstance(found, Damage):
+            actual = f"position {unit.physical_offset}: {found.reason}"
+            self._tell("compaction-no-record", file.path, expected="a record", actual=actual, **about)
+            return
+        record = found.record
+        says = (record.topic, record.queue_id, record.queue_offset, record.total_size, record.physical_offset)
+        topic = self.queue.topic.encode("utf-8", "surrogateescape")
+        should = (topic, self.queue.queue_id, unit.base_queue_offset, unit.size, unit.physical_offset)
+        if says != should:
+            expected, actual = _words(*should), _words(*says)
+            self._tell("compaction-other-record", file.path, expected=expected, actual=actual, **about)
+        elif not parse(record.properties).get(KEYS, "").strip():
+            self._tell("compaction-no-key", found.file.path, **(about | {"offset": found.at}))
+
+    def _rest(self, file: Segment, units: "Array", count: int) -> None:
+        """What follows the units of a file: nothing, or the end unit of one that was closed."""
+        at = count * SIZE
+        if count >= len(units) or is_zero(file.path, at, file.size):
+            return
+        here = BatchEntry(*units[count].tolist())
+        later = int(_valid(units[count + 1 :]).sum())
+        if here == END_UNIT and not later:
+            return
+        empty = not any(here)
+        self._tell(
+            "compaction-hole" if empty and later else "compaction-torn",
+            file.path,
+            offset=at,
+            count=max(later, 1),
+            expected="a unit",
+            actual=f"zeros, and {later} units after them" if empty else f"bytes that are none, {later} units follow",
+        )
+
+    def _behind(self) -> None:
+        """Records at the end of the log that no unit leads to."""
+        queue, end = self.queue, self.queue.log_end
+        for file in queue.log if queue.queue.files else ():
+            start = max(end - file.base, 0)
+            if start < file.size and (records := self._records(file, start)):
+                self._tell("compaction-unqueued", file.path, offset=start, count=records)
+
+    def _records(self, file: Segment, start: int) -> int:
+        """How many records follow each other from a byte of a file on."""
+        at, records, view = start, 0, file.mapped()
+        while at + 8 <= len(view) and says_position(view, file.base, at):
+            size = int.from_bytes(view[at : at + 4], "big", signed=True)
+            unit = BatchEntry(file.base + at, size, 0, 0, 0, 1)
+            if size <= 0 or not isinstance(self.queue.look(unit), Found):
+                break
+            records, at = records + 1, at + size
+        file.release()
+        return records
+
+    def _against_the_log(self) -> None:
+        queue, ctx = self.queue, self.ctx
+        end = ctx.queues_seen.ends.get((queue.topic, queue.queue_id))
+        if end is None:
+            return  # no queue to compare with
+        if queue.max_offset > end:
+            self._tell("compaction-ahead", queue.path, expected=f"at most {end}", actual=queue.max_offset)
+        wanted = list(self._wanted())
+        if not wanted:
+            return
+        if not queue.queue.files and not queue.log.files:
+            made = all(self._soon(physical) for _offset, physical in wanted)
+            self._lack("compaction-behind" if made else "compaction-queue-missing", wanted)
+            return
+        known: set[int] = set()
+        for _base, units in queue.runs():
+            known.update(units["base_queue_offset"].tolist())
+        missing = [one for one in wanted if one[0] not in known]
+        soon = [one for one in missing if one[0] >= queue.max_offset and self._soon(one[1])]
+        for code, some in (("compaction-behind", soon), ("compaction-missing", sorted({*missing} - {*soon}))):
+            if some:
+                self._lack(code, some)
+
+    def _lack(self, code: str, some: list[tuple[int, int]]) -> None:
+        first, physical = some[0]
+        severity = {"severity": INFO} if code == "compaction-behind" else {}
+        actual = f"{len(some)} messages of the commit log, the first at physical offset {physical}, are not there"
+        self._tell(code, self.queue.path, queueOffset=first, count=len(some), actual=actual, **severity)
+
+    def _soon(self, physical: int) -> bool:
+        """Whether the next start takes this message of the commit log again."""
+        start = self.ctx.start.redispatch_from
+        return start is not None and physical >= start
+
+    def _wanted(self) -> Iterator[tuple[int, int]]:
+        """(queue offset, physical offset) of messages of the commit log that must be in the compaction log.
+
+        All after the last compaction, and before it the newest of each key, unless that deletes the key.
+        """
+        entries = open_any_queue(self.ctx.layout, self.queue.topic, self.queue.queue_id)
+        newest: dict[bytes, tuple[int, int, bool]] = {}
+        topic = self.queue.topic.encode("utf-8", "surrogateescape")
+        for entry in entries.entries(entries.min_offset(self.ctx.log.min_offset)) if entries is not None else ():
+            found = self.ctx.log.read(entry.physical_offset, crc=False)
+            if found is None or found.record.topic != topic:
+                continue
+            key = parse(found.record.properties).get(KEYS, "")
+            if not key.strip():
+                continue  # a broker does not take it
+            raw = key.encode("utf-8", "surrogatepass")
+            if (before := newest.pop(raw, None)) is not None and before[0] > self.position:
+                yield before[:2]
+            newest[raw] = (entry.queue_offset, entry.physical_offset, bool(found.record.body))
+        for offset, physical, body in newest.values():
+            if body or offset > self.position:
+                yield offset, physical
+
+
+def _words(topic: bytes, queue_id: int, queue_offset: int, size: int, position: int) -> str:
+    return f"{topic.decode('utf-8', 'replace')} queue {queue_id} offset {queue_offset}, {size} bytes, at {position}"
+
+
+def _valid(units: "Array") -> "Array":
+    good = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    good &= (units["base_queue_offset"] >= 0) & (units["batch_size"] > 0)
+    return good

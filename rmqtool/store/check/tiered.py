@@ -1,0 +1,122 @@
+"""The tiered storage: its metadata against its segments, and its queues against its logs.
+
+Source: tieredstore.file.FlatAppendFile (recover, recoverFileSize), core.MessageStoreDispatcherImpl (5.3.3).
+"""
+
+from itertools import pairwise
+
+from formats.config.files import TieredMetadata
+from formats.config.tiered import COMMIT_LOG, CONSUME_QUEUE, DELETED, INDEX, TieredSegment
+from formats.layouts.derived import CQ_ENTRY
+from formats.message.read import Record, read
+from rmqtool.errors import RmqError, UnreadableStore
+from rmqtool.store.check.common.context import Context
+from rmqtool.store.config.files import read_config
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.layout.tiered import LOCAL_INDEX, METADATA, TieredFiles, tiered_files
+
+_AT_ONCE = 4096  # queue entries that are read together
+
+
+def check_tiered(ctx: Context) -> None:
+    """Check everything of it; a store without one has nothing to tell."""
+    try:
+        files = tiered_files(ctx.layout)
+        metadata = _metadata(ctx)
+        if metadata is not None or files.segments or files.foreign:
+            _Check(ctx, files, metadata).run()
+    except UnreadableStore as err:
+        ctx.found.add("file-unreadable", METADATA, actual=str(err))
+    if any(entry.is_file() for entry in ctx.layout.entries(LOCAL_INDEX)):
+        ctx.found.add("not-checked", LOCAL_INDEX, actual="the index of tiered storage: only searches by key use it")
+
+
+def _metadata(ctx: Context) -> TieredMetadata | None:
+    for bak in (False, True):
+        try:
+            if isinstance(found := read_config(ctx.layout, METADATA, bak=bak), TieredMetadata):
+                return found
+        except RmqError:
+            continue  # told with the other config files
+    return None
+
+
+class _Check:
+    def __init__(self, ctx: Context, files: TieredFiles, metadata: TieredMetadata | None) -> None:
+        self.ctx, self.files, self.metadata = ctx, files, metadata or TieredMetadata()
+
+    def run(self) -> None:
+        known = {(one.path, one.type, one.base_offset): one for one in self.metadata.segments()}
+        if self.files.folder is None:
+            if known:
+                actual = f"{len(known)} segments of tiered storage, which are not files here"
+                self.ctx.found.add("not-checked", METADATA, actual=actual)
+            return
+        for path in self.files.foreign:
+            self.ctx.found.add("file-ignored", self.ctx.name(path))
+        for key, segment in sorted(self.files.segments.items()):
+            if key not in known:
+                self.ctx.found.add("tiered-unknown", self.ctx.name(segment.path), actual=f"{segment.size} bytes")
+        for table in (self.metadata.commit_logs, self.metadata.consume_queues, self.metadata.indexes):
+            for path, segments in sorted(table.items()):
+                self._chain(path, [one for _base, one in sorted(segments.items()) if one.status != DELETED])
+        for path in sorted(self.metadata.consume_queues):
+            self._queue(path)
+
+    def _chain(self, path: str, segments: list[TieredSegment]) -> None:
+        """Segments of one kind and queue, each where the one before it ends."""
+        for segment in segments:
+            file = self.files.segments.get((path, segment.type, segment.base_offset))
+            about = {"expected": f"{segment.size} bytes"}
+            if file is None:
+                actual = f"{path}: segment {segment.base_offset} of type {segment.type}"
+                self.ctx.found.add("tiered-missing", METADATA, actual=actual, **about)
+            elif file.size < segment.size:
+                self.ctx.found.add("tiered-short", self.ctx.name(file.path), actual=f"{file.size} bytes", **about)
+        for one, after in pairwise(segments):
+            if one.type != INDEX and one.base_offset + one.size != after.base_offset:
+                expected = f"{path}: a segment of type {one.type} at {one.base_offset + one.size}"
+                self.ctx.found.add("tiered-gap", METADATA, expected=expected, actual=after.base_offset)
+
+    def _queue(self, path: str) -> None:
+        """Every entry of a queue leads to its message."""
+        logs = Segments(self._sorted(path, COMMIT_LOG), [])
+        broker_and_topic, _slash, queue_id = path.rpartition("/")
+        topic = broker_and_topic.partition("/")[2].encode("utf-8", "surrogateescape")
+        for file in self._sorted(path, CONSUME_QUEUE):
+            for at in range(0, file.size - CQ_ENTRY.size + 1, _AT_ONCE * CQ_ENTRY.size):
+                data = file.read(at, _AT_ONCE * CQ_ENTRY.size)
+                for start in range(0, len(data) - CQ_ENTRY.size + 1, CQ_ENTRY.size):
+                    position, size, _tags = CQ_ENTRY.unpack_from(data, start)
+                    offset = (file.base + at + start) // CQ_ENTRY.size
+                    reason = _wrong(logs.find(position), position, size, (topic, queue_id, offset))
+                    if reason is not None:
+                        self.ctx.found.add(
+                            "tiered-message",
+                            self.ctx.name(file.path),
+                            offset=at + start,
+                            topic=topic.decode("utf-8", "surrogateescape"),
+                            queueOffset=offset,
+                            actual=reason,
+                        )
+        for log in logs:
+            log.release()
+
+    def _sorted(self, path: str, kind: int) -> list[Segment]:
+        keys = sorted(key for key in self.files.segments if key[:2] == (path, kind))
+        return [self.files.segments[key] for key in keys]
+
+
+def _wrong(log: Segment | None, position: int, size: int, message: tuple[bytes, str, int]) -> str | None:
+    """Why there is not the message of an entry; None where there is."""
+    if log is None:
+        return f"position {position}: no segment"
+    found = read(log.view(), position - log.base, log.size)
+    if not isinstance(found, Record):
+        return f"position {position}: {found.reason}"
+    if found.total_size != size:
+        return f"position {position}: a record of {found.total_size} bytes, not {size}"
+    if (found.topic, str(found.queue_id), found.queue_offset) != message:
+        topic = found.topic.decode("utf-8", "replace")
+        return f"position {position}: {topic} {found.queue_id}, queue offset {found.queue_offset}"
+    return None

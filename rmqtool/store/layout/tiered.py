@@ -1,0 +1,110 @@
+"""The tiered storage of a 5.x broker where segments are files (``PosixFileSegment``): which there are, and how long.
+
+Source: tieredstore.provider.PosixFileSegment, tieredstore.MessageStoreConfig (5.3.3); store-formats 8.7.
+"""
+
+from dataclasses import dataclass, field
+
+from formats.config.tiered import TYPES, TieredMetadata, base_of, hash_of
+from rmqtool.store.disk.remote import is_dir
+from rmqtool.store.disk.segments import DirectoryEntry, Segment
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+
+FOLDER = "tieredstore"  # where there is no setting
+METADATA = "tieredStoreMetadata.json"
+LOCAL_INDEX = "tiered_index_file"
+Key = tuple[str, int, int]  # broker/topic/queue, type, base offset
+_KINDS = {name: number for number, name in TYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TieredFiles:
+    """The segments of one tiered storage.
+
+    Attributes:
+        folder: where they are; None where they are not files of this machine.
+        segments: those that there are.
+        foreign: paths of files that are no segments.
+    """
+
+    folder: str | None
+    segments: dict[Key, Segment] = field(default_factory=dict)
+    foreign: list[str] = field(default_factory=list)
+
+
+def tiered_folder(layout: StoreLayout) -> str | None:
+    """The directory of the segments (``tieredStoreFilePath``), or None where there is none."""
+    paths = layout.configured("tieredStoreFilePath") or [layout.path(FOLDER)]
+    return paths[0] if is_dir(paths[0]) else None
+
+
+def tiered_files(layout: StoreLayout) -> TieredFiles:
+    """Every file below that directory.
+
+    Raises:
+        UnreadableStore: a directory cannot be listed.
+    """
+    folder = tiered_folder(layout)
+    found = TieredFiles(folder)
+    for cluster in layout.entries_at(folder) if folder is not None else ():
+        digest, _line, name = cluster.name.partition("_")
+        if cluster.is_dir() and digest == hash_of(name):
+            _walk(layout, cluster, (), found)
+        else:
+            found.foreign.append(cluster.path)
+    return found
+
+
+def _walk(layout: StoreLayout, folder: DirectoryEntry, above: tuple[str, ...], found: TieredFiles) -> None:
+    """Files below ``broker/topic/queue/TYPE``."""
+    for entry in layout.entries_at(folder.path):
+        if entry.is_dir():
+            _walk(layout, entry, (*above, entry.name), found)
+            continue
+        base = base_of(entry.name)
+        if base is None or len(above) < 2 or above[-1] not in _KINDS:
+            found.foreign.append(entry.path)
+        else:
+            key = "/".join(above[:-1]), _KINDS[above[-1]], base
+            found.segments[key] = Segment(entry.path, base, entry.size, entry.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TieredQueueInfo:
+    """One queue of the tiered storage, by its metadata. Times are ms since the epoch; None where it does not say."""
+
+    topic: str
+    queueId: int
+    minOffset: int
+    maxOffset: int
+    segments: int
+    bytes: int  # of log and queue
+    firstStoreTimestamp: int | None
+    lastStoreTimestamp: int | None
+
+
+def tiered_queues(metadata: TieredMetadata) -> list[TieredQueueInfo]:
+    """Every queue that the metadata tell of, sorted."""
+    found = []
+    for topic, queues in sorted(metadata.queues.items()):
+        for queue_id, queue in sorted(queues.items()):
+            broker = queue.queue.broker_name if queue.queue is not None else ""
+            path = f"{broker}/{topic}/{queue_id}"
+            logs = list(metadata.commit_logs.get(path, {}).values())
+            units = [one for _base, one in sorted(metadata.consume_queues.get(path, {}).items())]
+            segments = [*logs, *units]
+            times = [time for segment in logs for time in segment.times or ()]
+            found.append(
+                TieredQueueInfo(
+                    topic=topic,
+                    queueId=queue_id,
+                    # what the queue says of itself is late, and -1 at first
+                    minOffset=units[0].base_offset // UNIT if units else queue.min_offset,
+                    maxOffset=(units[-1].base_offset + units[-1].size) // UNIT if units else queue.max_offset,
+                    segments=len(segments),
+                    bytes=sum(segment.size for segment in segments),
+                    firstStoreTimestamp=min(times, default=None),
+                    lastStoreTimestamp=max(times, default=None),
+                )
+            )
+    return found

@@ -1,0 +1,270 @@
+"""Compacted topics of 5.x: a log of their own with the newest message of each key, and the queue that leads into it.
+
+Source: store.kv.CompactionLog, CompactionStore, store.queue.SparseConsumeQueue; store-formats 8.4. Consumers of a topic
+with ``cleanup.policy=COMPACTION`` get its messages from here, and none from the commit log: what has expired there is
+here still, and what is not here they never get.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from formats.endings import Ending
+from formats.errors import FormatError
+from formats.message.properties import KEYS, parse
+from formats.message.read import End
+from formats.queues.batch import SIZE, BatchEntry, as_array, valid_prefix
+from formats.variants import compaction
+from rmqtool.errors import CorruptFile
+from rmqtool.store.disk.remote import need, record_at
+from rmqtool.store.disk.segments import Segment, Segments, files_below, offset_name, read_small
+from rmqtool.store.layout.paths import StoreLayout, is_path_name
+from rmqtool.store.log.commit_log import Damage, Found
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Units = np.ndarray[Any, np.dtype[Any]]
+
+FOLDER, LOGS, QUEUES, POSITIONS = "compaction", "compactionLog", "compactionCq", "position-checkpoint"
+_ASKED = 16  # queues that tell how long files are
+WORK = ("compacting", "replicating")  # folders of what a broker has not finished
+
+
+class CompactionQueue:
+    """One queue of a compacted topic, read-only. Damage shows as an early end, as to a broker; it is not an error.
+
+    Attributes:
+        log: files of its log.
+        queue: files of its queue, each named like the log file that it belongs to.
+        work: paths of folders with files that a broker was making when it stopped.
+    """
+
+    def __init__(self, layout: StoreLayout, topic: str, queue_id: int) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.log_path = layout.path(FOLDER, LOGS, topic, str(queue_id))
+        self.path = layout.path(FOLDER, QUEUES, topic, str(queue_id))
+        folders = [layout.path(FOLDER, kind, topic, str(queue_id)) for kind in (LOGS, QUEUES)]
+        self.log, self.queue = (layout.files_in(folder) for folder in folders)
+        work = [f"{folder}/{name}" for folder in folders for name in WORK]
+        self.work = [path for path in work if files_below(path)[0]]
+        self._layout = layout
+
+    def __repr__(self) -> str:
+        return f"CompactionQueue({self.topic!r}, {self.queue_id})"
+
+    @cached_property
+    def queue_size(self) -> int:
+        """Bytes of each file of the queue: configured, told by the files, or the default."""
+        configured = self._layout.conf.sizes.get("compactionCqMappedFileSize")
+        if configured:
+            return compaction.queue_file_size(configured)
+        return self._usual(QUEUES, self.queue) or compaction.queue_file_size()
+
+    @cached_property
+    def log_size(self) -> int:
+        """Bytes of each file of the log: configured, told by the files, or the default."""
+        sizes = self._layout.conf.sizes
+        if configured := sizes.get("compactionMappedFileSize"):
+            return compaction.log_file_size(configured, sizes.get("compactionCqMappedFileSize", 10 << 20))
+        return self._usual(LOGS, self.log) or compaction.log_file_size()
+
+    def _usual(self, kind: str, segments: Segments) -> int | None:
+        """The length that most files have, those of other queues too; names tell nothing of it, for files are missing
+        between them.
+        """
+        lengths = Counter(file.size for file in segments if file.size)
+        for _topic, _queue_id, path in self._layout.queue_dirs(f"{FOLDER}/{kind}")[:_ASKED]:
+            lengths.update(file.size for file in self._layout.files_in(path) if file.size)
+        return max(lengths, key=lambda length: (lengths[length], length), default=None)
+
+    @cached_property
+    def strange(self) -> list[tuple[str, int]]:
+        """(path, length) of what is neither a file with a number for a name nor a folder."""
+        return [
+            (entry.path, entry.size)
+            for folder in (self.log_path, self.path)
+            for entry in self._layout.entries_at(folder)
+            if offset_name(entry.name) is None and entry.is_file()
+        ]
+
+    @property
+    def told_sizes(self) -> bool:
+        """Whether settings or files tell how long files are, and not the broker's defaults."""
+        told = {"compactionMappedFileSize", "compactionCqMappedFileSize"} <= self._layout.conf.sizes.keys()
+        return told or bool(self._usual(LOGS, self.log) and self._usual(QUEUES, self.queue))
+
+    def fits(self, path: str, length: int) -> bool:
+        """Whether a file of the log or the queue has the length that a broker loads."""
+        return length == (self.log_size if path.startswith(self.log_path) else self.queue_size)
+
+    @property
+    def refused(self) -> tuple[str, str] | None:
+        """(path, reason) where a broker does not start because of this queue; None where it does.
+
+        It looks at queues that have both folders. A wrong length keeps it from loading the queue, and so from seeing
+        anything else (CompactionStore.load, TopicPartitionLog.init).
+        """
+        if not (self._layout.is_folder(self.log_path) and self._layout.is_folder(self.path)):
+            return None
+        files = [(file.path, file.size) for segments in (self.log, self.queue) for file in _loaded(segments)]
+        if not all(self.fits(*file) for file in (*files, *self.strange)):
+            return None
+        if self.strange:
+            return self.strange[0][0], "a broker makes a number of its name, which it is not"
+        log, queue = ({file.base: file.path for file in _loaded(segments)} for segments in (self.log, self.queue))
+        if (end := self.log_end) > 0:  # it cuts the log there before it compares the names
+            log = {base: path for base, path in log.items() if base <= end}
+        if odd := log.keys() ^ queue.keys():
+            return (log | queue)[min(odd)], "no file of the same name in the other folder"
+        return None
+
+    def count(self, file: Segment) -> int:
+        """Units of a file of the queue up to the first element that is none."""
+        if file.base not in self._counts:
+            self._counts[file.base] = valid_prefix(_units(file))
+            file.release()
+        return self._counts[file.base]
+
+    @cached_property
+    def _counts(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def log_end(self) -> int:
+        """Position behind the last record, for the next start: behind that of the last unit of the last file.
+
+        Where that file has no unit, the log is not cut at all (TopicPartitionLog.recover).
+        """
+        files = self.queue.files
+        if files and (count := self.count(files[-1])):
+            last = self._unit(files[-1], count - 1)
+            return last.physical_offset + last.size
+        return self.log.files[-1].end if self.log.files else 0
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last message; 0 without any."""
+        for file in reversed(self.queue.files):
+            if count := self.count(file):
+                return self._unit(file, count - 1).next_queue_offset
+        return 0
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first message; 0 without any."""
+        for file in self.queue.files:
+            if self.count(file):
+                return self._unit(file, 0).base_queue_offset
+        return 0
+
+    @property
+    def messages(self) -> int:
+        """How many messages the queue has."""
+        return sum(map(self.count, self.queue.files))
+
+    def _unit(self, file: Segment, number: int) -> BatchEntry:
+        view = file.mapped()
+        need(view, number * SIZE, (number + 1) * SIZE)
+        return BatchEntry(*as_array(view)[number].tolist())
+
+    def runs(self) -> Generator[tuple[int, "Units"], None, None]:
+        """(position in the log that the file begins at, units) of each file that has any."""
+        for file in self.queue:
+            if count := self.count(file):
+                try:
+                    yield file.base, _units(file)[:count]
+                finally:
+                    file.release()
+
+    def entries(self, start: int = 0) -> Iterator[BatchEntry]:
+        """Units of queue offsets from ``start`` on, in the order of the files."""
+        for _base, units in self.runs():
+            for row in units[units["base_queue_offset"] >= start].tolist():
+                yield BatchEntry(*row)
+
+    def look(self, entry: BatchEntry, *, crc: bool = True) -> Found | Damage:
+        """The record that a unit leads to, or what is there instead; positions are those of this log."""
+        position = entry.physical_offset
+        file = self.log.find(position)
+        if file is None:
+            return Damage(self.log_path, position, position, 0, Ending.CLEAN, "no file holds this position")
+        view = file.mapped()
+        record = record_at(view, position - file.base, len(view), crc=crc)
+        if isinstance(record, End):
+            return Damage(file.path, position - file.base, position, 0, record.ending, record.reason)
+        return Found(file, position - file.base, record)
+
+    def at(self, position: int, size: int) -> Found | None:
+        """The record of a unit; None where there is none."""
+        found = self.look(BatchEntry(position, size, 0, 0, 0, 1), crc=False)
+        return found if isinstance(found, Found) else None
+
+    def read(self, start: int = 0) -> Iterator[Found]:
+        """The messages of queue offsets from ``start`` on, in order; what its unit does not lead to is passed over."""
+        topic = self.topic.encode("utf-8", "surrogateescape")
+        for entry in self.entries(start):
+            found = self.look(entry, crc=False)
+            if isinstance(found, Found) and (found.record.topic, found.record.queue_id) == (topic, self.queue_id):
+                yield found
+
+    def latest(self) -> dict[str, Found]:
+        """Key to its newest message, the oldest of these first. A key whose newest message has no body is deleted.
+
+        The key is the whole of the property KEYS, as a compaction has it. Memory holds one message of each key.
+        """
+        found: dict[str, Found] = {}
+        for message in self.read():
+            key = key_of(message)
+            found.pop(key, None)  # the newest moves to the end
+            if message.record.body:
+                found[key] = message
+        return found
+
+
+def _loaded(segments: Segments) -> list[Segment]:
+    """Files without a last one that is empty: a broker deletes that."""
+    files = segments.files
+    return files[:-1] if files and not files[-1].size else files
+
+
+def key_of(message: Found) -> str:
+    """What a compaction takes for the message's key; empty without one."""
+    return parse(message.record.properties).get(KEYS, "")
+
+
+def _units(file: Segment) -> "Units":
+    view = file.mapped()
+    need(view, 0, len(view))
+    return as_array(view)
+
+
+def compaction_queues_of(layout: StoreLayout) -> list[CompactionQueue]:
+    """Every queue that has a folder for its log or for its queue, sorted by topic and queue id."""
+    names = {
+        (topic, queue_id) for kind in (LOGS, QUEUES) for topic, queue_id, _path in layout.queue_dirs(f"{FOLDER}/{kind}")
+    }
+    return [CompactionQueue(layout, topic, queue_id) for topic, queue_id in sorted(names)]
+
+
+def compaction_queues(layout: StoreLayout, topic: str) -> list[CompactionQueue]:
+    """Those of one topic, sorted by queue id."""
+    if not is_path_name(topic):
+        return []
+    ids = {queue_id for kind in (LOGS, QUEUES) for queue_id in layout.queues_of(topic, f"{FOLDER}/{kind}")}
+    return [CompactionQueue(layout, topic, queue_id) for queue_id in sorted(ids)]
+
+
+def positions_of(layout: StoreLayout) -> compaction.Positions | None:
+    """Up to where queues have been compacted; None where no broker has said it yet.
+
+    Raises:
+        CorruptFile: not as brokers write it.
+    """
+    path = layout.path(FOLDER, POSITIONS)
+    data = read_small(path)
+    try:
+        return compaction.Positions.parse(data) if data is not None else None
+    except FormatError as err:
+        raise CorruptFile(path, err.at, err.reason) from err

@@ -1,0 +1,55 @@
+"""The database ``kvStore``: what POP consumers hold, where a broker notes it there (``popConsumerKVServiceEnable``).
+
+Source: broker.pop.PopConsumerRocksdbStore (5.3.3).
+"""
+
+from collections.abc import Callable, Iterator
+
+from formats.errors import FormatError
+from formats.variants.pop_store import FAMILY, PLACE, PopStoreRecord
+from rmqtool.errors import RmqError
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.rocksdb import Database
+from rmqtool.store.layout.version import rocksdb_forms
+
+
+def pop_database(layout: StoreLayout) -> Database | None:
+    """The database; None where there is none.
+
+    Raises:
+        MissingRuntime: no library to read it.
+        CorruptFile: it cannot be opened.
+        UnreadableStore: the system refuses a file of it.
+    """
+    return Database(layout.path(PLACE)) if PLACE in rocksdb_forms(layout) else None
+
+
+def stored_records(layout: StoreLayout, warn: Callable[[str], None]) -> Iterator[PopStoreRecord]:
+    """Every record, by the time at which its message may be handed out again; one that cannot be read is warned of.
+
+    Raises:
+        MissingRuntime, CorruptFile, UnreadableStore: as :func:`pop_database`.
+    """
+    database = pop_database(layout)
+    if database is None:
+        return
+    for key, value in database.items(FAMILY):
+        try:
+            yield PopStoreRecord.parse(value)
+        except FormatError as err:
+            warn(f"{PLACE}: key {key.hex()}: no record of a popped message: {err}: passed over")
+
+
+def left_behind(layout: StoreLayout) -> list[str]:
+    """What whoever serves the store without this database should know."""
+    said: list[str] = []
+    try:
+        count = sum(1 for _record in stored_records(layout, said.append))
+    except RmqError as err:
+        return [f"{err}: what POP groups hold by {PLACE} does not come back to them while this broker serves the store"]
+    if count:
+        said.append(
+            f"{PLACE}: {count} messages that POP groups hold do not come back to them while this broker serves the "
+            "store, only with a 5.x broker that has popConsumerKVServiceEnable=true"
+        )
+    return said

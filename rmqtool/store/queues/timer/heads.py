@@ -1,0 +1,78 @@
+"""Timer messages of which little is to be known, many at once: columns of their heads, and where their properties lie.
+
+A record that is not as nearly all are (both hosts IPv4, a topic of at most 255 bytes) is left to who reads records one
+by one.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from formats.layouts.codes import BORN_V6, MAGIC_V1, STORE_V6
+from formats.layouts.derived import HEAD_V4_V4
+from formats.variants import timer
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.log.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+_TOPIC = timer.TOPIC.encode()
+_BEHIND = 1 + len(_TOPIC)  # of the body: the topic with its length; then the length of the properties
+
+
+class TimerHeads(NamedTuple):
+    """Some messages of one file of the log.
+
+    Attributes:
+        numbers: of the units that were asked for; int64 of shape (messages,), as the other columns.
+        heads: record array with the fields of :data:`formats.layouts.derived.HEAD_V4_V4`.
+        properties: bytes of each.
+    """
+
+    numbers: "Array"
+    heads: "Array"
+    properties: list[bytes]
+
+
+def plain_heads(log: CommitLog, units: "Array", chosen: "Array") -> Iterator[TimerHeads]:
+    """The messages that units lead to, as far as they are plain; the others are left out.
+
+    Args:
+        units: record array with the fields of :class:`formats.variants.timer.LogUnit`.
+        chosen: numbers of those that are asked for.
+    """
+    offsets = units["physical_offset"][chosen].astype(np.int64)
+    for file in log.segments:
+        here = np.flatnonzero((offsets >= file.base) & (offsets <= file.end - HEAD_V4_V4.size))
+        if len(here):
+            yield _in_file(file, chosen[here], offsets[here] - file.base, units["message_size"][chosen[here]])
+            file.release()
+
+
+def _in_file(file: Segment, numbers: "Array", at: "Array", sizes: "Array") -> TimerHeads:
+    view = file.view()
+    data = np.frombuffer(view, np.uint8)
+    heads = data[at[:, None] + np.arange(HEAD_V4_V4.size)].view(HEAD_V4_V4.dtype)[:, 0]
+    ends = at + sizes
+    good = (
+        (heads["magic"] == MAGIC_V1)
+        & (heads["total_size"] == sizes)
+        & (heads["physical_offset"] == at + file.base)
+        & (heads["sys_flag"] & (BORN_V6 | STORE_V6) == 0)
+        & (heads["queue_id"] == timer.QUEUE_ID)
+        & (heads["body_length"] >= 0)
+        & (ends <= len(data))
+    )
+    topic = at + HEAD_V4_V4.size + heads["body_length"]
+    good &= topic + _BEHIND + 2 <= ends
+    numbers, heads, topic, ends = numbers[good], heads[good], topic[good], ends[good]
+    names = data[topic[:, None] + np.arange(_BEHIND + 2)]
+    expected = np.frombuffer(bytes([len(_TOPIC)]) + _TOPIC, np.uint8)
+    length = names[:, _BEHIND].astype(np.int64) << 8 | names[:, _BEHIND + 1]
+    begins = topic + _BEHIND + 2
+    good = (names[:, :_BEHIND] == expected).all(axis=1) & (begins + length == ends)
+    del data
+    places = zip(begins[good].tolist(), ends[good].tolist(), strict=True)
+    return TimerHeads(numbers[good], heads[good], [bytes(view[begin:end]) for begin, end in places])

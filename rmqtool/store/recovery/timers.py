@@ -1,0 +1,220 @@
+"""The timer of 5.x at a broker's start: its log is cut at the first place that is no unit, and slots lead before it.
+
+Two things are better than a broker does them. Units that lead behind the end of the commit log go too: a broker keeps
+them, and when their slots are over it reads what lies there by then, another message, or none that reads, at which it
+stands still (apache/rocketmq#7480, #10668). And a slot that leads behind the end of the timer log is emptied: a broker
+keeps its link, and takes for the unit whatever is written there next, so that the chain of the slot may lead back to
+itself. By the rules of a release taken exactly, neither is done.
+
+The rest is what a broker makes in memory of the same bytes, with the same outcome: the last units of the log in the
+wheel, and the place in the queue behind the message of the last unit.
+
+Source: store.timer.TimerMessageStore (load, recover, recoverAndRevise, reviseQueueOffset), MappedFileQueue
+(truncateDirtyFiles); store-engine 7.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+
+import numpy as np
+
+from formats.endings import Ending
+from formats.variants import timer
+from rmqtool.store.changes.change import Change
+from rmqtool.store.disk import files as disk
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import is_zero
+from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, started
+from rmqtool.store.recovery.plan import Recovery
+
+_LOOKED_BACK = 20_000  # entries of the queue among which a broker looks for that of the last message
+Say = Callable[[str, str], None]
+
+
+def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
+    """Hand over the timer log up to where it ends, the slots that led behind that, and the checkpoint."""
+    files = TimerFiles(recovery.inputs.layout)
+    if not files.present or not recovery.verdict.files or _refused(recovery, files):
+        return
+    TimerAtStart(recovery, files, change, say).run()
+
+
+def _refused(recovery: Recovery, files: TimerFiles) -> bool:
+    """Whether a broker does not start on these files; then they are left to the command that makes them anew."""
+    rules, layout = recovery.inputs.rules, recovery.inputs.layout
+    if rules.engine == "4.9":
+        return False
+    refused, _removed = rules.admit(files.log.files, files.log.foreign, files.file_size, "timer-log")
+    if len(files.wheel_bytes) not in (0, timer.WHEEL_SIZE):
+        refused.append((files.wheel_path, f"{len(files.wheel_bytes)} bytes long, not {timer.WHEEL_SIZE}"))
+    recovery.warnings += [
+        f"{path}: {why}: a broker does not start, and nothing of the timer is changed here: rmqtool rebuild "
+        f"{layout.root} timer makes wheel and timer log from the messages that wait"
+        for path, why in refused
+    ]
+    return bool(refused)
+
+
+class TimerAtStart:
+    """The timer of one store at a start.
+
+    Args:
+        recovery: of log and queues.
+
+    Attributes:
+        end: of the timer log.
+        low, high: lowest queue offset of the timer's queue, and the one after its last entry.
+    """
+
+    def __init__(self, recovery: Recovery, files: TimerFiles, change: Change, say: Say) -> None:
+        self.recovery, self.files, self.change, self.say = recovery, files, change, say
+        self.exactly = recovery.inputs.rules.exactly
+        self.end = files.end if self.exactly else files.sound_end(recovery.verdict.end)
+        queue = recovery.queues.get((timer.TOPIC, timer.QUEUE_ID))
+        self.low, self.high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+
+    def run(self) -> None:
+        """Hand over what changes; nothing where a start finds all in order."""
+        stale = self._stale()
+        made = started(self.files, self.end, exactly=self.exactly)
+        behind = self._behind(made)
+        point = self.files.checkpoint
+        gone = self.files.end < self.files.point.last_timer_log_flush_position or len(behind) or len(made.dangling)
+        new = self._checkpoint(point, gone=bool(gone)) if point is not None else None
+        ahead = point is not None and (point.last_timer_log_flush_position > self.end or self._queue(point) > self.high)
+        if not (stale or len(behind) or ahead):
+            return
+        if not self.exactly and self._is_lost(made):
+            return
+        for file, start in stale:
+            if file.base > self.end:
+                self.change.remove(file.path)
+                self.say("remove", file.path)
+            else:
+                self.change.zero(file.path, start, file.size)
+                self.say(f"zero bytes {start} to {file.size} of", file.path)
+        if len(behind):
+            self._put_wheel(made, behind)
+        if new is not None and new != point:
+            self.change.put_content(self.files.checkpoint_path, timer.build_checkpoint(new))
+            self.say("replace", self.files.checkpoint_path)
+        self._warn(made, point)
+
+    def _stale(self) -> list[tuple[Segment, int]]:
+        """(file, byte from which on it holds what is not of the log), the newest first."""
+        found = []
+        for file in reversed(self.files.log.files):
+            start = max(self.end - file.base, 0)
+            if file.base > self.end:
+                found.append((file, 0))
+            elif start < file.size and not self._is_blank(file) and not is_zero(file.path, start, file.size):
+                found.append((file, start))
+        return found
+
+    def _is_blank(self, file: Segment) -> bool:
+        """Whether a file ends with the blank that a writer puts there, and nothing follows."""
+        return self.end == self.files.end and self.files.ending(file).ending is Ending.FILLER
+
+    def _behind(self, made: Started) -> np.ndarray:
+        """Numbers of the slots of the wheel that lead behind the end of the log."""
+        wheel = self.files.wheel
+        if wheel is None:
+            return np.empty(0, np.int64)
+        changed = leading_behind(self.files, wheel, self.end)
+        if self.exactly:  # those that a broker mends; the others it leaves
+            changed = changed[made.slots["last_position"][changed] < self.end]
+        return changed
+
+    def _put_wheel(self, made: Started, behind: np.ndarray) -> None:
+        staged = self.change.staging()
+        with disk.make_file(staged) as file:
+            file.copy_from(self.files.wheel_path)
+            file.cut(timer.WHEEL_SIZE)
+            for number in behind.tolist():
+                slot = timer.Slot._make(made.slots[number].tolist())
+                if slot.last_position >= self.end:
+                    slot = timer.Slot(0, 0, 0, 0)
+                elif not self.exactly:
+                    slot = slot._replace(count=self._count(slot.last_position))
+                file.write(number * timer.SLOT_SIZE, timer.build_slot(slot))
+        self.change.put(self.files.wheel_path, staged)
+        self.say("replace", self.files.wheel_path)
+
+    def _count(self, position: int) -> int:
+        """Messages of a chain, without those that are recalled."""
+        count = 0
+        while position >= 0:
+            file = self.files.log.find(position)
+            unit = timer.read_unit(file.view(), position - file.base, file.size) if file is not None else None
+            if not isinstance(unit, timer.LogUnit):
+                break
+            count += -1 if unit.magic & timer.MAGIC_DELETE else 1
+            position = unit.previous_position if unit.previous_position < position else timer.NOWHERE
+        return count
+
+    # -- the checkpoint -----------------------------------------------------------------------------------------------
+
+    def _queue(self, point: timer.Checkpoint) -> int:
+        return min(point.last_timer_queue_offset, point.master_timer_queue_offset)
+
+    def _checkpoint(self, point: timer.Checkpoint, *, gone: bool) -> timer.Checkpoint:
+        """What it says of log and queue; with ``gone`` there were units behind the last one."""
+        last = self.queue_offset() if gone else point.last_timer_queue_offset
+        return point._replace(
+            last_timer_log_flush_position=min(point.last_timer_log_flush_position, self.end),
+            last_timer_queue_offset=min(last, self.high),
+            master_timer_queue_offset=min(point.master_timer_queue_offset, self.high),
+        )
+
+    def queue_offset(self) -> int:
+        """The queue offset at which a broker goes on: behind the message of the last unit."""
+        point = self.files.point
+        found = message_of_last_unit(self.files, self.recovery.inputs.log, self.end, self.recovery.verdict.end)
+        offset = point.last_timer_queue_offset if found is None else self._entry_of(*found) + 1
+        return min(max(min(offset, point.master_timer_queue_offset), self.low), self.high)
+
+    def _entry_of(self, queue_id: int, queue_offset: int, physical_offset: int, size: int) -> int:
+        """Queue offset of the entry of a message: the nearest that leads to it; else as the message says it."""
+        queue = self.recovery.queues.get((timer.TOPIC, queue_id))
+        lowest = max(queue_offset - _LOOKED_BACK + 1, 0)
+        for file in reversed(queue.files if queue is not None else []):
+            base = file.base // file.form.size
+            start, stop = max(lowest - base, 0), min(queue_offset + 1 - base, file.wrote // file.form.size)
+            if start >= stop:
+                continue
+            with closing(file.runs(start, stop)) as runs:
+                found = [
+                    base + first + int(row)
+                    for first, units in runs
+                    for row in np.flatnonzero((units["physical_offset"] == physical_offset) & (units["size"] == size))
+                ]
+            if found:
+                return found[-1]
+        return queue_offset
+
+    def _is_lost(self, made: Started) -> bool:
+        """Whether units are gone, and no unit is left that tells where in the queue their messages begin.
+
+        A broker goes on behind them, and delivers none of them. What is there still tells that they wait.
+        """
+        gone = self.files.end < self.files.point.last_timer_log_flush_position or len(made.dangling)
+        recovery = self.recovery
+        if not gone or message_of_last_unit(self.files, recovery.inputs.log, self.end, recovery.verdict.end):
+            return False
+        root = recovery.inputs.layout.root
+        recovery.warnings.append(
+            "timerlog: units are gone, and with them the place in the queue where their messages begin: a broker never "
+            f"delivers these. Nothing of the timer is changed here: rmqtool rebuild {root} timer finds all that wait"
+        )
+        return True
+
+    def _warn(self, made: Started, point: timer.Checkpoint | None) -> None:
+        flushed = point.last_timer_log_flush_position if point is not None else 0
+        if self.files.end < flushed or len(made.dangling):
+            root = self.recovery.inputs.layout.root
+            self.recovery.warnings.append(
+                f"timerlog: ends at {self.files.end}, and the checkpoint says {flushed}; {len(made.dangling)} slots "
+                "lead after that end: a broker takes messages after the last unit from the queue again, and forgets "
+                f"those before it that have lost their units: rmqtool rebuild {root} timer finds all that wait"
+            )

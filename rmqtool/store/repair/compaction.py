@@ -1,0 +1,298 @@
+"""Make the logs of compacted topics of 5.x anew from every intact message that they or the commit log have.
+
+A queue in order is left as it is. In the others each key keeps its newest message, and all messages stay that no
+compaction has looked at: the next one does what is left. Where both logs have a queue offset the commit log is right.
+
+Source: store.kv.CompactionLog (asyncPutMessage, shouldRetainMsg, CompactionAppendMessageCallback).
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from formats.config.files import Topics
+from formats.message.build import BLANK_SIZE, build_blank
+from formats.message.properties import KEYS, TAGS, parse
+from formats.message.read import Record
+from formats.primitives import java_hash
+from formats.queues.batch import END_UNIT, SIZE, BatchEntry, build, valid_prefix
+from formats.queues.batch import as_array as units_of
+from formats.variants import compaction
+from rmqtool.errors import CorruptFile, Refused
+from rmqtool.store.changes.change import Change
+from rmqtool.store.config.files import read_config
+from rmqtool.store.disk import files as disk
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.disk.sparse import is_zero
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found, walk_file
+from rmqtool.store.queues.batch import AnyQueue, open_any_queue, queues_where
+from rmqtool.store.queues.compaction import (
+    FOLDER,
+    POSITIONS,
+    CompactionQueue,
+    compaction_queues_of,
+    positions_of,
+)
+from rmqtool.store.releases.rules import COMPACTED, topics_with
+
+_AT_ONCE = 1 << 20
+
+
+class _Message(NamedTuple):
+    """Where an intact message lies; its bytes are read again when they are written."""
+
+    file: Segment
+    at: int
+    size: int
+    key: str
+    body: bool
+
+
+class CompactionBuilder:
+    """One making of the logs of compacted topics.
+
+    Args:
+        limits: queue to the queue offset from which on only the commit log counts.
+
+    Attributes:
+        messages: that were looked at.
+        queues: that were made anew.
+        units: of these queues.
+        warnings: what the person should know.
+
+    Raises:
+        Refused: no table of topics says which topics are compacted.
+    """
+
+    def __init__(self, layout: StoreLayout, limits: Mapping[tuple[str, int], int] | None = None) -> None:
+        self._limits = limits or {}
+        self.layout, self.log = layout, CommitLog(layout)
+        self.messages = self.queues = self.units = 0
+        self.warnings: list[str] = []
+        self._lost_positions = self._told = False
+        self._topics = self._compacted()
+        self._positions = self._known_positions()
+        self._offsets = dict(self._positions.offsets)
+
+    def _compacted(self) -> set[str]:
+        for bak in (False, True):
+            try:
+                found = read_config(self.layout, "topics.json", bak=bak)
+            except CorruptFile:
+                continue
+            if isinstance(found, Topics):
+                return topics_with(found.topics, *COMPACTED)
+        raise Refused(f"{self.layout.root}: no topics.json says which topics are compacted: see rebuild config")
+
+    def _known_positions(self) -> compaction.Positions:
+        try:
+            return positions_of(self.layout) or compaction.Positions()
+        except CorruptFile as err:
+            self.warnings.append(f"{err}: the next compaction looks at all messages again")
+            self._lost_positions = True
+            return compaction.Positions()
+
+    def prepare(self, change: Change) -> list[str]:
+        """Build the files aside and hand the swap to a change; returns it in words."""
+        words: list[str] = []
+        queues = {(queue.topic, queue.queue_id): queue for queue in compaction_queues_of(self.layout)}
+        for found in queues_where(self.layout, lambda topic, _queue_id: topic in self._topics):
+            queues.setdefault((found.topic, found.queue_id), CompactionQueue(self.layout, found.topic, found.queue_id))
+        for (topic, _queue_id), queue in sorted(queues.items()):
+            if topic in self._topics:
+                self._queue(queue, change, words)
+        if self._offsets != self._positions.offsets or (self._lost_positions and words):
+            new = replace(self._positions, offsets=self._offsets, empty=not self._offsets)
+            change.put_content(self.layout.path(FOLDER, POSITIONS), new.build(engine="5.3"))
+            words.append(f"put {FOLDER}/{POSITIONS}")
+        change.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
+        return words
+
+    def _queue(self, queue: CompactionQueue, change: Change, words: list[str]) -> None:
+        name = compaction.position_key(queue.topic, queue.queue_id)
+        position = self._offsets.get(name, -1)
+        wanted, end = self._wanted(queue, position)
+        if end is not None and position >= end:
+            self._offsets.pop(name)  # messages that are to come would never be looked at
+            wanted, end = self._wanted(queue, -1)
+        if self._in_order(queue, wanted, end):
+            return
+        if not (queue.told_sizes or self._told):
+            self._told = True
+            self.warnings.append(
+                f"{FOLDER}: no file tells the length of its files: they are made as long as is the broker's default "
+                f"({queue.log_size} and {queue.queue_size} bytes; --broker-conf knows better), and it shows consumers "
+                "none of another length"
+            )
+        writer = _Writer(queue, change)
+        for offset, message in sorted(wanted.items()):
+            data = bytes(message.file.view()[message.at : message.at + message.size])
+            if not writer.append(data, offset):
+                self.warnings.append(
+                    f"{queue.topic} queue {queue.queue_id}: the message at queue offset {offset} is longer than a file "
+                    "of the log, and is left out, as by a broker"
+                )
+        writer.close()
+        old = [file.path for file in (*queue.log, *queue.queue)] + [path for path, _size in queue.strange]
+        for path in old:
+            if path not in writer.paths:
+                change.remove(path)
+                words.append(f"remove {os.path.relpath(path, self.layout.root)}")
+        words += [f"put {os.path.relpath(path, self.layout.root)}" for path in writer.paths]
+        self.queues, self.units = self.queues + 1, self.units + writer.units
+
+    def _wanted(self, queue: CompactionQueue, position: int) -> tuple[dict[int, _Message], int | None]:
+        """(queue offset to message, queue offset at which the topic's queue ends; None where it is not known)."""
+        found: dict[int, _Message] = {}
+        for file in queue.log:
+            for item in walk_file(file, 0, file.size, last=file is queue.log.files[-1]):
+                if isinstance(item, Found):
+                    self._take(found, queue, item)
+        if (limit := self._limits.get((queue.topic, queue.queue_id))) is not None:
+            found = {offset: message for offset, message in found.items() if offset < limit}
+        entries = open_any_queue(self.layout, queue.topic, queue.queue_id)
+        end = None
+        if entries is not None:
+            low = entries.min_offset(self.log.min_offset)
+            if entries.max_offset and not self.layout.aborted:
+                # what the queue does not have any more was cut, and its offsets come again
+                end = entries.max_offset
+                if any(offset >= end for offset in found):
+                    self._need_whole(entries)
+                found = {offset: message for offset, message in found.items() if offset < end}
+            for entry in entries.entries(low):
+                if (message := self.log.read(entry.physical_offset)) is not None:
+                    found.pop(entry.queue_offset, None)
+                    self._take(found, queue, message)
+        return _newest(found, position), end
+
+    def _need_whole(self, entries: AnyQueue) -> None:
+        """What a queue does not have may be dropped only where the commit log does not have it either.
+
+        Raises:
+            Refused: the queue lacks messages.
+        """
+        last = entries.entry(entries.max_offset - 1)
+        start = last.physical_offset + last.size if last is not None else None
+        topic = entries.topic.encode("utf-8", "surrogateescape")
+        for item in self.log.walk(start, crc=False):
+            if isinstance(item, Found) and (item.record.topic, item.record.queue_id) == (topic, entries.queue_id):
+                raise Refused(f"{entries.path}: lacks messages that the log has: rebuild consumequeue first")
+
+    def _take(self, found: dict[int, _Message], queue: CompactionQueue, item: Found) -> None:
+        record = item.record
+        topic = queue.topic.encode("utf-8", "surrogateescape")
+        if (record.topic, record.queue_id) != (topic, queue.queue_id):
+            return
+        self.messages += 1
+        key = parse(record.properties).get(KEYS, "")
+        if key.strip():
+            found[record.queue_offset] = _Message(item.file, item.at, record.total_size, key, bool(record.body))
+
+    def _in_order(self, queue: CompactionQueue, wanted: dict[int, _Message], end: int | None) -> bool:
+        """Whether nothing is wrong with a queue, and it has all that it should."""
+        files = [(file.path, file.size) for file in (*queue.log, *queue.queue)]
+        if queue.strange or not all(queue.fits(*file) for file in files):
+            return False
+        if [file.base for file in queue.log] != [file.base for file in queue.queue]:
+            return False
+        topic, known, last = queue.topic.encode("utf-8", "surrogateescape"), set(), -1
+        for unit in queue.entries():
+            there = queue.look(unit)
+            if not isinstance(there, Found) or unit.base_queue_offset <= last:
+                return False
+            record = there.record
+            says = (record.topic, record.queue_id, record.queue_offset, record.total_size, record.physical_offset)
+            if says != (topic, queue.queue_id, unit.base_queue_offset, unit.size, unit.physical_offset):
+                return False
+            if not parse(record.properties).get(KEYS, "").strip():
+                return False
+            known.add(last := unit.base_queue_offset)
+        if end is not None and last >= end:
+            return False
+        return wanted.keys() <= known and all(map(_ends_well, queue.queue))
+
+
+def _newest(found: dict[int, _Message], position: int) -> dict[int, _Message]:
+    """All messages after a position, and of those before it the newest of each key, unless that has no body."""
+    newest: dict[str, int] = {}
+    for offset in sorted(found):
+        newest[found[offset].key] = offset
+    return {
+        offset: message
+        for offset, message in found.items()
+        if offset > position or (message.body and newest[message.key] == offset)
+    }
+
+
+def _ends_well(file: Segment) -> bool:
+    """Whether zeros, or an end unit and zeros, follow the units of a file."""
+    units = units_of(file.view())
+    count = valid_prefix(units)
+    if count < len(units) and BatchEntry(*units[count].tolist()) == END_UNIT:
+        count += 1
+    del units
+    file.release()
+    return is_zero(file.path, count * SIZE, file.size)
+
+
+class _Writer:
+    """Files of one queue and of its log, staged one pair after the other.
+
+    Attributes:
+        paths: where the files are to be.
+        units: that were written.
+    """
+
+    def __init__(self, queue: CompactionQueue, change: Change) -> None:
+        self._queue, self._change = queue, change
+        self._base = -queue.log_size
+        self._log, self._units = bytearray(), bytearray()
+        self._open = False
+        self.paths: list[str] = []
+        self.units = 0
+
+    def append(self, data: bytes, offset: int) -> bool:
+        """Write one record; False where no file is long enough for it."""
+        if len(data) + BLANK_SIZE > self._queue.log_size:
+            return False
+        full = len(self._units) + SIZE >= self._queue.queue_size
+        if not self._open or full or len(self._log) + len(data) + BLANK_SIZE > self._queue.log_size:
+            self._roll()
+        position = self._base + len(self._log)
+        record = compaction.read_record(data, 0, len(data), crc=False)
+        assert isinstance(record, Record)  # it was read there
+        tag = parse(record.properties).get(TAGS)
+        self._log += compaction.moved(data, position)
+        self._units += build([compaction.entry_for(record, position, java_hash(tag) if tag else 0)])
+        self.units += 1
+        return True
+
+    def _roll(self) -> None:
+        if self._open:
+            self._units += build([END_UNIT])
+            self._log += build_blank(self._queue.log_size - len(self._log))
+            self.close()
+        self._open = True
+        self._base += self._queue.log_size
+
+    def close(self) -> None:
+        """Stage the pair of files that is being written."""
+        if not self._open:
+            return
+        pairs = (
+            (self._queue.log_path, self._log, self._queue.log_size),
+            (self._queue.path, self._units, self._queue.queue_size),
+        )
+        for folder, data, size in pairs:
+            staged, path = self._change.staging(), os.path.join(folder, f"{self._base:020d}")
+            with disk.make_file(staged) as file:
+                file.cut(size)
+                for at in range(0, len(data), _AT_ONCE):
+                    file.write(at, bytes(data[at : at + _AT_ONCE]))
+            self._change.put(path, staged)
+            self.paths.append(path)
+            data.clear()
+        self._open = False

@@ -1,0 +1,79 @@
+"""The logs of compacted topics in a store that was salvaged: their consumers read nothing else.
+
+What a compaction log has is kept also where it has expired in the commit log; what is damaged there is made anew from
+what was carved.
+"""
+
+from collections.abc import Mapping
+
+from rmqtool.errors import RmqError
+from rmqtool.store.changes.writing import changing
+from rmqtool.store.disk.files import make_file
+from rmqtool.store.disk.ownership import make_folders
+from rmqtool.store.disk.segments import Segment, read_small
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.compaction import FOLDER, LOGS, POSITIONS, QUEUES, compaction_queues_of, positions_of
+from rmqtool.store.releases.rules import rules_for
+from rmqtool.store.repair.compaction import CompactionBuilder
+
+_AT_ONCE = 4 << 20
+
+
+def carry_over(
+    source: StoreLayout, target: StoreLayout, limits: Mapping[tuple[str, int], int], backup: str
+) -> list[str]:
+    """Copy the compaction logs of a store into one that was carved from it, and make good what is wrong with them.
+
+    Args:
+        limits: queue to the queue offset from which on its messages have other numbers in the new store: from there on
+            only the new commit log counts.
+        backup: directory for what is replaced.
+
+    Returns:
+        What the person should know.
+    """
+    topics = rules_for(target).rules.compacted_topics
+    if not topics:
+        return []
+    said: list[str] = []
+    for queue in compaction_queues_of(source):
+        for kind, segments in ((LOGS, queue.log), (QUEUES, queue.queue)) if queue.topic in topics else ():
+            folder = target.path(FOLDER, kind, queue.topic, str(queue.queue_id))
+            for file in segments:
+                said += _copied(file, folder)
+    try:
+        if positions_of(source) is not None and (data := read_small(source.path(FOLDER, POSITIONS))):
+            make_folders(target.path(FOLDER))
+            with make_file(target.path(FOLDER, POSITIONS)) as made:
+                made.write(0, data)
+                made.sync()
+    except RmqError as err:
+        said.append(f"{err}: left out: the next compaction looks at all messages again")
+    for (topic, queue_id), offset in sorted(limits.items()):
+        if topic in topics:
+            said.append(
+                f"{topic} queue {queue_id}: messages from queue offset {offset} on were renumbered: those that only "
+                f"its compaction log has are left out; {source.root} has them"
+            )
+    with changing(target, "rebuild", backup) as change:
+        builder = CompactionBuilder(StoreLayout(target.root, target.conf), limits)
+        if builder.prepare(change):
+            change.commit()
+    return said + builder.warnings
+
+
+def _copied(file: Segment, folder: str) -> list[str]:
+    """Copy one file as far as it can be read; what keeps it from being whole."""
+    make_folders(folder)
+    with make_file(f"{folder}/{file.base:020d}") as made:
+        made.cut(file.size)
+        try:
+            for at in range(0, file.size, _AT_ONCE):
+                data = file.read(at, min(_AT_ONCE, file.size - at))
+                if data.count(0) != len(data):  # holes stay holes
+                    made.write(at, data)
+        except RmqError as err:
+            return [f"{err}: the rest of this file is left out"]
+        finally:
+            made.sync()
+    return []

@@ -1,0 +1,50 @@
+"""The database ``kvStore`` in a store that was salvaged: without it what POP groups hold would never come back."""
+
+from collections.abc import Mapping
+
+from formats.variants.pop_store import PLACE
+from rmqtool.errors import MissingRuntime, RmqError
+from rmqtool.store.disk.files import make_file
+from rmqtool.store.disk.ownership import make_folders
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.version import rocksdb_forms
+from rmqtool.store.queues.pop_store import stored_records
+
+
+def keep_popped(source: StoreLayout, target: str, limits: Mapping[tuple[str, int], int]) -> list[str]:
+    """Copy the database as it is; what the person should know.
+
+    Args:
+        target: the new store.
+        limits: queue to the queue offset from which on its messages have other numbers there.
+    """
+    if PLACE not in rocksdb_forms(source):
+        return []
+    said: list[str] = []
+    moved = held = 0
+    try:
+        for record in stored_records(source, said.append):
+            held += 1
+            limit = limits.get((record.topic, record.queue_id))
+            moved += limit is not None and record.queue_offset >= limit
+    except MissingRuntime as err:
+        said.append(f"{err}: {PLACE} is copied unread")
+    except RmqError as err:
+        return [f"{err}: left out: messages that POP groups hold by it do not come back to them in the new store"]
+    try:
+        for entry in source.entries(PLACE):
+            if entry.is_file():
+                make_folders(f"{target}/{PLACE}")
+                with make_file(f"{target}/{PLACE}/{entry.name}") as made:
+                    made.copy_from(entry.path)
+                    made.sync()
+    except OSError as err:
+        said.append(f"{PLACE}: {err.strerror or err}: not copied as a whole: a broker may not open it")
+    if held:
+        said.append(
+            f"{PLACE}: {held} messages that POP groups hold come back to them only with a broker that has "
+            "popConsumerKVServiceEnable=true"
+        )
+    if moved:
+        said.append(f"{PLACE}: {moved} of them have another queue offset now: another message comes back instead")
+    return said

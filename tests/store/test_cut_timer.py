@@ -1,0 +1,153 @@
+"""Timer messages that are cut off with the end of the commit log, by recover and truncate."""
+
+from pathlib import Path
+
+from formats.variants import timer
+from rmqtool import Store
+from rmqtool.services.serving.run_loop import RunLoop
+from rmqtool.services.waiting.timers import Timers
+from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.timer.files import TimerFiles
+from rmqtool.store.recovery.command import plan, recover, truncate
+from tests.services.build import log_of, never
+from tests.timers import NOW
+from tests.timers import Timers as Lab
+
+CONF = {"mappedFileSizeCommitLog": str(1 << 20)}
+
+
+def laid(tmp_path: Path) -> tuple[Path, list[int]]:
+    """A store with forty timer messages over many files of the timer log, and where each lies."""
+    lab = Lab(file_size=5 * 52 + 20)
+    offsets = [lab.put(10 + n % 7) for n in range(40)]
+    return lab.write(tmp_path, file_size=1 << 20), offsets
+
+
+def layout_of(store: Path) -> StoreLayout:
+    return StoreLayout(str(store), BrokerConf(CONF))
+
+
+def problems(store: Path) -> list[str]:
+    found = [one.code for one in check_store(layout_of(store)) if is_problem(one)]
+    return [code for code in found if not code.startswith("index-")]  # it was laid without one
+
+
+def waiting(store: Path) -> list[int]:
+    return sorted(row.physicalOffset for row in Timers(log_of(store, **CONF), NOW, never).pending())
+
+
+def test_truncate_takes_their_units_along(tmp_path: Path) -> None:
+    store, offsets = laid(tmp_path)
+    report = truncate(layout_of(store), offsets[23])
+    assert any("timerwheel" in action for action in report.actions)
+    assert waiting(store) == offsets[:23]
+    files = TimerFiles(layout_of(store))
+    assert files.checkpoint is not None
+    assert files.checkpoint.last_timer_queue_offset == 23
+    assert files.end == files.checkpoint.last_timer_log_flush_position == files.log.files[-1].base + 3 * 52
+    assert problems(store) == []
+    assert plan(layout_of(store)).clean
+
+
+def test_recover_takes_their_units_along_and_the_rest_goes_on(tmp_path: Path) -> None:
+    store, offsets = laid(tmp_path)
+    log = store / "commitlog" / f"{0:020d}"
+    data = log.read_bytes()
+    log.write_bytes(data[: offsets[31] + 20].ljust(1 << 20, b"\0"))
+    report = recover(layout_of(store), guard=None)
+    assert report.applied
+    assert waiting(store) == offsets[:31]
+    assert plan(layout_of(store)).clean
+
+    now = [NOW + 1]
+    with Store(store, write=True, broker_conf=CONF, engine="5.3", clock=lambda: now[0]) as opened:
+
+        def wait(millis: int) -> None:
+            now[0] += millis
+
+        assert RunLoop(opened, never).run(wait, until_delivered=True).delivered == 31
+    assert problems(store) == []
+
+
+def test_slots_that_lose_all_lead_nowhere(tmp_path: Path) -> None:
+    lab = Lab()
+    first = lab.put(10)
+    second = lab.put(11)
+    store = lab.write(tmp_path, file_size=1 << 20)
+    truncate(layout_of(store), second)
+    assert waiting(store) == [first]
+    wheel = TimerFiles(layout_of(store)).wheel_bytes
+    assert timer.slot_for(wheel, NOW + 11_000) is None
+    assert timer.slot_for(wheel, NOW + 10_000) == timer.Slot(NOW // 1000 + 10, 0, 0, 1)
+
+
+def test_a_store_without_such_units_is_left_alone(tmp_path: Path) -> None:
+    store, _offsets = laid(tmp_path)
+    before = {path: path.read_bytes() for path in sorted((store / "timerlog").iterdir())}
+    assert plan(layout_of(store)).clean
+    assert {path: path.read_bytes() for path in sorted((store / "timerlog").iterdir())} == before
+
+
+def unit_bytes(store: Path, number: int) -> tuple[Path, int]:
+    """File and byte of a unit, of five in a file."""
+    return store / "timerlog" / f"{number // 5 * 280:020d}", number % 5 * 52
+
+
+def test_a_torn_end_is_cut_and_its_message_is_taken_up_again(tmp_path: Path) -> None:
+    """A broker's slot leads to where the next unit comes, and that unit to itself; ours leads nowhere."""
+    store, offsets = laid(tmp_path)
+    path, at = unit_bytes(store, 39)
+    data = bytearray(path.read_bytes())
+    data[at + 20 : at + 60] = bytes(40)
+    data[at + 1] ^= 1
+    path.write_bytes(data)
+    report = recover(layout_of(store))
+    assert any(f"zero bytes {at} to 280 of timerlog/{path.name}" in action for action in report.actions)
+    assert any("rebuild" in warning and "timer finds all that wait" in warning for warning in report.warnings)
+    files = TimerFiles(layout_of(store))
+    assert files.checkpoint is not None
+    assert files.checkpoint.last_timer_queue_offset == 39
+    assert waiting(store) == offsets
+    assert problems(store) == []
+    assert plan(layout_of(store)).clean
+
+
+def test_a_slot_falls_back_to_its_last_unit_before_the_damage(tmp_path: Path) -> None:
+    store, offsets = laid(tmp_path)
+    path, at = unit_bytes(store, 36)
+    data = bytearray(path.read_bytes())
+    data[at] = 0xFF
+    path.write_bytes(data)
+    report = recover(layout_of(store))
+    assert sum(action.startswith("remove timerlog/") for action in report.actions) == 0
+    wheel = TimerFiles(layout_of(store)).wheel_bytes
+    # of the slot in 11 s: messages 1, 8, 15, 22, 29 and 36
+    assert timer.slot_for(wheel, NOW + 11_000) == timer.Slot(NOW // 1000 + 11, 52, 29 // 5 * 280 + 29 % 5 * 52, 5)
+    assert waiting(store) == offsets
+    assert plan(layout_of(store)).clean
+
+
+def test_what_a_kill_left_is_the_brokers_to_do(tmp_path: Path) -> None:
+    """A wheel that is older than the log is put right by the start; the store is not changed for it."""
+    store, offsets = laid(tmp_path)
+    with (store / "timerwheel").open("r+b") as wheel:
+        for second in range(10, 17):
+            wheel.seek((NOW // 1000 + second) % timer.SLOTS * 32)
+            wheel.write(bytes(32))
+    point = timer.Checkpoint(NOW, 0, 0, 0)
+    (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(point))
+    assert plan(layout_of(store)).clean
+    assert waiting(store) == offsets
+
+
+def test_a_timer_that_no_broker_starts_on_is_told(tmp_path: Path) -> None:
+    store, _offsets = laid(tmp_path)
+    with (store / "timerwheel").open("r+b") as wheel:
+        wheel.truncate(1 << 20)
+    report = recover(layout_of(store))
+    assert report.loadOk
+    assert not report.applied
+    (warning,) = [warning for warning in report.warnings if "a broker does not start" in warning]
+    assert "timerwheel: 1048576 bytes long, not 38707200" in warning
