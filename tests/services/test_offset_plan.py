@@ -157,7 +157,7 @@ def test_by_a_csv_file(golden_copy: Unpacked, tmp_path: Path) -> None:
     file.write_text(csv_of(plan(store, reset(GROUP, ["Orders"], None, Target("earliest")))).replace(",0,-", ",7,-"))
     done = apply(store, from_rows(GROUP, read_rows(str(file))))
     assert set(new_offsets(done).values()) == {7}
-    with pytest.raises(Refused, match="plan anew"):
+    with pytest.raises(Refused, match="make a new plan"):
         apply(store, from_rows(GROUP, read_rows(str(file))))
     file.write_text("topic,queueId,group,consumerOffset\nOrders,1,lab-consumer,9\n")
     assert apply(store, from_rows(GROUP, read_rows(str(file)))).changes == {("Orders", GROUP, 1): 9}
@@ -418,8 +418,8 @@ GOOD = f"{GROUP},Orders,1,5\n"
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        (HEAD + GOOD + f"{GROUP},Unknown,0,0\n", 4, "line 3: column topic: 'Unknown' is no topic"),
-        (HEAD + GOOD + f"{GROUP},..,0,0\n", 4, "line 3: column topic: '..' is no topic"),
+        (HEAD + GOOD + f"{GROUP},Unknown,0,0\n", 4, "line 3: column topic: 'Unknown' is not a topic"),
+        (HEAD + GOOD + f"{GROUP},..,0,0\n", 4, "line 3: column topic: '..' is not a topic"),
         (HEAD + GOOD + f"{GROUP},,0,0\n", 4, "line 3: column topic"),
         (HEAD + f"{GROUP},Orders,2147483647,0\n" + GOOD, 4, "line 2: column queueId: topic Orders has no queue"),
         (HEAD + f"{GROUP},Orders,4,0\n", 4, "line 2: column queueId: topic Orders has no queue 4"),

@@ -169,10 +169,6 @@ def test_ordered_pops(tmp_path: Path) -> None:
     assert [(row.queueId, row.queueOffset, row.kind, row.state, row.attemptId) for row in found] == [
         (2, 1, "ordered", "due", "attempt"), (2, 5, "ordered", "invisible", "attempt"),
     ]  # fmt: skip
-    (store / "kvStore").mkdir()
-    warnings: list[str] = []
-    assert len(in_flight(store, warnings)) == 2
-    assert "kvStore" in warnings[0]
 
 
 @pytest.mark.parametrize(

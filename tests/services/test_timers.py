@@ -12,7 +12,7 @@ from formats.variants import timer
 from rmqtool.services.waiting.delay import DelayedMessage
 from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.messages import number_of
+from rmqtool.store.queues.timer.messages import in_the_wheel, number_of
 from rmqtool.store.queues.timer.waiting import waiting
 from tests import timers
 from tests.cli.running import rmqtool
@@ -97,9 +97,9 @@ def test_a_mark_recalls_a_message_of_its_slot(tmp_path: Path) -> None:
     lab.put(10, UNIQ_KEY="A")
     lab.put(10, UNIQ_KEY="B")
     lab.put(20, UNIQ_KEY="C")
-    lab.put(10, TIMER_DEL_UNIQKEY="A")
-    lab.put(10, TIMER_DEL_UNIQKEY="C")  # of another slot: it recalls nothing
-    lab.put(20, TIMER_DEL_UNIQKEY="C", enqueue=False)
+    lab.put(10, TIMER_DEL_UNIQKEY="Orders+A")
+    lab.put(10, TIMER_DEL_UNIQKEY="Orders+C")  # of another slot: it recalls nothing
+    lab.put(20, TIMER_DEL_UNIQKEY="Orders+C", enqueue=False)
     store = lab.write(tmp_path)
 
     found = pending(store, NOW + 60_000)
@@ -200,3 +200,23 @@ def test_hostile_bytes(seed: int, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_numbers_as_java_reads_them(text: str | None, number: int | None) -> None:
     assert number_of(text) == number
+
+
+def test_messages_that_are_read_many_at_once_are_told_as_one_by_one(tmp_path: Path) -> None:
+    made = timers.Timers()
+    odd: list[dict[str, str]] = [
+        {}, {"KEYS": "a b"}, {"KEYS": "\u00e9 \u2028"}, {"KEYS": "x" * 300}, {"UNIQ_KEY": ""}, {"REAL_TOPIC": ""},
+        {"REAL_QID": "-1"}, {"REAL_QID": "1e3"}, {"REAL_QID": str(2**40)}, {"TIMER_OUT_MS": "soon"},
+        {"TIMER_OUT_MS": "+1700000000000"}, {"TIMER_OUT_MS": ""}, {"TIMER_OUT_MSX": "1"}, {"TAGS": "TIMER_OUT_MS"},
+    ]  # fmt: skip
+    for number, properties in enumerate(odd * 3):
+        made.put(100 + number % 7, **properties)
+    made.put(300_000, KEYS="rolled")
+    made.put(101, TIMER_DEL_UNIQKEY="Orders+KEY")
+    log = log_of(made.write(tmp_path))
+    lister = Timers(log, NOW, never)
+    read = in_the_wheel(log, lister._found)
+    expected = [row for _number, message in read if (row := lister._row(message)) is not None]
+    assert list(lister.pending()) == expected
+    assert len(expected) == 3 * len(odd) + 1
+    assert len(dict(lister._plain_rows(np.flatnonzero(lister._plain())))) >= 20

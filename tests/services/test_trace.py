@@ -147,4 +147,4 @@ def test_damage_is_told(golden: Unpacked) -> None:
     found = of(golden("size-field-negative"), "no such id", warnings.append)
     assert (found.events, found.scanned) == ([], True)
     assert len(warnings) == 1
-    assert "passed over" in warnings[0]
+    assert "skipped" in warnings[0]

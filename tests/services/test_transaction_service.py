@@ -12,7 +12,7 @@ from rmqtool.services.sending.rules import Rejected
 from rmqtool.services.waiting.half_messages import CHECK_GROUP, Transactions
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.services.waiting.transaction_rules import Checked, CheckRequest, Decision
-from rmqtool.store.append.outgoing import PutResult
+from rmqtool.store.append.answers import PutResult
 from rmqtool.store.log.commit_log import CommitLog
 from tests.services.build import TIME, never
 from tests.services.live import Lab

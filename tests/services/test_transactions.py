@@ -177,4 +177,4 @@ def test_entries_that_lead_nowhere(golden_copy: Unpacked) -> None:
     assert "tx-3" not in found
     assert found["tx-2"] == "passed"
     assert len(found) == 17
-    assert warnings == [f"{HALF} queue 0: 2 entries without a message, the first at queue offset 3: passed over"]
+    assert warnings == [f"{HALF} queue 0: 2 entries without a message, the first at queue offset 3: skipped"]

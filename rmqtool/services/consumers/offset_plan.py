@@ -101,7 +101,7 @@ class Queues:
         on_disk = self.ids(topic)
         config = self._topics.topics.get(topic) if self._topics is not None else None
         if config is None and not on_disk:
-            return "topic", f"{topic!r} is no topic of this store"
+            return "topic", f"{topic!r} is not a topic of this store"
         configured = max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
         if queue_id not in on_disk and queue_id >= configured:
             return "queueId", f"topic {topic} has no queue {queue_id}"
@@ -244,7 +244,7 @@ def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
                 )
             now = file.offsets.get(key)
             if before is not None and now != before:
-                text = f"{key[0]} queue {key[2]}: is at {now} now, not at {before} as in the plan: plan anew"
+                text = f"{key[0]} queue {key[2]}: is at {now} now, not at {before} as in the plan: make a new plan"
                 raise Refused(row + text)
             moves.append(queues.move(key, now, lambda _q, _low, _high, at=offset: at))  # type: ignore[misc]
         return moves
@@ -300,7 +300,7 @@ def _rows(table: "csv.DictReader[str]") -> Iterator[Wanted]:
 def _number(column: str, text: str | None, bits: int) -> int:
     number = (text or "").strip()
     if not (number.isascii() and number.isdigit()) or len(number) > 19 or int(number) >= 1 << bits:
-        raise ValueError(f"column {column}: {text!r} is no offset or queue id")
+        raise ValueError(f"column {column}: {text!r} is not an offset or queue id")
     return int(number)
 
 
@@ -353,7 +353,8 @@ def apply(
     if (reason := unsupported(layout)) is not None:
         raise Refused(f"{layout.root}: {reason}")
     if layout.aborted:
-        raise Refused(f"{layout.root}: was not stopped cleanly, its queues may change: run rmqtool recover first")
+        first = layout.command("recover")
+        raise Refused(f"{layout.root}: was not stopped cleanly, its queues may change: run {first} first")
     named = named_outside([opener(layout, lambda _text: None).path])
     if not pending_runs(Places.of(layout, named), backup):
         plan = make(layout, opener, planner, clamp=clamp)

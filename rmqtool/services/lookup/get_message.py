@@ -100,7 +100,7 @@ def select(
         before, following = following, entry.queue_offset + 1
         if entry.physical_offset < skip_to:
             continue
-        most_bytes, most_messages = _limits(log_end, entry.physical_offset)
+        most_bytes, most_messages = limits(log_end, entry.physical_offset)
         if messages and (
             len(messages) >= max_msg_nums or total + entry.size > most_bytes or len(messages) >= most_messages
         ):
@@ -144,7 +144,7 @@ def nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
     return None
 
 
-def _limits(log_end: int, physical_offset: int) -> tuple[int, int]:
+def limits(log_end: int, physical_offset: int) -> tuple[int, int]:
     """(bytes, messages) at most in one answer that has this message."""
     return _ON_DISK if log_end - physical_offset > physical_memory() * 40 // 100 else _IN_MEMORY
 
@@ -176,7 +176,7 @@ def select_batches(
         return GetResult("OFFSET_FOUND_NULL", high, low, high, [])
     status = "NO_MATCHED_MESSAGE"
     for entry in queue.entries(first.queue_offset):
-        most_bytes, most_messages = _limits(log_end, entry.physical_offset)
+        most_bytes, most_messages = limits(log_end, entry.physical_offset)
         if count and (
             count + entry.batch_num > max_msg_nums or total + entry.size > most_bytes or count >= most_messages
         ):

@@ -1,14 +1,18 @@
 """What a store directory is: files, sizes, offsets, topics, groups, marks, and who holds it."""
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats import checkpoint
-from formats.config.files import ConsumerOffsets, SubscriptionGroups, Topics
+from formats.config.files import ConsumerOffsets, SubscriptionGroups, TieredMetadata, TopicConfig, Topics
+from formats.config.topic_kinds import nature_of
 from formats.errors import FormatError
 from formats.marks import parse_abort
+from formats.variants import dledger, epoch
 from formats.variants.rocksdb import Form
-from rmqtool.errors import CorruptFile, MissingRuntime
+from rmqtool.errors import CorruptFile, MissingRuntime, RmqError
+from rmqtool.services.lookup.queue_messages import built_only_to
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.remote import exists
@@ -16,9 +20,11 @@ from rmqtool.store.disk.segments import files_below, list_dir, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import HOW, has_library
+from rmqtool.store.layout.tiered import FOLDER, METADATA, TieredQueueInfo, tiered_folder, tiered_queues
 from rmqtool.store.layout.version import rocksdb_forms, version_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue
+from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.queues.rocks import RocksQueue
 
@@ -42,6 +48,7 @@ class TopicInfo:
     queues: int
     messages: int  # between the lowest and highest offsets of its queues
     configured: bool
+    nature: list[str] = field(default_factory=list)  # normal, retry, dlq or system, and what its attributes say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,9 @@ class StoreInfo:
     groups: list[str]
     configs: list[dict[str, Any]]
     problems: list[str] = field(default_factory=list)
+    identity: str | None = None  # CLUSTER#BROKER#ID of controller mode
+    epochs: list[dict[str, int]] = field(default_factory=list)  # of masters, in controller mode
+    tiered: list[TieredQueueInfo] = field(default_factory=list)  # queues of tiered storage
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -84,6 +94,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     first = log.read(log.min_offset, crc=False) if log.segments.files else None
     configs = list(list_configs(layout))
     problems += [f"config/{c.name}: {c.error}" for c in configs if c.error]
+    identity, epochs = _replication(layout, problems)
     version, reason = version_of(layout, first.record.version if first else 1)
     topics, groups = _names(layout)
     messages: dict[str, list[int]] = {name: [] for name in topics}
@@ -111,13 +122,43 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         files=_files(layout, log, problems),
         checkpoint=checkpoint_fields(point) if point is not None else None,
         topics=[
-            TopicInfo(topic=name, queues=len(counts), messages=sum(counts), configured=name in topics)
+            TopicInfo(
+                topic=name,
+                queues=len(counts),
+                messages=sum(counts),
+                configured=name in topics,
+                nature=nature_of(name, topics),
+            )
             for name, counts in sorted(messages.items())
         ],
         groups=sorted(groups),
         configs=[{"name": c.name, "bytes": c.size, "kind": c.kind, "readable": c.error is None} for c in configs],
         problems=problems,
+        identity=identity,
+        epochs=epochs,
+        tiered=_tiered(layout),
     )
+
+
+def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, list[dict[str, int]]]:
+    """What controller mode says of the store: whose it is, and where each master's epoch begins."""
+    identity, epochs = None, []
+    try:
+        if (data := read_small(layout.path("brokerIdentity"))) is not None:
+            identity = "#".join(map(str, epoch.parse_identity(data)))
+        if (data := read_small(layout.path("epochFileCheckpoint"))) is not None:
+            epochs = [{"epoch": one.epoch, "startOffset": one.start_offset} for one in epoch.parse(data)]
+    except (FormatError, RmqError) as err:
+        problems.append(f"controller mode: {err}")
+    return identity, epochs
+
+
+def _tiered(layout: StoreLayout) -> list[TieredQueueInfo]:
+    try:
+        metadata = read_config(layout, METADATA)
+    except CorruptFile:
+        return []  # one of the problems already
+    return tiered_queues(metadata) if isinstance(metadata, TieredMetadata) else []
 
 
 def _queues(layout: StoreLayout, min_physical_offset: int, problems: list[str]) -> list[AnyQueue]:
@@ -154,9 +195,9 @@ def checkpoint_fields(data: bytes) -> dict[str, int]:
     }
 
 
-def _names(layout: StoreLayout) -> tuple[set[str], set[str]]:
+def _names(layout: StoreLayout) -> tuple[dict[str, TopicConfig], set[str]]:
     """Topics and groups that the config files name; a broken file is listed among the problems already."""
-    topics: set[str] = set()
+    topics: dict[str, TopicConfig] = {}
     groups: set[str] = set()
     for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
         try:
@@ -182,7 +223,7 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
         count, size = files_below(layout.path(kind))
         if count or kind == "consumequeue":
             file_size = layout.queue_size() if kind == "consumequeue" and count and form is None else None
-            note = _form_note(form) if form is not None else None
+            note = _form_note(form) + _unbuilt(log) if form is not None else None
             found.append(FileGroup(kind=kind, files=count, bytes=size, fileSize=file_size, note=note))
     for place, form in forms.items():
         count, size = files_below(layout.path(place))
@@ -193,17 +234,50 @@ def _files(layout: StoreLayout, log: CommitLog, problems: list[str]) -> list[Fil
     ]
     count, size = files_below(layout.path("index"))
     found.append(FileGroup(kind="index", files=count, bytes=size, note=f"{slots} slots, {entries} entries a file"))
-    for kind in ("config", "timerlog", "compaction", "kvStore"):
-        count, size = files_below(layout.path(kind))
+    tiered = tiered_folder(layout) or layout.path(FOLDER)
+    others = {kind: layout.path(kind) for kind in ("config", "timerlog", "compaction", "tiered_index_file")}
+    for kind, path in {**others, FOLDER: tiered}.items():
+        count, size = files_below(path)
         if count:
-            found.append(FileGroup(kind=kind, files=count, bytes=size))
+            found.append(FileGroup(kind=kind, files=count, bytes=size, note=_note(layout, kind)))
     found += [
-        FileGroup(kind=entry.name, files=count, bytes=size, note="DLedger commit log")
+        FileGroup(kind=entry.name, files=count, bytes=size, note=_dledger_note(entry.path, problems))
         for entry in list_dir(layout.root)
         if entry.name.startswith("dledger-")
         for count, size in [files_below(entry.path)]
     ]
     return found
+
+
+def _note(layout: StoreLayout, kind: str) -> str | None:
+    """What a part holds, where that can be said in a line."""
+    if kind == "compaction":
+        queues = compaction_queues_of(layout)
+        return f"{sum(queue.messages for queue in queues)} messages in {len(queues)} queues"
+    return "index of tiered storage: not read" if kind == "tiered_index_file" else None
+
+
+def _dledger_note(folder: str, problems: list[str]) -> str:
+    """How far a DLedger log goes, by its own small files."""
+    words = "DLedger commit log: not read"
+    try:
+        if (data := read_small(f"{folder}/checkpoint")) is not None:
+            end, committed = dledger.parse_checkpoint(data)
+            words += f"; entries up to {end}, committed up to {committed}"
+        if (data := read_small(f"{folder}/currterm")) is not None:
+            term, leader = dledger.parse_current_term(data)
+            words += f"; term {term}" + (f", voted for {leader}" if leader else "")
+    except (FormatError, RmqError) as err:
+        problems.append(f"{folder}: {err}")
+    return words
+
+
+def _unbuilt(log: CommitLog) -> str:
+    """That queues in RocksDB lack messages of the log, where they do."""
+    with suppress(CorruptFile, MissingRuntime):
+        if (built := built_only_to(log)) is not None:
+            return f"; has the log up to physical offset {built} only"
+    return ""
 
 
 def _form_note(form: Form) -> str:

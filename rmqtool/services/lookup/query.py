@@ -3,17 +3,19 @@
 The broker answers by hash alone and leaves the comparison to the client; here topic and key are compared.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from formats.message.ids import is_id, offset_id, parse_offset_id
 from formats.message.inner import is_inner_batch
 from formats.message.properties import KEYS, UNIQ_KEY, parse, parse_raw, split_keys
 from formats.message.read import Record
+from rmqtool.store.disk.remote import exists
 from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
+_COMPACTED = "compaction/compactionLog"
 _KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
 Warn = Callable[[str], None]
 
@@ -67,11 +69,17 @@ class KeyReader:
     def __init__(self, layout: StoreLayout, warn: Warn) -> None:
         self.log = CommitLog(layout)
         self._files = _index(layout, warn)
+        self._batch_topics = _batch_topics(layout)
 
     def query(self, topic: str, key: str, search: Search = Search()) -> list[Found]:  # noqa: B008 (immutable)
         """Messages of a topic with a key, in log order, as far as the index knows them."""
         wanted = _raw(topic)
-        return _by_index(self.log, self._files, topic, key, search, lambda record: has_key(record, wanted, key))
+        batches = _batches(self.log.layout, topic, search) if topic in self._batch_topics else set[int]()
+
+        def matches(record: Record) -> bool:
+            return has_key(record, wanted, key)
+
+        return _by_index(self.log, self._files, batches, topic, key, search, matches)
 
 
 def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: Warn) -> list[Found]:
@@ -82,25 +90,68 @@ def query_key(layout: StoreLayout, topic: str, key: str, search: Search, warn: W
     """
     reader = KeyReader(layout, warn)
     found = reader.query(topic, key, search)
+    wanted = _raw(topic)
+    found = _with_compacted(layout, [topic], found, search, warn, lambda record: has_key(record, wanted, key))
     if found or not search.scan:
         return found
-    wanted = _raw(topic)
     return _scan(reader.log, lambda record: has_key(record, wanted, key), key, search, warn)
 
 
+def _with_compacted(
+    layout: StoreLayout,
+    topics: Iterable[str],
+    found: list[Found],
+    search: Search,
+    warn: Warn,
+    matches: Callable[[Record], bool],
+) -> list[Found]:
+    """What was found in the commit log, and before it what has expired there and only compaction logs still have."""
+    if not exists(layout.path("compaction")):
+        return found
+    from rmqtool.services.lookup.compacted import only_compacted
+
+    known = {(item.record.topic, item.record.queue_id, item.record.queue_offset) for item in found}
+    more = [
+        item
+        for topic in topics
+        for item in only_compacted(layout, topic)
+        if search.begin <= item.record.store_timestamp <= search.end
+        and (item.record.topic, item.record.queue_id, item.record.queue_offset) not in known
+        and matches(item.record)
+    ]
+    if more:
+        warn(f"{len(more)} of these only the compaction log still has: physicalOffset is their position in that log")
+    return [*more, *found][: search.limit]
+
+
 def _by_index(
-    log: CommitLog, files: list[IndexView], topic: str, key: str, search: Search, matches: Callable[[Record], bool]
+    log: CommitLog,
+    files: list[IndexView],
+    batches: set[int],
+    topic: str,
+    key: str,
+    search: Search,
+    matches: Callable[[Record], bool],
 ) -> list[Found]:
     # collisions are filtered afterwards, so the limit must not cut before
     offsets = set(physical_offsets(files, topic, key, limit=1 << 62, begin=search.begin, end=search.end))
     found: list[Found] = []
-    for offset in sorted(offsets | _batches(log.layout, topic, search)):
+    for offset in sorted(offsets | batches if batches else offsets):
         message = log.read(offset, crc=False)
-        if message is not None:
+        if message is None:
+            continue
+        if is_inner_batch(message.record.sys_flag):
             found += matching(message, matches)
-            if search.limit is not None and len(found) >= search.limit:
-                break
+        elif matches(message.record):
+            found.append(message)
+        if search.limit is not None and len(found) >= search.limit:
+            break
     return found[: search.limit]
+
+
+def _batch_topics(layout: StoreLayout) -> frozenset[str]:
+    """Topics with batch queues: looked for once, as a look-up in a kept index costs less than one in a directory."""
+    return frozenset(entry.name for entry in layout.entries(BATCH_QUEUES))
 
 
 def _batches(layout: StoreLayout, topic: str, search: Search) -> set[int]:
@@ -127,17 +178,21 @@ def matching(found: Found, matches: Callable[[Record], bool]) -> list[Found]:
 
 
 def _scan(log: CommitLog, matches: Callable[[Record], bool], hint: str, search: Search, warn: Warn) -> list[Found]:
+    from rmqtool.progress import stage
+
     found: list[Found] = []
-    needle = _raw(hint)
-    for item in log.walk():
-        if isinstance(item, Damage):
-            warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes passed over")
-        elif (
-            needle in item.record.properties or is_inner_batch(item.record.sys_flag)
-        ) and search.begin <= item.record.store_timestamp <= search.end:
-            found += matching(item, matches)
-            if search.limit is not None and len(found) >= search.limit:
-                break
+    needle, low = _raw(hint), max(log.min_offset, 0)
+    with stage("reading the log", max(log.written_end - low, 0)) as reading:
+        for item in log.walk():
+            reading.done = item.physical_offset - low
+            if isinstance(item, Damage):
+                warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes skipped")
+            elif (
+                needle in item.record.properties or is_inner_batch(item.record.sys_flag)
+            ) and search.begin <= item.record.store_timestamp <= search.end:
+                found += matching(item, matches)
+                if search.limit is not None and len(found) >= search.limit:
+                    break
     return found[: search.limit]
 
 
@@ -163,14 +218,19 @@ def query_id(
                 record
             ):
                 return list(message.messages())[: search.limit]
-    files = _index(layout, warn)
+    files, batch_topics = _index(layout, warn), _batch_topics(layout)
     found: list[Found] = []
     for name in filter(chosen.has_topic, _topics(layout)):
-        found += _by_index(log, files, name, message_id, search, _has_id(_raw(name), message_id))
+        inside = _batches(layout, name, search) if name in batch_topics else set[int]()
+        found += _by_index(log, files, inside, name, message_id, search, _has_id(_raw(name), message_id))
+    found.sort(key=lambda message: message.physical_offset)
+    named = filter(chosen.has_topic, dict.fromkeys(name for name, _id, _path in layout.queue_dirs(_COMPACTED)))
+    found = _with_compacted(layout, named, found, search, warn, _has_id(None, message_id))
     if not found and search.scan:
         has_id = _has_id(None, message_id)
         found = _scan(log, lambda record: has_id(record) and chosen.has(record), message_id, search, warn)
-    return sorted(found, key=lambda message: message.physical_offset)[: search.limit]
+        found.sort(key=lambda message: message.physical_offset)
+    return found[: search.limit]
 
 
 def _topics(layout: StoreLayout) -> dict[str, None]:

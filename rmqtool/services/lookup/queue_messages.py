@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from formats.config.topic_kinds import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from formats.message.ids import offset_id
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import Record
@@ -15,23 +16,14 @@ from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
 from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queues_of
 
+__all__ = [
+    "DLQ_PREFIX", "GIVEN_UP", "HALF", "OP", "ORIGIN_MESSAGE_ID", "RETRY_PREFIX", "RETRY_TOPIC", "SCHEDULE",
+    "SYSTEM_TOPICS", "QueueMessage", "TopicQueues", "built_only_to", "messages_of", "raw", "warn_of_unbuilt",
+]  # fmt: skip
+
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
-RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
-SYSTEM_TOPICS = frozenset(
-    {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "SELF_TEST_TOPIC",
-        "BenchmarkTest",
-        "RMQ_SYS_TRACE_TOPIC",
-    }
-)
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 
 
@@ -134,15 +126,25 @@ def warn_of_unbuilt(log: CommitLog, warn: Warn) -> None:
     Raises:
         MissingRuntime: no library to read the database.
     """
-    database = queue_database(log.layout)
-    if database is None:
-        return
-    built = max(built_up_to(database), log.min_offset)
-    if log.read(built, crc=False) is not None:
+    built = built_only_to(log)
+    if built is not None:
         warn(
             f"consumequeue: the database has the log up to physical offset {built} only: a broker builds the rest at "
             "its next start, and until then queues seem shorter than they are"
         )
+
+
+def built_only_to(log: CommitLog) -> int | None:
+    """Physical offset from which on messages of the log are not in the queues in RocksDB; None where all are.
+
+    Raises:
+        MissingRuntime: no library to read the database.
+    """
+    database = queue_database(log.layout)
+    if database is None:
+        return None
+    built = max(built_up_to(database), log.min_offset)
+    return built if log.read(built, crc=False) is not None else None
 
 
 def messages_of(
@@ -171,6 +173,6 @@ def messages_of(
         yield QueueMessage(entry, found.record, parse(found.record.properties))
     if missing:
         warn(
-            f"{queue.topic} queue {queue.queue_id}: {missing} entries without a message, the first at "
-            f"queue offset {first}: passed over"
+            f"{queue.topic} queue {queue.queue_id}: {missing} entries without a message, the first at queue offset "
+            f"{first}: skipped"
         )

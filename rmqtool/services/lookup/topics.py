@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from formats.config.files import TopicConfig
+from formats.config.topic_kinds import kind_of, nature
 from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, TopicQueues
+from rmqtool.services.lookup.queue_messages import (
+    TopicQueues,
+    warn_of_unbuilt,
+)
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.store.layout.paths import BATCH_QUEUES
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
 
-LIGHT_PREFIX = "%LMQ%"
 _PERMISSIONS = ((8, "X"), (4, "R"), (2, "W"), (1, "I"))  # priority, read, write, inherit
 
 
@@ -59,11 +61,7 @@ class TopicSummary:
     @property
     def nature(self) -> list[str]:
         """What sets it apart from a plain topic, in words: its kind first."""
-        found = [self.kind]
-        found += ["light queue"] if self.topic.startswith(LIGHT_PREFIX) else []
-        found += [self.messageType.lower()] if self.messageType not in (None, "NORMAL") else []
-        found += ["batch queue"] if self.queueType == "BatchCQ" else []
-        return found + (["compaction"] if self.cleanupPolicy == "COMPACTION" else [])
+        return nature(self.topic, self.kind, self.messageType, self.queueType, self.cleanupPolicy)
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -104,6 +102,7 @@ class StoreTopics:
     def __init__(self, log: CommitLog, warn: Warn) -> None:
         self.log = log
         self.queues = TopicQueues(log.layout)
+        warn_of_unbuilt(log, warn)
         table = topics_of(log.layout, warn)
         self.lost = table is None  # then nothing can be said of what is configured
         self.configs = dict(table.topics) if table is not None else {}
@@ -213,20 +212,3 @@ class StoreTopics:
 def permission(perm: int) -> str:
     """Permission bits in letters (common.constant.PermName); ``-`` for none."""
     return "".join(letter for bit, letter in _PERMISSIONS if perm & bit) or "-"
-
-
-def kind_of(topic: str, config: TopicConfig | None, configs: dict[str, TopicConfig]) -> str:
-    """normal, retry, dlq or system.
-
-    That a topic names the cluster or the broker itself shows in its permission (others inherit from it), or in the
-    reply topic of the cluster.
-    """
-    if topic.startswith(RETRY_PREFIX):
-        return "retry"
-    if topic.startswith(DLQ_PREFIX):
-        return "dlq"
-    reply = topic.endswith("_REPLY_TOPIC") and topic.removesuffix("_REPLY_TOPIC") in configs
-    inherited = config is not None and config.perm & 1
-    if topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_") or reply or inherited:
-        return "system"
-    return "normal"

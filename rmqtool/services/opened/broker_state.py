@@ -22,7 +22,7 @@ from formats.config.files import (
     Topics,
 )
 from formats.primitives import java_hash
-from rmqtool.errors import CorruptFile, RmqError
+from rmqtool.errors import RmqError
 from rmqtool.services.lookup.configs import Warn, load_config
 from rmqtool.services.offsets.files import BrokerFile, Key, placed
 from rmqtool.services.opened.engine import Store
@@ -44,10 +44,7 @@ def setting(conf: BrokerConf, name: str, default: int) -> int:
     Raises:
         CorruptFile: it is none.
     """
-    text = conf.text(name) or str(default)
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise CorruptFile(conf.path, None, f"{name}={text} is not a number")
-    return int(text)
+    return conf.number(name, default)
 
 
 class BrokerState:
@@ -137,11 +134,16 @@ class BrokerState:
             self._set_topics({key: value for key, value in self._topics.topics.items() if key != name})
 
     def _set_topics(self, topics: Mapping[str, TopicConfig], *, later: bool = False) -> None:
-        self._topics = replace(self._topics, topics=topics, data_version=self._next(self._topics.data_version))
+        before = self._topics
+        self._topics = replace(before, topics=topics, data_version=self._next(before.data_version))
         if self.store.writable:  # of a topic that goes, the queues stay what they are
             self.store.live.batch_topics |= batch_topics_of(topics)
         self._dirty[TOPICS] = lambda: self._topics.build(engine=self.engine)
-        self._save(TOPICS, later)
+        try:
+            self._save(TOPICS, later)
+        except BaseException:
+            self._topics = before  # what the file could not be told of takes no messages
+            raise
 
     @property
     def groups(self) -> Mapping[str, SubscriptionGroup]:
@@ -174,6 +176,15 @@ class BrokerState:
             self.set_group(found, later=True)
         return found
 
+    def save_groups(self) -> None:
+        """Write down groups that were made meanwhile: what is noted for a group that no file has comes to nothing.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if GROUPS in self._dirty:
+            self._replace(GROUPS)
+
     def set_group(self, config: SubscriptionGroup, *, later: bool = False) -> None:
         """Make or change a group."""
         known = self._groups.groups
@@ -190,9 +201,14 @@ class BrokerState:
                 self._removed.add(key[:2])
 
     def _set_groups(self, groups: Mapping[str, SubscriptionGroup], *, later: bool = False) -> None:
-        self._groups = replace(self._groups, groups=groups, data_version=self._next(self._groups.data_version))
+        before = self._groups
+        self._groups = replace(before, groups=groups, data_version=self._next(before.data_version))
         self._dirty[GROUPS] = lambda: self._groups.build(engine=self.engine)
-        self._save(GROUPS, later)
+        try:
+            self._save(GROUPS, later)
+        except BaseException:
+            self._groups = before
+            raise
 
     def _save(self, name: str, later: bool) -> None:
         """Write a table that speaks of no message, if that is wanted at once."""
@@ -230,6 +246,25 @@ class BrokerState:
             self._offsets[key] = self._changed[key] = offset
 
     # -- files --------------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, kind: type[T]) -> T:
+        """Another file of ``config/``, or what stands for one that is not there.
+
+        Raises:
+            CorruptFile: it is broken, and its ``.bak`` too.
+        """
+        return self._load(name, kind)
+
+    def keep(self, name: str, build: Callable[[], bytes], *, now: bool = False) -> None:
+        """Another file of ``config/`` has changed: it is written with the next :meth:`persist`.
+
+        Args:
+            build: its bytes as they are when it is written.
+            now: write it at once.
+        """
+        self._dirty[name] = build
+        if now:
+            self._replace(name)
 
     def persist(self) -> bool:
         """Make the messages durable, then write what has changed since; whether anything had."""

@@ -7,10 +7,11 @@ from typing import Self
 from rmqtool.errors import Refused
 from rmqtool.services.lookup.get_message import GetResult, get_message
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
+from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.appender import Clock, system_clock
 from rmqtool.store.append.create import create
 from rmqtool.store.append.live import LiveStore
-from rmqtool.store.append.outgoing import Message, PutResult
+from rmqtool.store.append.outgoing import Message
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of

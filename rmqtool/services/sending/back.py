@@ -15,7 +15,8 @@ from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.sending.rules import NO_PERMISSION, SYSTEM_ERROR, WRITE, Rejected
-from rmqtool.store.append.outgoing import Message, PutResult
+from rmqtool.store.append.answers import PutResult
+from rmqtool.store.append.outgoing import Message
 from rmqtool.store.log.commit_log import CommitLog, Found
 
 GROUP_NOT_EXIST = 26

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from formats.layouts import derived
 from formats.message import properties
-from formats.message.bodies import BatchItem, batch_items, build_batch
+from formats.message.bodies import batch_items, build_batch
 from formats.message.build import MAX_MESSAGE_SIZE
 from formats.message.properties import UNIQ_KEY
 from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
@@ -23,15 +23,16 @@ def check_batch(messages: Sequence[OutMessage]) -> None:
     """
     if not messages:
         raise Rejected(CLIENT_ERROR, "a batch needs messages")
-    first = messages[0]
+    topic, wait = messages[0].topic, messages[0].properties.get("WAIT")
     for message in messages:
-        if message.delay_level > 0:
+        named = message.properties
+        if "DELAY" in named and message.delay_level > 0:
             raise Rejected(CLIENT_ERROR, "TimeDelayLevel is not supported for batching")
         if message.topic.startswith(RETRY_PREFIX):
             raise Rejected(CLIENT_ERROR, "Retry Group is not supported for batching")
-        if message.topic != first.topic:
+        if message.topic != topic:
             raise Rejected(CLIENT_ERROR, "The topic of the messages in one batch should be the same")
-        if message.wait_store_ok != first.wait_store_ok:
+        if named.get("WAIT") != wait and message.wait_store_ok != messages[0].wait_store_ok:
             raise Rejected(CLIENT_ERROR, "The waitStoreMsgOK of the messages in one batch should the same")
 
 
@@ -41,9 +42,7 @@ def encode(messages: Sequence[OutMessage]) -> bytes:
     Raises:
         BadLength: properties longer than their length field can say.
     """
-    return build_batch(
-        [BatchItem(m.flag, m.body or b"", properties.build(dict(m.properties))) for m in messages],
-    )
+    return build_batch((m.flag, m.body or b"", properties.build(m.properties)) for m in messages)
 
 
 def batch_properties(messages: Sequence[OutMessage], unique_id: str | None = None) -> dict[str, str]:
@@ -75,7 +74,7 @@ def stored_properties(own: bytes, batch: bytes) -> bytes:
 
 def encoded_size(message: OutMessage) -> int:
     """Bytes that a message takes in a batch."""
-    return derived.BATCH_ITEM_HEAD.size + len(message.body or b"") + 2 + len(properties.build(dict(message.properties)))
+    return derived.BATCH_ITEM_HEAD.size + len(message.body or b"") + 2 + len(properties.build(message.properties))
 
 
 def split(messages: Iterable[OutMessage], limit: int = MAX_MESSAGE_SIZE) -> Iterator[list[OutMessage]]:
@@ -84,17 +83,34 @@ def split(messages: Iterable[OutMessage], limit: int = MAX_MESSAGE_SIZE) -> Iter
     Raises:
         Rejected: a message that no batch can hold, or that cannot be sent at all.
     """
-    batch: list[OutMessage] = []
-    total = 0
-    for message in messages:
-        check_message(message)
-        size = encoded_size(message)
+
+    def built() -> Iterator[tuple[OutMessage, bytes]]:
+        for message in messages:
+            check_message(message)
+            yield message, properties.build(message.properties)
+
+    for batch in split_built(built(), limit):
+        yield [message for message, _text in batch]
+
+
+def split_built(
+    messages: Iterable[tuple[OutMessage, bytes]], limit: int = MAX_MESSAGE_SIZE
+) -> Iterator[list[tuple[OutMessage, bytes]]]:
+    """As :func:`split`, of messages that were looked at, each with its properties as they are sent.
+
+    Raises:
+        Rejected: a message that no batch can hold.
+    """
+    batch: list[tuple[OutMessage, bytes]] = []
+    total, least = 0, derived.BATCH_ITEM_HEAD.size + 2
+    for message, text in messages:
+        size = least + len(message.body or b"") + len(text)
         if size > limit:
             raise Rejected(MESSAGE_ILLEGAL, f"a message takes {size} bytes of a batch, at most {limit} fit")
         if batch and total + size > limit:
             yield batch
             batch, total = [], 0
-        batch.append(message)
+        batch.append((message, text))
         total += size
     if batch:
         yield batch

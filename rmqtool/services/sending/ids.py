@@ -11,7 +11,8 @@ from datetime import datetime, timedelta, tzinfo
 
 from formats.message.ids import parse_unique_id
 
-_TAIL = struct.Struct(">iH")
+_MILLIS = struct.Struct(">i")
+_AT_A_TIME = 1024
 
 
 class UniqueIds:
@@ -38,15 +39,28 @@ class UniqueIds:
 
     def __call__(self) -> str:
         """The next id: 32 hexadecimal digits, or 56 with an IPv6 address."""
-        with self._lock:
-            now = self._clock()
-            if now >= self._next:
-                self._start, self._next = month_of(now, self._zone)
-            passed = now - self._start
-            if -1_000_000 < passed < 0:
-                passed = 0  # the clock was set back a little over the beginning of the month
-            counter, self._counter = self._counter, (self._counter + 1) & 0xFFFF
-        return (self._fixed + _TAIL.pack((passed + 2**31) % 2**32 - 2**31, counter)).hex().upper()
+        return self.take(1)[0]
+
+    def take(self, count: int) -> list[str]:
+        """Several ids, for less than one by one."""
+        taken: list[str] = []
+        while (left := count - len(taken)) > 0:
+            some = min(left, _AT_A_TIME)  # far fewer than the counter has, for their time is the same
+            with self._lock:
+                passed = self._passed()
+                counter, self._counter = self._counter, (self._counter + some) & 0xFFFF
+            same = (self._fixed + _MILLIS.pack((passed + 2**31) % 2**32 - 2**31)).hex().upper()
+            taken += [f"{same}{number & 0xFFFF:04X}" for number in range(counter, counter + some)]
+        return taken
+
+    def _passed(self) -> int:
+        """Milliseconds since the beginning of the month."""
+        now = self._clock()
+        if now >= self._next:
+            self._start, self._next = month_of(now, self._zone)
+        passed = now - self._start
+        # the clock may have been set back a little over the beginning of the month
+        return 0 if -1_000_000 < passed < 0 else passed
 
 
 def month_of(millis: int, zone: tzinfo | None) -> tuple[int, int]:

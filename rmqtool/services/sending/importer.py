@@ -6,16 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from formats.config.files import Topics
 from rmqtool.contract import message_fields
 from rmqtool.services.opened.engine import Store
-from rmqtool.store.append.outgoing import Message, PutResult
-from rmqtool.store.disk.new_files import give_away
+from rmqtool.store.append.answers import PutResult
+from rmqtool.store.append.create import create
+from rmqtool.store.append.outgoing import Message
+from rmqtool.store.disk.new_files import give_away, make_file
 from rmqtool.store.disk.work_folder import WorkFolder, make_room
+from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import checked_path
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _PART = ".importing"  # until the store is whole
-_HOLDS = ("abort", "checkpoint", "commitlog", "config", "consumequeue", "consumequeue_ext", "index", "lock")
+_HOLDS = (
+    "abort", "batchconsumequeue", "checkpoint", "commitlog", "config", "consumequeue", "consumequeue_ext", "index",
+    "lock",
+)  # fmt: skip
 _HALVES = 1 << 20  # of which the new place is remembered; a commit follows its half message soon
 
 Row = Mapping[str, Any]
@@ -85,9 +92,13 @@ class Importer:
 
 @contextmanager
 def new_store(
-    path: str, broker_conf: str | None, *, engine: str = "4.9", keep_times: bool = True
+    path: str, broker_conf: str | None, *, engine: str = "4.9", keep_times: bool = True, topics: Topics | None = None
 ) -> Iterator[Importer]:
     """An importer into a store that appears at ``path`` when all went well.
+
+    Args:
+        topics: the table that the store is to have; topics with batch queues in it get those, for which ``engine``
+            must be 5.3.
 
     Raises:
         Refused: something is there already.
@@ -96,7 +107,10 @@ def new_store(
     make_room(path)
     with WorkFolder(path + _PART, holds=_HOLDS) as work:
         give_away(work.path)
-        with Store.create(work.path, broker_conf=broker_conf, engine=engine) as store:
+        layout = create(work.path, load(broker_conf) if broker_conf else None)
+        if topics is not None:
+            make_file(layout.path("config", "topics.json"), topics.build(engine=engine))
+        with Store(work.path, write=True, broker_conf=broker_conf, engine=engine) as store:
             try:
                 yield Importer(store, keep_times=keep_times)
             except BaseException:

@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from formats.config.files import TopicConfig
 from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
@@ -52,7 +53,7 @@ class Rejected(ValueError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)  # not frozen: there is one for each message, and that takes three times as long
 class OutMessage:
     """A message as an application hands it over."""
 
@@ -77,8 +78,8 @@ class OutMessage:
     @property
     def wait_store_ok(self) -> bool:
         """Whether to wait until the broker has flushed and copied it."""
-        text = self.properties.get("WAIT")
-        return text is None or text.lower() == "true"
+        text = self.properties.get("WAIT", "true")
+        return text == "true" or text.lower() == "true"
 
 
 def is_blank(text: str) -> bool:
@@ -107,6 +108,7 @@ def check_group(group: str) -> None:
         )
 
 
+@lru_cache(maxsize=1024)  # each message is for one, and they are few
 def check_topic(topic: str, *, sending: bool = True) -> None:
     """The client's rule for topics.
 

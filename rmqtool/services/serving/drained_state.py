@@ -5,16 +5,23 @@ These go to a file of their own, in the form of ``group offsets --output csv``, 
 
 import csv
 import io
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
 
+from formats.config.files import SubscriptionGroups, TopicConfig, Topics
 from rmqtool.services.consumers.offset_plan import read_rows
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
+from rmqtool.services.lookup.offsets import FILES
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState, T
+from rmqtool.services.opened.broker_state import GROUPS, TOPICS, BrokerState, T
 from rmqtool.services.opened.engine import Store
+from rmqtool.services.serving.following import stamp_of
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.segments import read_small
 
 _COLUMNS = ("group", "topic", "queueId", "consumerOffset")
+_V = TypeVar("_V")
 
 
 class DrainedState(BrokerState):
@@ -59,3 +66,48 @@ class DrainedState(BrokerState):
         self._changed.clear()
         self._removed.clear()
         return True
+
+
+class FollowedState(DrainedState):
+    """As :class:`DrainedState`, of a store that a broker is writing: what that changes is taken over by :meth:`look`.
+
+    Topics and groups that are known here alone stay, and so do offsets that were committed here.
+    """
+
+    def __init__(self, store: Store, warn: Warn, offsets_path: str) -> None:
+        self._stamps = {name: stamp_of(store.layout.path("config", name)) for name in (TOPICS, GROUPS, *FILES)}
+        super().__init__(store, warn, offsets_path)
+        self._read = set(self.topics), set(self.groups)
+
+    def look(self) -> bool:
+        """Read the files again that have changed; whether topics have."""
+        changed = {name for name in self._stamps if self._changed_since(name)}
+        known_topics, known_groups = self._read
+        if TOPICS in changed and (topics := self._again(TOPICS, Topics)) is not None:
+            merged: dict[str, TopicConfig] = _merged(self.topics, known_topics, topics.topics)
+            self._read = set(topics.topics), self._read[1]
+            self._topics = replace(topics, topics=merged)
+        if GROUPS in changed and (groups := self._again(GROUPS, SubscriptionGroups)) is not None:
+            self._read = self._read[0], set(groups.groups)
+            self._groups = replace(groups, groups=_merged(self.groups, known_groups, groups.groups))
+        if changed.intersection(FILES):
+            for key, offset in known_offsets(self.layout, lambda _text: None).items():
+                if key not in self._kept and key not in self._changed:
+                    self._offsets[key] = offset
+        return TOPICS in changed
+
+    def _changed_since(self, name: str) -> bool:
+        before, self._stamps[name] = self._stamps[name], stamp_of(self.layout.path("config", name))
+        return before != self._stamps[name]
+
+    def _again(self, name: str, kind: type[T]) -> T | None:
+        """A file as it is now; None where it is just being replaced, and is looked at again next time."""
+        found = look_at_config(self.layout, name, lambda _text: None)
+        if isinstance(found, kind):
+            return found
+        self._stamps[name] = ()
+        return None
+
+
+def _merged(ours: Mapping[str, _V], read: set[str], found: Mapping[str, _V]) -> dict[str, _V]:
+    return {**{name: each for name, each in ours.items() if name not in read}, **found}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import MIN_SIZE
-from rmqtool.services.lookup.get_message import GetResult, nothing_at, select, select_batches
+from rmqtool.services.lookup.get_message import GetResult, nothing_at, physical_memory, select, select_batches
 from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
@@ -20,7 +20,7 @@ from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
 Accept = Callable[[QueueEntry], bool]
 
 
-class _Queue(ConsumeQueue):
+class OpenQueue(ConsumeQueue):
     """A queue whose files stay mapped, and whose end its writer tells."""
 
     def __init__(self, store: Store, topic: str, queue_id: int, end: Callable[[], int] | None) -> None:
@@ -65,7 +65,7 @@ class Reading:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.engine = store.live.engine if store.writable else release_of(store.layout)
-        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._queues: dict[tuple[str, int], OpenQueue] = {}
         self._rocks: dict[tuple[str, int], RocksQueue] = {}
         self._batches: dict[tuple[str, int], tuple[int, BatchQueue]] = {}  # with the end of the log that it knows
         self._log = CommitLog(store.layout)
@@ -115,7 +115,7 @@ class Reading:
             self._rocks[key] = queue
         return self._rocks[key]
 
-    def _in_files(self, topic: str, queue_id: int) -> _Queue | None:
+    def _in_files(self, topic: str, queue_id: int) -> OpenQueue | None:
         self._fresh()
         key = (topic, queue_id)
         found = self._queues.get(key)
@@ -125,7 +125,7 @@ class Reading:
             if self.store.writable and found is None and not self._dispatched(topic, queue_id):
                 return None
             told = (lambda: self._dispatched(topic, queue_id)) if self.store.writable else None
-            found = _Queue(self.store, topic, queue_id, told)
+            found = OpenQueue(self.store, topic, queue_id, told)
             if not found.segments.files:
                 return None
             self._queues[key] = found
@@ -161,6 +161,12 @@ class Reading:
         """Queue offset of the oldest message that is still in the log; 0 for a queue that is not there."""
         queue = self.queue(topic, queue_id)
         return queue.min_offset(self.log.min_offset, self.engine) if queue is not None else 0
+
+    def in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a broker takes the message at a queue offset to be in memory still: it is not far from the end."""
+        queue = self.queue(topic, queue_id)
+        entry = queue.entry(offset) if queue is not None and offset < queue.max_offset else None
+        return entry is not None and self.end - entry.physical_offset <= physical_memory() * 40 // 100
 
     def pull(
         self, topic: str, queue_id: int, offset: int, most: int, accept: Accept | None = None

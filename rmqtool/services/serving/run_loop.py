@@ -2,25 +2,29 @@
 
 Nobody else writes while the store is held, so nothing is polled: it is known when the next message is due.
 
-Source: store.schedule.ScheduleMessageService, broker.transaction.TransactionalMessageCheckService,
-broker.BrokerController (the scheduled persisting); message-services 10.4, 11.5, 13.1.
+Source: store.schedule.ScheduleMessageService, store.timer.TimerMessageStore,
+broker.transaction.TransactionalMessageCheckService, broker.BrokerController (the scheduled persisting);
+message-services 10.4, 11.5, 13.1.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from formats.variants import timer
+from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.opened.broker_state import BrokerState, setting
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.waiting.delivery import Delivered, Delivery
+from rmqtool.services.waiting.timing import LEVEL, TimerService
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.services.waiting.transaction_rules import Checked, Decide
 
 _SHORTEST, _LONGEST = 100, 1_000  # ms of a pause: the broker's own; and so that a changed clock is noticed
 _AFTER_A_FAILURE = 10_000  # ms until a level that stands still is tried again
-_TIMERS = "rmq_sys_wheel_timer"
+_COUNTS = ("delivered", "discarded", "skipped", "rolled", "recalled")
 
 Wait = Callable[[int], None]
 """Pause for so many ms, or less."""
@@ -36,7 +40,7 @@ class RunReport:
     delivered: int = 0
     discarded: int = 0
     skipped: int = 0
-    stuck: list[int] = field(default_factory=list)  # levels that stand still
+    stuck: list[int] = field(default_factory=list)  # levels that stand still; 0 is the timer
     checked: int = 0
     committed: int = 0
     rolledBack: int = 0
@@ -44,6 +48,8 @@ class RunReport:
     givenUp: int = 0
     immune: int = 0
     nextTimestamp: int | None = None  # when the next delayed message is due
+    rolled: int = 0  # timer messages that were moved on towards their time
+    recalled: int = 0  # timer messages that were taken back
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -76,8 +82,19 @@ class RunLoop:
         self._check_at = now if check_at_once else now + self._check_every
         self._persist_at = now + self._persist_every
         self._waiting = True  # whether messages wait that can be delivered some time
-        if any(queue.max_offset for queue in TopicQueues(store.layout).of(_TIMERS)):
-            warn(f"{_TIMERS}: timer messages of 5.x are not delivered by this program")
+        self.timer = self._timer_service()
+        self._timer_every = setting(conf, "timerFlushIntervalMs", 1000)
+        self._timer_persist_at = now + self._timer_every
+        self._timer_again = now  # when a timer that stands still is tried again
+
+    def _timer_service(self) -> TimerService | None:
+        """The timer; None where a broker has none."""
+        rules = self.store.live.appender.rules.timer
+        if rules is not None and rules.enabled:
+            return TimerService(self.store, self.warn)
+        if any(queue.max_offset for queue in TopicQueues(self.store.layout).of(timer.TOPIC)):
+            self.warn(f"{timer.TOPIC}: timer messages wait, and a broker of this release and settings has no timer")
+        return None
 
     def look_again(self) -> None:
         """A delayed message has come."""
@@ -89,6 +106,8 @@ class RunLoop:
         if (back := self._latest - now) > 0:
             self._check_at -= back
             self._persist_at -= back
+            self._timer_persist_at -= back
+            self._timer_again -= back
             if self._deliver_at is not None:
                 self._deliver_at = now  # a time that is too far away now means at once
         self._latest = now
@@ -100,6 +119,9 @@ class RunLoop:
         if now >= self._persist_at:
             self.state.persist()
             self._persist_at = self._time() + self._persist_every
+        if self.timer is not None and now >= self._timer_persist_at:
+            self.timer.persist()
+            self._timer_persist_at = self._time() + self._timer_every
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Do what is to be done by now."""
@@ -114,8 +136,7 @@ class RunLoop:
             try:
                 self.delivery.deliver_due(now, stop, done=done, after_each=self._persist_when_due)
             finally:
-                for name in ("delivered", "discarded", "skipped"):
-                    setattr(self.report, name, getattr(self.report, name) + getattr(done, name))
+                self._count(done)
                 self.report.stuck = done.stuck
             now = self._time()
             self.report.nextTimestamp = self._deliver_at = self.delivery.next_time(now, done.stuck)
@@ -123,7 +144,47 @@ class RunLoop:
             if done.stuck:
                 again = now + _AFTER_A_FAILURE
                 self._deliver_at = again if self._deliver_at is None else min(self._deliver_at, again)
+        if self.timer is not None:
+            self._step_timer(self.timer, stop)
         self._persist_when_due()
+
+    def _step_timer(self, timers: TimerService, stop: Callable[[], bool]) -> None:
+        now = self._time()
+        if timers.stuck and now >= self._timer_again:
+            timers.look_again()
+        due = timers.next_time
+        if due is not None and now >= due and not stop():
+            done = Delivered()
+            try:
+                with stage("delivering timer messages", unit="messages") as delivering:
+
+                    def after() -> None:
+                        delivering.done += 1
+                        self._persist_when_due()
+
+                    timers.step(now, stop, done=done, after_each=after)
+            finally:
+                self._count(done)
+            if timers.stuck:
+                self._timer_again = now + _AFTER_A_FAILURE
+        levels = [level for level in self.report.stuck if level != LEVEL]
+        self.report.stuck = [LEVEL, *levels] if timers.stuck else levels
+        times = [time for time in (self._deliver_at, timers.next_time) if time is not None]
+        self.report.nextTimestamp = min(times, default=None)
+
+    def _count(self, done: Delivered) -> None:
+        for name in _COUNTS:
+            setattr(self.report, name, getattr(self.report, name) + getattr(done, name))
+
+    def finish(self) -> None:
+        """Write down where everything goes on, for the store is about to be closed."""
+        if self.timer is not None:
+            done = Delivered()
+            try:
+                self.timer.finish(done)
+            finally:
+                self._count(done)
+        self.state.persist()
 
     def _add(self, done: Checked) -> None:
         for name, count in done.to_dict().items():
@@ -153,7 +214,7 @@ class RunLoop:
         except BaseException:
             self.state.persist_what_is_stored()
             raise
-        self.state.persist()
+        self.finish()
         self.report.endTimestamp = self._clock()
         return self.report
 
@@ -162,10 +223,12 @@ class RunLoop:
     ) -> None:
         while not stop() and (until is None or self._time() < until):
             self.step(stop)
-            if once or (until_delivered and not self._waiting):
+            timed = self.timer is not None and self.timer.waiting
+            if once or (until_delivered and not self._waiting and not timed):
                 break
             now = self._time()
             next_at = self._persist_at
-            for time in (self._deliver_at, self._check_at if self._decide is not None else None, until):
+            timed_at = self.timer.next_time if self.timer is not None else None
+            for time in (self._deliver_at, timed_at, self._check_at if self._decide is not None else None, until):
                 next_at = next_at if time is None else min(next_at, time)
             wait(min(max(next_at - now, _SHORTEST), _LONGEST))

@@ -5,6 +5,7 @@ Source: store.schedule.ScheduleMessageService; message-services 10.3, 10.4.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from formats.config.files import DelayOffsets
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY, split_keys
 from rmqtool.services.lookup.configs import Warn, look_at_config
-from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues, messages_of
+from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 
@@ -64,12 +65,13 @@ class DelayedMessage:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        row = {name: getattr(self, name) for name in _MESSAGE_FIELDS}  # asdict() would copy each value deeply
+        row = dict(zip(_MESSAGE_FIELDS, _message_values(self), strict=True))  # asdict() would copy each value deeply
         row["keys"] = split_keys(self.keys or "")
         return row
 
 
 _MESSAGE_FIELDS = tuple(DelayedMessage.__dataclass_fields__)
+_message_values = attrgetter(*_MESSAGE_FIELDS)
 
 
 class Delays:
@@ -95,6 +97,8 @@ class Delays:
             file = look_at_config(log.layout, "delayOffset.json", warn)
             saved = file.offsets if isinstance(file, DelayOffsets) else {}
         self.saved = dict(saved)
+        if topics is None:
+            warn_of_unbuilt(log, warn)
         self.queues = {queue.queue_id: queue for queue in (topics or TopicQueues(log.layout)).of(SCHEDULE)}
 
     def delay(self, level: int) -> int | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from formats.message.properties import REAL_QID, REAL_TOPIC
 from formats.message.read import java_int
+from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import HALF, SCHEDULE, QueueMessage, TopicQueues, messages_of
 from rmqtool.services.opened.broker_state import BrokerState
@@ -29,6 +30,8 @@ class Delivered:
     delivered: int = 0
     discarded: int = 0  # half messages that were sent with a delay level: a broker drops them here
     skipped: int = 0  # entries whose message is gone
+    rolled: int = 0  # timer messages that were moved on, for their time is farther away than the wheel reaches
+    recalled: int = 0  # timer messages that were taken back
     stuck: list[int] = field(default_factory=list)  # levels that stand before a message that cannot be delivered
 
 
@@ -75,12 +78,21 @@ class Delivery:
         """
         done = Delivered() if done is None else done
         delays = self._delays(now)
-        for level in range(1, len(delays.millis) + 1):
-            due, saved = delays.due(level), self.state.delay_offsets.get(level)
-            if saved not in (None, due.start) and level - 1 in delays.queues:
+        ranges = {level: delays.due(level) for level in range(1, len(delays.millis) + 1)}
+        for level, due in ranges.items():
+            if self.state.delay_offsets.get(level) not in (None, due.start) and level - 1 in delays.queues:
                 self.state.set_delay_offset(level, due.start)  # it was outside the queue
-            if due:
-                self._deliver(delays, level, due, done, stop, after_each)
+        if not any(ranges.values()):
+            return done
+        with stage("delivering delayed messages", sum(map(len, ranges.values())), "messages") as delivering:
+
+            def after() -> None:
+                delivering.done += 1
+                after_each()
+
+            for level, due in ranges.items():
+                if due:
+                    self._deliver(delays, level, due, done, stop, after)
         return done
 
     def _deliver(

@@ -16,7 +16,16 @@ from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.pairs import Pairs
-from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, QueueMessage, TopicQueues, messages_of, raw
+from rmqtool.services.lookup.queue_messages import (
+    GIVEN_UP,
+    HALF,
+    OP,
+    QueueMessage,
+    TopicQueues,
+    messages_of,
+    raw,
+    warn_of_unbuilt,
+)
 from rmqtool.services.waiting.delay import number_of
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, physical_offsets
 from rmqtool.store.log.commit_log import CommitLog
@@ -91,6 +100,7 @@ class Transactions:
     def __init__(self, log: CommitLog, warn: Warn) -> None:
         self.log, self.warn = log, warn
         self.layout, self.topics = log.layout, TopicQueues(log.layout)
+        warn_of_unbuilt(log, warn)
         offsets = known_offsets(self.layout, warn)
         self.checked = {q: at for (topic, group, q), at in offsets.items() if (topic, group) == (HALF, CHECK_GROUP)}
         self._index: list[IndexView] | None = None

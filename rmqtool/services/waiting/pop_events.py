@@ -51,6 +51,10 @@ def pops_of(popped: Popped, copies: set[Copy], since: int) -> Iterator[PopEvent]
                 points.setdefault((copy, what.group), {})[what.key] = what
             else:
                 acks.setdefault((copy, what.group), {})[what.key] = record
+    for stored in popped.stored:
+        copy = (stored.topic, stored.queue_id, stored.queue_offset)
+        if copy in copies:
+            yield PopEvent(stored.pop_time, "popped", *copy, stored.group, stored.visible_time, None)
     for place in {**points, **acks}:
         (topic, queue_id, offset), group = place
         superseded: set[pop.PopKey] = set()

@@ -2,29 +2,38 @@
 
 A group's offset is behind such messages already. What a broker knows of them is in checkpoints and acks, which wait in
 the timer and then in the revive topic; of groups that pop in order it is in ``consumerOrderInfo.json``, and there the
-offset stays before what is not acked.
+offset stays before what is not acked. With ``popConsumerKVServiceEnable`` it is in the database ``kvStore``.
 
-Source: broker.processor.PopReviveService, PopBufferMergeService, broker.offset.ConsumerOrderInfoManager;
-clients-and-live-admin 1.6 to 1.10.
+Source: broker.processor.PopReviveService, PopBufferMergeService, broker.offset.ConsumerOrderInfoManager,
+broker.pop.PopConsumerService; clients-and-live-admin 1.6 to 1.10.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from formats.config.files import ConsumerOrderInfos
 from formats.errors import FormatError
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, parse, split_keys
 from formats.variants import pop
+from formats.variants.pop_store import PopStoreRecord
+from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
 from rmqtool.services.lookup.query_time import offset_by_time
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX, QueueMessage, TopicQueues, messages_of
+from rmqtool.services.lookup.queue_messages import (
+    RETRY_PREFIX,
+    QueueMessage,
+    TopicQueues,
+    messages_of,
+    warn_of_unbuilt,
+)
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import number_of
 from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.pop_store import stored_records
 
 Place = tuple[str, str, int]  # topic, group, queue id
 
@@ -34,7 +43,8 @@ class InFlight:
     """One message that a group has been given and has not acked. Times are ms since the epoch.
 
     ``state``: invisible (nobody else gets it yet), due (the broker revives it, or gives it out again).
-    ``kind``: checkpoint, or ordered (then it is counted in the group's lag too).
+    ``kind``: checkpoint; record (of the database ``kvStore``, in place of a checkpoint); or ordered (then it is counted
+    in the group's lag too).
     """
 
     group: str
@@ -68,7 +78,7 @@ class Handed(NamedTuple):
     visible_time: int
     pop_time: int
     invisible_time: int
-    kind: Literal["checkpoint", "ordered"]
+    kind: Literal["checkpoint", "record", "ordered"]
     broker_name: str | None
     put_again: int
     attempt_id: str | None
@@ -100,10 +110,8 @@ class Popped:
     def __init__(self, log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None) -> None:
         self.log, self.now, self.warn = log, now, warn
         self.topics = topics or TopicQueues(log.layout)
-        if os.path.isdir(log.layout.path("kvStore")):
-            warn(
-                "kvStore: what POP groups hold may be in this database, and is not read: in-flight messages are missing"
-            )
+        if topics is None:
+            warn_of_unbuilt(log, warn)
 
     @property
     def names(self) -> RetryNames:
@@ -137,6 +145,15 @@ class Popped:
                 if found is not None:
                     yield PopRecord(found, waiting.physical_offset, waiting.record.born_timestamp, waits=True)
 
+    @cached_property
+    def stored(self) -> list[PopStoreRecord]:
+        """Records of the database ``kvStore``, by the time at which they are due."""
+        try:
+            return list(stored_records(self.log.layout, self.warn))
+        except (CorruptFile, UnreadableStore, MissingRuntime) as err:
+            self.warn(f"{err}: what POP groups hold by this database is missing")
+            return []
+
     def _read(self, properties: dict[str, str], body: bytes, physical_offset: int) -> pop.CheckPoint | pop.Ack | None:
         try:
             return pop.read(properties.get(TAGS), bytes(body))
@@ -148,11 +165,11 @@ class Popped:
         """Queue offsets of every message in flight."""
         checkpoints: dict[pop.PopKey, pop.CheckPoint] = {}
         acked: dict[pop.PopKey, set[int]] = {}
-        for record in self.records():
-            if isinstance(record.what, pop.CheckPoint):
-                checkpoints[record.what.key] = record.what
+        for noted in self.records():
+            if isinstance(noted.what, pop.CheckPoint):
+                checkpoints[noted.what.key] = noted.what
             else:
-                acked.setdefault(record.what.key, set()).update(record.what.queue_offsets)
+                acked.setdefault(noted.what.key, set()).update(noted.what.queue_offsets)
         found: dict[Place, dict[int, Handed]] = {}
         for key, point in checkpoints.items():
             done = acked.get(key, set()) | point.acked_before
@@ -163,6 +180,12 @@ class Popped:
             for offset in point.queue_offsets:
                 if offset not in done:
                     _keep(found, (point.topic, point.group, point.queue_id), offset, handed)
+        for record in self.stored:
+            handed = Handed(
+                record.visible_time, record.pop_time, record.invisible_time, "record", None, record.attempts,
+                record.attempt_id,
+            )  # fmt: skip
+            _keep(found, (record.topic, record.group, record.queue_id), record.queue_offset, handed)
         for place, offset, handed in self._ordered():
             _keep(found, place, offset, handed)
         return found

@@ -27,6 +27,7 @@ from rmqtool.services.lookup.queue_messages import (
     QueueMessage,
     TopicQueues,
     messages_of,
+    warn_of_unbuilt,
 )
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import Delays
@@ -85,6 +86,7 @@ class Retries:
     def __init__(self, log: CommitLog, now: int, warn: Warn) -> None:
         self.log, self.warn = log, warn
         self.topics = TopicQueues(log.layout)
+        warn_of_unbuilt(log, warn)
         self._delays = Delays(log, now, warn, self.topics)
         self._offsets = known_offsets(log.layout, warn)
 

@@ -13,6 +13,7 @@ from formats.message.ids import offset_id as id_of
 from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.query import Search, query_id
 from rmqtool.services.lookup.queue_messages import (
@@ -24,6 +25,7 @@ from rmqtool.services.lookup.queue_messages import (
     SCHEDULE,
     TopicQueues,
     messages_of,
+    warn_of_unbuilt,
 )
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import Delays, number_of
@@ -111,6 +113,7 @@ class _Tracer:
     def __init__(self, log: CommitLog, now: int, warn: Warn) -> None:
         self.log, self.now, self.warn = log, now, warn
         self.topics = TopicQueues(log.layout)
+        warn_of_unbuilt(log, warn)
         self.found: dict[int, Found] = {}
         self.names = retry_names(log.layout, warn)
 
@@ -175,13 +178,16 @@ class _Tracer:
     def _scan(self, unique: str | None, message_id: str) -> None:
         """All copies by unique id, and by origin, in the whole log."""
         wanted = {unique, message_id} - {None}
-        for item in self.log.walk(crc=False):
-            if isinstance(item, Damage):
-                self.warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes passed over")
-                continue
-            properties = parse(item.record.properties)
-            if {properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)} & wanted or _offset_id(item) in wanted:
-                self._take(item)
+        low = max(self.log.min_offset, 0)
+        with stage("reading the log", max(self.log.written_end - low, 0)) as reading:
+            for item in self.log.walk(crc=False):
+                reading.done = item.physical_offset - low
+                if isinstance(item, Damage):
+                    self.warn(f"{item.path}: byte {item.at}: {item.reason}: {item.length} bytes skipped")
+                    continue
+                properties = parse(item.record.properties)
+                if {properties.get(UNIQ_KEY), properties.get(ORIGIN_MESSAGE_ID)} & wanted or _offset_id(item) in wanted:
+                    self._take(item)
 
     def _by_origin(self, message_id: str) -> None:
         """Copies of a message without a unique id: only what was given back names it, and no index has that name."""

@@ -24,7 +24,8 @@ from rmqtool.services.waiting.delay import number_of
 from rmqtool.services.waiting.half_messages import OP_TAG
 from rmqtool.services.waiting.transaction_round import Round
 from rmqtool.services.waiting.transaction_rules import IMMUNITY, PRODUCER_GROUP, Checked, CheckRules, Decide, Decision
-from rmqtool.store.append.outgoing import Message, PutResult, PutStatus
+from rmqtool.store.append.answers import PutResult, PutStatus
+from rmqtool.store.append.outgoing import Message
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import QueueEntry
 

@@ -25,7 +25,8 @@ from rmqtool.services.waiting.transaction_rules import (
     Decide,
     Decision,
 )
-from rmqtool.store.append.outgoing import Message, PutResult
+from rmqtool.store.append.answers import PutResult
+from rmqtool.store.append.outgoing import Message
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.reader import QueueEntry

@@ -1,0 +1,85 @@
+"""Compacted topics of 5.x as their consumers see them: from the compaction log, and the newest message of each key.
+
+Source: store.DefaultMessageStore.getMessage, store.kv.CompactionLog.getMessage.
+"""
+
+from collections.abc import Collection, Iterator
+
+from rmqtool.services.lookup.configs import Warn, topics_of
+from rmqtool.services.lookup.get_message import GetResult, limits
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.queues.batch import open_any_queue
+from rmqtool.store.queues.compaction import CompactionQueue, compaction_queues, key_of
+from rmqtool.store.releases.rules import COMPACTED, topics_with
+
+
+def is_compacted(layout: StoreLayout, topic: str, warn: Warn) -> bool:
+    """Whether a broker answers consumers of a topic from a compaction log."""
+    if not layout.conf.flag("enableCompaction", True):
+        return False
+    table = topics_of(layout, warn)
+    return table is not None and topic in topics_with(table.topics, *COMPACTED)
+
+
+def compacted_queue(layout: StoreLayout, topic: str, queue_id: int, warn: Warn) -> CompactionQueue | None:
+    """What consumers of a queue are answered from; None where that is the commit log.
+
+    A queue that is compacted and has no files is one without messages.
+    """
+    return CompactionQueue(layout, topic, queue_id) if is_compacted(layout, topic, warn) else None
+
+
+def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> GetResult[Found]:
+    """One pull of up to so many messages, as a master answers it: of one file, from the first message at or after the
+    offset on.
+    """
+    low, high = queue.min_offset, queue.max_offset
+    if high == 0:
+        return GetResult("NO_MESSAGE_IN_QUEUE", 0, low, high, [])
+    if offset == high:
+        return GetResult("OFFSET_OVERFLOW_ONE", offset, low, high, [])
+    if offset > high:
+        return GetResult("OFFSET_OVERFLOW_BADLY", high if low else low, low, high, [])
+    messages: list[Found] = []
+    total, following, status = 0, offset, "NO_MATCHED_MESSAGE"
+    end = queue.log.files[-1].end if queue.log.files else 0
+    for _base, units in queue.runs():
+        rows = units[units["base_queue_offset"] >= offset].tolist()
+        for position, size, _tags, _time, base, count, *_rest in rows:
+            most_bytes, most = limits(end, position)
+            if messages and (len(messages) >= max_msg_nums or total + size > most_bytes or len(messages) >= most):
+                return GetResult(status, following, low, high, messages)
+            following = base + count
+            found = queue.at(position, size)
+            if found is None:
+                status = status if messages else "MESSAGE_WAS_REMOVING"
+                continue
+            messages.append(found)
+            total, status = total + size, "FOUND"
+        if rows:
+            return GetResult(status, following, low, high, messages)
+    return GetResult("OFFSET_FOUND_NULL", 0, low, high, [])
+
+
+def latest(layout: StoreLayout, topic: str, keys: Collection[str] = ()) -> list[Found]:
+    """The newest message of each key of a topic, or of some keys; queue by queue, oldest first.
+
+    Clients send a key to one queue always. Where they did not, each queue has its own newest message of it.
+    """
+    found: list[Found] = []
+    for queue in compaction_queues(layout, topic):
+        found += [message for message in queue.latest().values() if not keys or key_of(message) in keys]
+    return found
+
+
+def only_compacted(layout: StoreLayout, topic: str) -> Iterator[Found]:
+    """Messages of a topic that its compaction log has, and the commit log has no more."""
+    log = CommitLog(layout)
+    for queue in compaction_queues(layout, topic):
+        plain = open_any_queue(layout, topic, queue.queue_id)
+        low = plain.min_offset(log.min_offset) if plain is not None else 1 << 62
+        for message in queue.read():
+            if message.record.queue_offset >= low:
+                break
+            yield message

@@ -1,0 +1,137 @@
+"""What clients say of messages that they popped: consumed, or not yet.
+
+Source: broker.processor.AckMessageProcessor, ChangeInvisibleTimeProcessor (5.3.3); clients-and-live-admin 1.3, 1.8.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from formats.variants import pop
+from formats.variants.pop_handle import ORDERED, Handle
+from rmqtool.services.offsets.files import Key
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.popping.ordered import OrderedPops
+from rmqtool.services.popping.records import Records
+
+MESSAGE_ILLEGAL, SYSTEM_ERROR = 13, 1
+
+
+class NotTaken(Exception):
+    """An ack or a change that has no effect.
+
+    Attributes:
+        code: of the answer.
+    """
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Changed(NamedTuple):
+    """What a new handle is made of. Times are ms; the pop time since the epoch."""
+
+    pop_time: int
+    invisible_time: int
+    revive_queue: int
+
+
+class Finishing:
+    """Acks, and changes of the invisible time, in one store that is open for writing.
+
+    Args:
+        resets: offsets that groups were set to and have not taken up: nothing is moved there.
+        freed: told of a queue (topic, group, queue id) that ordered pops may look at again.
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        records: Records,
+        orders: OrderedPops,
+        *,
+        clock: Callable[[], int],
+        resets: dict[Key, int],
+        freed: Callable[[str, str, int], None],
+    ) -> None:
+        self._state, self._records, self._orders = state, records, orders
+        self._clock, self._resets, self._freed = clock, resets, freed
+
+    def ack(self, topic: str, group: str, handle: Handle, queue_offsets: Sequence[int], *, batch: bool = False) -> None:
+        """Messages of one checkpoint were consumed.
+
+        Args:
+            topic: where they lie.
+            handle: of one of them.
+            batch: they were named together, and are noted in one record.
+
+        Raises:
+            NotTaken: the ack is not stored.
+        """
+        if handle.revive_queue == ORDERED:
+            for offset in queue_offsets:
+                self._ack_in_order(topic, group, handle, offset)
+            return
+        ack = pop.Ack(
+            topic=topic,
+            group=group,
+            queue_id=handle.queue_id,
+            start_offset=handle.start_offset,
+            pop_time=handle.pop_time,
+            broker_name=handle.broker_name,
+            ack_offset=-1 if batch else queue_offsets[0],
+            ack_offsets=tuple(queue_offsets) if batch else None,
+        )
+        self._put(ack, handle.revive_queue, handle.pop_time + handle.invisible_time)
+
+    def _ack_in_order(self, topic: str, group: str, handle: Handle, queue_offset: int) -> None:
+        queue_id = handle.queue_id
+        before = self._state.offset(topic, group, queue_id)
+        if before is not None and queue_offset < before:
+            return  # once more
+        following = self._orders.ack(topic, group, queue_id, queue_offset, handle.pop_time)
+        if following >= 0:
+            if (topic, group, queue_id) not in self._resets:
+                self._state.set_offset(topic, group, queue_id, following)
+            if not self._orders.blocked(topic, group, queue_id, None, handle.invisible_time):
+                self._freed(topic, group, queue_id)
+        elif following == -1:
+            words = f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{queue_offset}, next:-1"
+            raise NotTaken(MESSAGE_ILLEGAL, words)
+
+    def change(self, topic: str, group: str, handle: Handle, queue_offset: int, invisible_time: int) -> Changed | None:
+        """A message is to come back so many ms from now; None where it was consumed already.
+
+        Raises:
+            NotTaken: its new checkpoint is not stored; nothing has changed.
+        """
+        now = self._clock()
+        if handle.revive_queue == ORDERED:
+            before = self._state.offset(topic, group, handle.queue_id)
+            if before is not None and queue_offset < before:
+                return None
+            until = now + invisible_time
+            self._orders.postpone(topic, group, handle.queue_id, queue_offset, handle.pop_time, until)
+            return Changed(handle.pop_time, until - handle.pop_time, ORDERED)
+        # the ack of the old handle would count for a new checkpoint of the same time, and the message be lost
+        now = max(now, handle.pop_time + 1)
+        point = pop.CheckPoint(
+            topic=topic,
+            group=group,
+            queue_id=handle.queue_id,
+            start_offset=queue_offset,
+            pop_time=now,
+            broker_name=handle.broker_name,
+            invisible_time=invisible_time,
+            count=1,
+            distances=(0,),
+        )
+        # the new checkpoint first: where only one of the two is stored, the message comes once too often
+        self._put(point, handle.revive_queue, point.visible_time)
+        self.ack(topic, group, handle, [queue_offset])
+        return Changed(now, invisible_time, handle.revive_queue)
+
+    def _put(self, record: pop.CheckPoint | pop.Ack, revive_queue: int, visible_time: int) -> None:
+        stored = self._records.put(record, revive_queue, visible_time)
+        if not stored.ok:
+            raise NotTaken(SYSTEM_ERROR, f"{record.unique_key}: {stored.reason}")

@@ -1,0 +1,301 @@
+"""Hand out messages for a time: which of them, from where on, and what is noted of it before they are told.
+
+A broker that merges checkpoints and acks in memory (``enablePopBufferMerge``) loses them where it is killed; here each
+is stored before it is answered. A group's offset goes behind what was handed out as soon as the checkpoint is stored.
+
+Source: broker.processor.PopMessageProcessor, PopBufferMergeService (addCkJustOffset, addCkMock), PeekMessageProcessor,
+NotificationProcessor (5.3.3); clients-and-live-admin 1.3 to 1.8.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from formats.errors import FormatError
+from formats.layouts import derived
+from formats.message.build import changed
+from formats.message.properties import build, parse
+from formats.message.read import Record, read
+from formats.variants import pop
+from formats.variants.pop_handle import ORDERED, POP_CK, Handle, Part, build_parts, count_info, origin_of, retry_topic
+from rmqtool.services.lookup.get_message import GetResult
+from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from rmqtool.services.offsets.files import Key
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.popping.ordered import OrderedPops
+from rmqtool.services.popping.records import Records
+from rmqtool.services.popping.settings import PopSettings
+from rmqtool.services.serving.reading import Accept, Reading
+
+FROM_MIN, FROM_MAX = 0, 1  # where a new group begins (common.constant.ConsumeInitMode)
+_MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "OFFSET_FOUND_NULL")
+_NOTHING_WANTED = ("NO_MATCHED_MESSAGE", "OFFSET_FOUND_NULL", "MESSAGE_WAS_REMOVING")
+_QUEUE_OFFSET = derived.HEAD_V4_V4.field("queue_offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a client wants.
+
+    Attributes:
+        queue_id: below 0 for all queues.
+        invisible_time: ms.
+        start: :data:`FROM_MIN` or :data:`FROM_MAX`, for a group that was not here before.
+        accept: the filter of its subscription.
+        attempt: of ordered pops; who repeats one gets the same messages.
+    """
+
+    topic: str
+    group: str
+    queue_id: int
+    most: int
+    invisible_time: int
+    start: int = FROM_MIN
+    ordered: bool = False
+    attempt: str | None = None
+    accept: Accept | None = None
+
+
+@dataclass(slots=True)
+class Popped:
+    """What it got.
+
+    Attributes:
+        messages: records, one behind the other as the parts have them.
+        rest: messages that wait besides, in all queues that were looked at.
+        order_counts: ``orderCountInfo``; None unless it was asked for in order.
+    """
+
+    pop_time: int
+    revive_queue: int
+    messages: list[bytes | memoryview] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    rest: int = 0
+    order_counts: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return sum(len(part.queue_offsets) for part in self.parts)
+
+    @property
+    def infos(self) -> tuple[str, str]:
+        """``startOffsetInfo`` and ``msgOffsetInfo``."""
+        return build_parts(self.parts)
+
+
+class Popping:
+    """Hands out the messages of one store that is open for writing.
+
+    Args:
+        state: has topics, groups and offsets; who owns it persists them.
+        records: stores checkpoints.
+        broker_name: for handles.
+        resets: offsets that groups were set to, by topic, group and queue id; taken out when they are used.
+        failed: told why a checkpoint could not be stored; its messages are not handed out then.
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        state: BrokerState,
+        records: Records,
+        orders: OrderedPops,
+        settings: PopSettings,
+        broker_name: str,
+        *,
+        clock: Callable[[], int],
+        random: Random,
+        resets: dict[Key, int],
+        failed: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self._reading, self._state, self._records, self._orders = reading, state, records, orders
+        self._broker_name, self._clock, self._random = broker_name, clock, random
+        self._resets, self._failed = resets, failed
+        self._turn = 0
+
+    # -- handing out --------------------------------------------------------------------------------------------------
+
+    def pop(self, request: Request) -> Popped:
+        """Hand out what there is, at most so many messages."""
+        chance = self._random.randrange(100)
+        if request.ordered:
+            popped = Popped(self._clock(), ORDERED)
+        else:
+            popped = Popped(self._clock(), self._turn % self.settings.revive_queues)
+            self._turn += 1
+        retry = [] if request.ordered else self._retry_queues(request.topic, request.group, chance)
+        own = self._own_queues(request.topic, request.queue_id, chance)
+        first = chance < self.settings.retry_first
+        for topic, queue_id in [*retry, *own] if first else own:
+            self._from_queue(request, topic, queue_id, popped)
+        if not first and popped.count < request.most:
+            for topic, queue_id in retry:
+                self._from_queue(request, topic, queue_id, popped)
+        return popped
+
+    def _own_queues(self, topic: str, queue_id: int, chance: int) -> list[tuple[str, int]]:
+        config = self._state.topic(topic)
+        count = config.read_queue_nums if config is not None else 0
+        return [(topic, (chance + n) % count) for n in range(count)] if queue_id < 0 else [(topic, queue_id)]
+
+    def _retry_queues(self, topic: str, group: str, chance: int) -> list[tuple[str, int]]:
+        """Of the one retry topic whose turn it is."""
+        newer = self.settings.newer_retry_topics
+        older = newer and self.settings.older_too and chance % 2 == 0
+        return self._own_queues(retry_topic(topic, group, newer=newer and not older), -1, chance)
+
+    def _from_queue(self, request: Request, topic: str, queue_id: int, popped: Popped) -> None:
+        reading, group = self._reading, request.group
+        offset = self._offset(topic, group, queue_id, request.start)
+        if request.ordered and self._orders.blocked(topic, group, queue_id, request.attempt, request.invisible_time):
+            return
+        room = request.most - popped.count
+        if room <= 0:
+            popped.rest += reading.max_offset(topic, queue_id) - offset
+            return
+        result = reading.pull(topic, queue_id, offset, room, request.accept)
+        if result.status in _MOVED:
+            offset = result.next_begin_offset
+            self._state.set_offset(topic, group, queue_id, offset)
+            result = reading.pull(topic, queue_id, offset, room, request.accept)
+        if result.messages:
+            self._hand_out(request, topic, queue_id, offset, result, popped)
+        elif result.status in _NOTHING_WANTED and result.next_begin_offset >= 0:
+            self._state.set_offset(topic, group, queue_id, result.next_begin_offset)
+        popped.rest += result.max_offset - result.next_begin_offset
+
+    def _hand_out(
+        self, request: Request, topic: str, queue_id: int, offset: int, result: GetResult[memoryview], popped: Popped
+    ) -> None:
+        offsets = tuple(_QUEUE_OFFSET.unpack_from(data)[0] for data in result.messages)
+        group, origin = request.group, origin_of(topic)
+        if request.ordered:
+            counts, least = self._orders.pop(
+                topic,
+                group,
+                queue_id,
+                attempt=request.attempt,
+                pop_time=popped.pop_time,
+                invisible_time=request.invisible_time,
+                queue_offsets=offsets,
+            )
+            popped.order_counts.append(count_info(origin, queue_id, counts.items(), least))
+            self._state.set_offset(topic, group, queue_id, offset)
+        else:
+            # after a kill the checkpoints of a group that nobody knows are dropped, and its messages do not come back
+            self._state.save_groups()
+            point = pop.CheckPoint(
+                topic=topic,
+                group=group,
+                queue_id=queue_id,
+                start_offset=offset,
+                pop_time=popped.pop_time,
+                broker_name=self._broker_name,
+                invisible_time=request.invisible_time,
+                count=len(offsets),
+                distances=tuple(one - offset for one in offsets),
+            )
+            stored = self._records.put(point, popped.revive_queue, point.visible_time)
+            if not stored.ok:
+                self._failed(f"{topic} queue {queue_id}: nothing is handed out to {group}: {stored.reason}")
+                popped.rest += len(offsets)
+                return
+            self._state.set_offset(topic, group, queue_id, result.next_begin_offset)
+        popped.parts.append(Part(origin, queue_id, offset, offsets))
+        if topic == request.topic or self.settings.actual_topic:
+            popped.messages += result.messages
+        else:
+            popped.messages += (self._renamed(data, request, offset, popped) for data in result.messages)
+
+    def _renamed(self, data: memoryview, request: Request, start: int, popped: Popped) -> bytes | memoryview:
+        """A message of a retry topic as one of the topic that was asked for, with its handle in it."""
+        record = read(data, 0, len(data), crc=False)
+        if not isinstance(record, Record):
+            return data
+        properties = parse(record.properties)
+        handle = Handle(
+            start_offset=start,
+            pop_time=popped.pop_time,
+            invisible_time=request.invisible_time,
+            revive_queue=popped.revive_queue,
+            origin=origin_of(record.topic.decode("utf-8", "replace")),
+            broker_name=self._broker_name,
+            queue_id=record.queue_id,
+            queue_offset=record.queue_offset,
+        )
+        properties.setdefault(POP_CK, handle.text)
+        name = request.topic.encode("utf-8", "surrogateescape")
+        try:
+            return changed(record, topic=name, properties=build(properties))
+        except FormatError:
+            return data  # its properties have no room for the handle: the client makes it of the lists
+
+    # -- where a group is ---------------------------------------------------------------------------------------------
+
+    def _offset(self, topic: str, group: str, queue_id: int, start: int) -> int:
+        """From where on messages are handed out next; written down for a group that was not here before."""
+        reset = self._resets.pop((topic, group, queue_id), None)
+        if reset is not None:
+            self._orders.clear(topic, group, queue_id)
+            self._state.set_offset(topic, group, queue_id, reset)
+            return reset
+        offset = self._state.offset(topic, group, queue_id)
+        if offset is None or offset < 0:
+            offset = self._first(topic, queue_id, start)
+            self._state.set_offset(topic, group, queue_id, offset)
+        return offset
+
+    def _first(self, topic: str, queue_id: int, start: int) -> int:
+        low = self._reading.min_offset(topic, queue_id)
+        if start == FROM_MIN or topic.startswith(RETRY_PREFIX):
+            return low
+        high = self._reading.max_offset(topic, queue_id)
+        if self.settings.from_memory and low <= 0 and high and self._reading.in_memory(topic, queue_id, 0):
+            return 0
+        return max(high - 1, 0)
+
+    # -- looking only -------------------------------------------------------------------------------------------------
+
+    def waits(
+        self, topic: str, group: str, queue_id: int, *, ordered: bool = False, attempt: str | None = None
+    ) -> bool:
+        """Whether a pop would have something to look at."""
+        return any(
+            self._reading.max_offset(name, queue) > self._known_offset(name, group, queue)
+            and not (ordered and self._orders.blocked(name, group, queue, attempt, 0))
+            for name, queue in self._queues(topic, group, queue_id, ordered=ordered)
+        )
+
+    def _queues(self, topic: str, group: str, queue_id: int, *, ordered: bool) -> Iterable[tuple[str, int]]:
+        yield from self._own_queues(topic, queue_id, 0)
+        if not ordered:
+            for name in self.retry_topics(topic, group):
+                yield from self._own_queues(name, -1, 0)
+
+    def retry_topics(self, topic: str, group: str) -> list[str]:
+        """Retry topics that a pop of a topic looks into."""
+        newer = self.settings.newer_retry_topics
+        forms = [True, False] if newer and self.settings.older_too else [newer]
+        return [retry_topic(topic, group, newer=form) for form in forms]
+
+    def _known_offset(self, topic: str, group: str, queue_id: int) -> int:
+        offset = self._state.offset(topic, group, queue_id)
+        return self._reading.min_offset(topic, queue_id) if offset is None or offset < 0 else offset
+
+    def peek(self, topic: str, group: str, queue_id: int, most: int) -> tuple[list[memoryview], int]:
+        """(messages that a pop would get, how many wait): nothing is changed."""
+        chance = self._random.randrange(100)
+        retry, own = self._retry_queues(topic, group, chance), self._own_queues(topic, queue_id, chance)
+        messages: list[memoryview] = []
+        rest = 0
+        for name, queue in [*retry, *own] if chance % 5 == 0 else [*own, *retry]:
+            offset = self._known_offset(name, group, queue)
+            rest += self._reading.max_offset(name, queue) - offset
+            if len(messages) < most:
+                result = self._reading.pull(name, queue, offset, most - len(messages))
+                if result.status in ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"):
+                    result = self._reading.pull(name, queue, result.next_begin_offset, most - len(messages))
+                messages += result.messages
+        return messages, rest

@@ -1,0 +1,286 @@
+"""Bring back messages that were handed out and not acked: from the revive topic into the retry topic of their group.
+
+Each queue of the revive topic is read in its order. A checkpoint is judged when what came behind it was due so much
+later that all of its acks must have been read. The offset of the group :data:`~formats.variants.pop.REVIVE_GROUP` is
+that of the last record that was dealt with, so the next start reads again what was not, and a message that was brought
+back just before a kill may come once more.
+
+Source: broker.processor.PopReviveService (5.3.3); clients-and-live-admin 1.7.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from formats.errors import FormatError
+from formats.message.properties import TAGS, parse
+from formats.message.read import Record, java_int, read
+from formats.variants import pop, timer
+from formats.variants.pop_handle import FIRST_POP_TIME, retry_topic
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.popping.records import Records
+from rmqtool.services.popping.settings import PopSettings
+from rmqtool.services.sending.copies import copy_of
+from rmqtool.services.serving.reading import Reading
+from rmqtool.store.append.answers import PutResult
+
+_SURE = 2000  # ms by which the newest record must be due later than a checkpoint
+_QUIET = 3000  # ms without a record after which the clock is taken for it
+_AGAIN = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)  # s
+_BLOCK = 32  # records that are read together
+
+
+class _Read(NamedTuple):
+    """A record of the revive topic."""
+
+    queue_offset: int
+    what: pop.CheckPoint | pop.Ack
+    deliver_time: int
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One queue of the revive topic, as far as it was read.
+
+    Attributes:
+        following: queue offset of the next record.
+        newest: the latest time at which a record was due, ms since the epoch; 0 for none yet.
+        points: checkpoints that are not dealt with, and queue offsets of their messages that are; an ack whose
+            checkpoint did not come has one without messages.
+        places: queue offset of each.
+    """
+
+    queue_id: int
+    following: int
+    newest: int = 0
+    points: dict[pop.PopKey, tuple[pop.CheckPoint, set[int]]] = field(default_factory=dict)
+    places: dict[pop.PopKey, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Revived:
+    """What was done."""
+
+    brought_back: int = 0
+    put_again: int = 0
+    gone: int = 0  # messages that the store has no more
+
+
+class Reviving:
+    """Brings back the messages of one store that is open for writing.
+
+    Args:
+        state: has topics, groups and offsets; who owns it persists them.
+        records: stores checkpoints of what cannot be brought back now.
+        broker_name: of acks that name none.
+        in_time: whether the timer has put all into the revive topic that is due.
+        topic_made: told of a retry topic that was not there.
+        arrived: told of a queue that has a message more.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        reading: Reading,
+        state: BrokerState,
+        records: Records,
+        settings: PopSettings,
+        broker_name: str,
+        warn: Warn,
+        *,
+        clock: Callable[[], int],
+        in_time: Callable[[], bool] = lambda: True,
+        topic_made: Callable[[], None] = lambda: None,
+        arrived: Callable[[str, int], None] = lambda _topic, _queue: None,
+    ) -> None:
+        self._store, self._reading, self._state, self._records = store, reading, state, records
+        self._settings, self._broker_name, self._clock = settings, broker_name, clock
+        self._warn = warn
+        self._in_time, self._topic_made, self._arrived = in_time, topic_made, arrived
+        self._queues: dict[int, _Queue] = {}
+        self._came: set[tuple[str, int]] = set()
+        self.done = Revived()
+
+    @property
+    def waiting(self) -> int:
+        """Checkpoints that were read and are not dealt with."""
+        return sum(len(queue.points) for queue in self._queues.values())
+
+    def step(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Read what has come, and judge what can be judged."""
+        config = self._state.topic(self._records.topic)
+        count = max(self._settings.revive_queues, config.read_queue_nums if config is not None else 0)
+        in_time = self._in_time()  # what is stored here is new to the timer
+        for queue_id in range(count):
+            if stop():
+                break
+            self._step(queue_id, stop, in_time)
+        came, self._came = self._came, set()
+        for place in came:  # when all of a checkpoint are there, so that they are handed out together again
+            self._arrived(*place)
+
+    def _step(self, queue_id: int, stop: Callable[[], bool], in_time: bool) -> None:
+        topic = self._records.topic
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            if not self._reading.max_offset(topic, queue_id):
+                return
+            dealt = self._state.offset(topic, pop.REVIVE_GROUP, queue_id)
+            queue = self._queues[queue_id] = _Queue(queue_id, (-1 if dealt is None else dealt) + 1)
+        while not stop():
+            before = queue.following
+            for record in self._block(queue):
+                self._take(queue, record)
+            self._judge(queue, stop)
+            if queue.following == before:
+                break
+        now = self._clock()
+        if queue.points and not stop() and queue.newest and now - queue.newest > _QUIET and in_time:
+            queue.newest = now
+            self._judge(queue, stop)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _block(self, queue: _Queue) -> Iterator[_Read]:
+        """The next records; what is neither a checkpoint nor an ack is passed over."""
+        result = self._reading.pull(self._records.topic, queue.queue_id, queue.following, _BLOCK)
+        if not result.messages:
+            if result.status in ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "OFFSET_FOUND_NULL"):
+                queue.following = result.next_begin_offset
+            elif result.status == "MESSAGE_WAS_REMOVING":
+                queue.following = max(result.next_begin_offset, queue.following)
+            return
+        queue.following = result.next_begin_offset
+        for data in result.messages:
+            record = read(data, 0, len(data), crc=False)
+            if not isinstance(record, Record):
+                continue
+            properties = parse(record.properties)
+            try:
+                what = pop.read(properties.get(TAGS), record.body)
+            except FormatError:
+                continue
+            if what is not None and what.topic and what.group:
+                deliver = java_int(properties.get(timer.DELIVER_MS, ""), 64) or 0
+                yield _Read(record.queue_offset, what, deliver)
+
+    def _take(self, queue: _Queue, record: _Read) -> None:
+        what = record.what
+        if isinstance(what, pop.CheckPoint):
+            # a timer may have delivered it twice; its place is that of the last one
+            acked = queue.points.pop(what.key, (what, set[int]()))[1]
+            queue.points[what.key] = what, acked | what.acked_before
+            queue.places[what.key] = record.queue_offset
+        else:
+            key = what.key if what.broker_name.strip() else what.key._replace(broker_name=self._broker_name)
+            if key in queue.points:
+                queue.points[key][1].update(what.queue_offsets)
+            elif self._clock() - record.deliver_time > self._settings.ack_wait:
+                # without its checkpoint it would hold up the offset for ever
+                nothing = pop.CheckPoint(
+                    topic=what.topic,
+                    group=what.group,
+                    queue_id=what.queue_id,
+                    start_offset=what.start_offset,
+                    pop_time=what.pop_time,
+                    broker_name=key.broker_name,
+                )
+                queue.points[key] = nothing, set()
+                queue.places[key] = record.queue_offset
+        # one that came before its time says nothing of what was due meanwhile
+        queue.newest = max(queue.newest, min(record.deliver_time, self._clock()))
+
+    # -- judging ------------------------------------------------------------------------------------------------------
+
+    def _judge(self, queue: _Queue, stop: Callable[[], bool]) -> None:
+        for key in list(queue.points):
+            point, acked = queue.points[key]
+            if queue.newest - point.visible_time <= _SURE or stop():
+                return
+            if self._is_wanted(point):
+                for offset in point.queue_offsets[: max(point.count, 0)]:
+                    if offset not in acked:
+                        if not self._bring_back(queue, point, offset):
+                            return
+                        acked.add(offset)
+            del queue.points[key]
+            place = queue.places.pop(key)
+            dealt = self._state.offset(self._records.topic, pop.REVIVE_GROUP, queue.queue_id)
+            if dealt is None or place > dealt:
+                self._state.set_offset(self._records.topic, pop.REVIVE_GROUP, queue.queue_id, place)
+
+    def _is_wanted(self, point: pop.CheckPoint) -> bool:
+        """Whether topic and group are there still."""
+        topic = point.topic
+        if topic.startswith(RETRY_PREFIX):
+            name = topic.removeprefix(RETRY_PREFIX)
+            topic = name.removeprefix(f"{point.group}+") if "+" in name else name.removeprefix(f"{point.group}_")
+        return self._state.topic(topic) is not None and point.group in self._state.groups
+
+    def _bring_back(self, queue: _Queue, point: pop.CheckPoint, queue_offset: int) -> bool:
+        """Deal with one message; False where neither it nor a checkpoint of it can be stored now."""
+        if self._settings.foreign and point.broker_name != self._broker_name:
+            return self._put_again(queue, point, queue_offset)
+        result = self._reading.pull(point.topic, point.queue_id, queue_offset, 1)
+        record = read(result.messages[0], 0, len(result.messages[0])) if result.messages else None
+        if not isinstance(record, Record) or record.queue_offset != queue_offset:
+            self.done.gone += 1
+            self._warn(
+                f"{point.topic} queue {point.queue_id}: the message at queue offset {queue_offset} is gone, so it does "
+                f"not come back for {point.group}"
+            )
+            return True
+        stored = self._retry(point, record)
+        if not stored.ok:
+            self._warn(
+                f"{point.topic} queue {point.queue_id}: the message at queue offset {queue_offset} cannot come back "
+                f"for {point.group} now: {stored.reason}"
+            )
+            return self._put_again(queue, point, queue_offset)
+        self.done.brought_back += 1
+        self._came.add((stored.topic, stored.queue_id))
+        return True
+
+    def _retry(self, point: pop.CheckPoint, record: Record) -> PutResult:
+        """The message once more, in the retry topic of its group."""
+        topic = point.topic
+        if not topic.startswith(RETRY_PREFIX):
+            topic = retry_topic(topic, point.group, newer=self._settings.newer_retry_topics)
+        properties = parse(record.properties)
+        if record.reconsume_times == 0 or FIRST_POP_TIME not in properties:
+            properties[FIRST_POP_TIME] = str(point.pop_time)
+        if self._state.topic(topic) is None:
+            self._state.ensure_topic(topic, 1)
+            self._topic_made()
+            if self._state.offset(topic, point.group, 0) is None:
+                self._state.set_offset(topic, point.group, 0, 0)
+        copy = copy_of(record, topic, 0, properties, reconsume_times=record.reconsume_times + 1)
+        return self._store.append(
+            replace(copy, born_host=self._records.address, store_host=self._records.address, was_stored=True)
+        )
+
+    def _put_again(self, queue: _Queue, point: pop.CheckPoint, queue_offset: int) -> bool:
+        """A message that cannot be brought back now is tried again later, each time after a longer while."""
+        times = java_int(point.put_again or "") or 0
+        if times >= len(_AGAIN) and self._settings.drop_after_all:
+            return True
+        invisible = point.invisible_time
+        if point.visible_time <= self._clock():
+            invisible += _AGAIN[min(times, len(_AGAIN) - 1)] * 1000
+        again = replace(
+            point,
+            start_offset=queue_offset,
+            invisible_time=invisible,
+            count=1,
+            distances=(0,),
+            bit_map=0,
+            put_again=str(times + 1),
+            revive_offset=0,
+            extra={},
+        )
+        stored = self._records.put(again, queue.queue_id, again.visible_time)
+        self.done.put_again += stored.ok
+        return stored.ok

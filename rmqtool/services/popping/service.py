@@ -1,0 +1,103 @@
+"""POP of one store that is open for writing: all its parts, and what goes on beside the requests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.offsets.files import Key
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.popping.assigning import RequestModes
+from rmqtool.services.popping.finishing import Finishing
+from rmqtool.services.popping.ordered import OrderedPops
+from rmqtool.services.popping.popping import Popping
+from rmqtool.services.popping.records import Records
+from rmqtool.services.popping.reviving import Reviving
+from rmqtool.services.popping.settings import PopSettings
+from rmqtool.services.serving.reading import Reading
+from rmqtool.store.queues.pop_store import left_behind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broker:
+    """Who a broker is, and whom it tells what.
+
+    Attributes:
+        address: HOST:PORT.
+        arrived: told of a queue that has a message more.
+        freed: told of a queue (topic, group, queue id) that gives messages out again to a group that pops in order.
+        topic_made: told of a topic that was not there.
+        in_time: whether the timer has delivered all that is due.
+    """
+
+    name: str
+    cluster: str
+    address: str
+    arrived: Callable[[str, int], None] = lambda _topic, _queue: None
+    freed: Callable[[str, str, int], None] = lambda _topic, _group, _queue: None
+    topic_made: Callable[[], None] = lambda: None
+    in_time: Callable[[], bool] = lambda: True
+
+
+class PopService:
+    """Hands messages out, takes acks, and brings back what was not acked.
+
+    Args:
+        resets: offsets that groups were set to, by topic, group and queue id.
+
+    Raises:
+        CorruptFile: a config file of POP is broken, and its ``.bak`` too, or a setting is no number.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        reading: Reading,
+        state: BrokerState,
+        broker: Broker,
+        warn: Warn,
+        *,
+        resets: dict[Key, int],
+        random: Random | None = None,
+    ) -> None:
+        for text in left_behind(store.layout):
+            warn(text)
+        self._broker, clock = broker, state.clock
+        self.settings = settings = PopSettings.of(store.layout.conf)
+        self.modes = RequestModes(state, settings)
+        self.orders = OrderedPops(state, clock)
+        records = Records(store, broker.cluster, broker.address)
+        self.popping = Popping(
+            reading,
+            state,
+            records,
+            self.orders,
+            settings,
+            broker.name,
+            clock=clock,
+            random=random or Random(),
+            resets=resets,
+            failed=warn,
+        )
+        self.finishing = Finishing(state, records, self.orders, clock=clock, resets=resets, freed=broker.freed)
+        self.reviving = Reviving(
+            store,
+            reading,
+            state,
+            records,
+            settings,
+            broker.name,
+            warn,
+            clock=clock,
+            in_time=broker.in_time,
+            topic_made=broker.topic_made,
+            arrived=broker.arrived,
+        )
+
+    def step(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Do what is to be done by now."""
+        for place in self.orders.freed():
+            self._broker.freed(*place)
+        if self.settings.timer:
+            self.reviving.step(stop)

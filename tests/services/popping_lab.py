@@ -1,0 +1,122 @@
+"""A store whose messages are popped, with a clock that the test sets."""
+
+from pathlib import Path
+from random import Random
+
+from formats.config.files import SubscriptionGroup, TopicConfig
+from formats.message.properties import parse
+from formats.message.read import Record, read
+from formats.variants.pop_handle import POP_CK, Handle
+from rmqtool.services.offsets.files import Key
+from rmqtool.services.popping.popping import Popped, Request
+from rmqtool.services.popping.service import Broker, PopService
+from rmqtool.services.serving.reading import Reading
+from rmqtool.services.waiting.timing import TimerService
+from tests.services.live import Lab
+
+NAME, CLUSTER = "lab-a", "LabCluster"
+REVIVE = f"rmq_sys_REVIVE_LOG_{CLUSTER}"
+
+
+class PopLab(Lab):
+    """A broker's POP without the network.
+
+    Args:
+        queues: of topic ``T``.
+
+    Attributes:
+        said: what it was told: arrived, freed or made.
+    """
+
+    def __init__(self, root: Path, *, queues: int = 2, seed: int = 1, **settings: str) -> None:
+        super().__init__(root, engine="5.3", **settings)
+        self.random = Random(seed)
+        self.said: list[str] = []
+        self.resets: dict[Key, int] = {}
+        self.state.set_topic(TopicConfig(topic_name="T", read_queue_nums=queues, write_queue_nums=queues))
+        self.state.set_group(SubscriptionGroup(group_name="g"))
+        self.state.persist()
+        self.begin()
+
+    def begin(self) -> None:
+        """As a process that has just opened the store."""
+        self.timer = TimerService(self.store, self.warnings.append)
+        broker = Broker(
+            name=NAME,
+            cluster=CLUSTER,
+            address="127.0.0.1:10911",
+            arrived=lambda topic, queue_id: self.said.append(f"arrived {topic} {queue_id}"),
+            freed=lambda topic, group, queue_id: self.said.append(f"freed {topic} {group} {queue_id}"),
+            topic_made=lambda: self.said.append("made"),
+        )
+        self.service = PopService(
+            self.store, Reading(self.store), self.state, broker, self.warnings.append, resets=self.resets,
+            random=self.random,
+        )  # fmt: skip
+
+    def again(self) -> None:
+        """Close the store and open it, as another process would; what was not persisted is gone."""
+        super().again()
+        self.begin()
+
+    def pop(self, *, most: int = 32, invisible: int = 10_000, queue_id: int = -1, **more: object) -> "Got":
+        """What a client of the group gets."""
+        request = Request(topic="T", group="g", queue_id=queue_id, most=most, invisible_time=invisible, **more)  # type: ignore[arg-type]
+        return Got(self.service.popping.pop(request), invisible)
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, and do what is due then."""
+        self.now += ms
+        self.deliver()
+        self.service.step()
+
+    def deliver(self) -> None:
+        """Have the timer deliver what is due."""
+        self.timer.step(self.now)
+
+    def persist(self) -> None:
+        """Write down where everything goes on."""
+        self.timer.persist()
+        self.state.persist()
+        self.store.flush()
+
+    def ack(self, handle: Handle, topic: str = "T") -> None:
+        """A message was consumed."""
+        self.service.finishing.ack(topic, "g", handle, [handle.queue_offset])
+
+    def offset(self, topic: str = "T", queue_id: int = 0) -> int | None:
+        """Where the group is."""
+        return self.state.offset(topic, "g", queue_id)
+
+
+class Got:
+    """An answer as a client sees it."""
+
+    def __init__(self, popped: Popped, invisible: int) -> None:
+        self.popped = popped
+        self.records: list[Record] = []
+        for data in popped.messages:
+            record = read(data, 0, len(data))
+            assert isinstance(record, Record)
+            self.records.append(record)
+        self.bodies = [record.body.decode() for record in self.records]
+        places = [(part, offset) for part in popped.parts for offset in part.queue_offsets]
+        self.handles: list[Handle] = []
+        for (part, offset), record in zip(places, self.records, strict=True):
+            handle = Handle(
+                start_offset=part.start_offset,
+                pop_time=popped.pop_time,
+                invisible_time=invisible,
+                revive_queue=popped.revive_queue,
+                origin=part.origin,
+                broker_name=NAME,
+                queue_id=part.queue_id,
+                queue_offset=offset,
+            )
+            own = parse(record.properties).get(POP_CK)
+            assert own is None or Handle.parse(own) == handle
+            self.handles.append(handle)
+
+    def of(self, body: str) -> Handle:
+        """The handle of a message."""
+        return self.handles[self.bodies.index(body)]
