@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from formats.errors import FormatError
 from formats.remoting import frame
-from formats.remoting.codes import MAX_FRAME, Flag, ResponseCode
+from formats.remoting.codes import MAX_FRAME, ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.errors import RmqError
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer
@@ -116,14 +116,17 @@ class Connection(asyncio.Protocol):
         opaque = self._number()
         answer: asyncio.Future[Command] = self._loop.create_future()
         self._waiting[opaque] = answer
+        late = self._loop.call_later(timeout, _late, answer)
         try:
-            async with asyncio.timeout(timeout):
-                await self._ready()
-                self._write(frame.build(replace(request, opaque=opaque, flag=request.flag & ~Flag.ONEWAY)))
-                return await answer
+            if self.closed or not self._writable.is_set():
+                async with asyncio.timeout(timeout):
+                    await self._ready()
+            self.send(request.request(opaque, oneway=False))
+            return await answer
         except TimeoutError:
             raise NoAnswer(f"{self.peer}: no answer to request {request.code} within {timeout:g} s") from None
         finally:
+            late.cancel()
             self._waiting.pop(opaque, None)
 
     async def oneway(self, request: Command) -> None:
@@ -133,11 +136,11 @@ class Connection(asyncio.Protocol):
             ConnectionLost: the connection is closed.
         """
         await self._ready()
-        self._write(frame.build(replace(request, opaque=self._number(), flag=request.flag | Flag.ONEWAY)))
+        self.send(request.request(self._number(), oneway=True))
 
     def tell(self, request: Command) -> None:
         """As :meth:`oneway`, at once, however much waits for the peer; a closed connection drops it."""
-        self.send(replace(request, opaque=self._number(), flag=request.flag | Flag.ONEWAY))
+        self.send(request.request(self._number(), oneway=True))
 
     async def _ready(self) -> None:
         """Until the peer has read enough of what was sent before."""
@@ -344,6 +347,11 @@ class Connection(asyncio.Protocol):
         except TimeoutError:
             self._transport.abort()
             await self.lost.wait()
+
+
+def _late(answer: "asyncio.Future[Command]") -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())
 
 
 def _refuse(request: Command) -> Command:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from formats.config.properties import parse_properties
 from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.remoting.files import read_small
 from rmqtool.remoting.listener import TlsMode
 
 T = TypeVar("T")
@@ -95,13 +96,7 @@ def _client(path: str, values: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _read(path: str) -> dict[str, str]:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_MOST + 1)
-    except OSError as err:
-        raise UnreadableStore(f"{path}: {err.strerror}") from None
-    if len(data) > _MOST:
-        raise BadValue(f"{path}: larger than {_MOST} bytes: not a properties file")
+    data = read_small(path, _MOST, "a properties file")
     return {name: value.strip() for name, value in parse_properties(data).items()}
 
 

@@ -5,29 +5,33 @@ async with Served("store", ServeOptions()) as served:
     await served.wait()
 """
 
+import asyncio
 import logging
 import os
 import socket
+import ssl
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rmqtool.errors import BadValue
-from rmqtool.remoting.connection import Connection
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener, TlsMode
 from rmqtool.remoting.tls import PLAIN, ServerTls, unverified
-from rmqtool.server.broker.broker import Broker
-from rmqtool.server.broker.known.settings import DEFAULT_PORT, Settings
-from rmqtool.server.broker.registration import Registration
-from rmqtool.server.namesrv.server import NameServer
 from rmqtool.services.opened.broker_state import setting
 from rmqtool.services.opened.engine import Store
-from rmqtool.services.serving.drained_state import DrainedState
 from rmqtool.store.append.create import create
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 
+if TYPE_CHECKING:
+    from rmqtool.server.broker.broker import Broker
+
 log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 10911
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +47,10 @@ class ServeOptions:
         create: make the store where there is none.
         engine: "4.9" or "5.3"; None for what the store shows.
         read_only: nothing below the store is written, not even a lock.
+        follow: a broker is writing the store, which is only read; what comes is served.
         offsets: where groups' offsets go then; None for a file beside the store.
         tls: whether connections to the broker and its own name server are, or may be, TLS.
+        acl: the file that says who may do what, plain_acl.yml; None does as the broker's file says.
         metrics: host and port of the page for Prometheus; port 0 lets the system choose one, None makes none.
     """
 
@@ -57,8 +63,10 @@ class ServeOptions:
     create: bool = False
     engine: str | None = None
     read_only: bool = False
+    follow: bool = False
     offsets: str | None = None
     tls: ServerTls = PLAIN
+    acl: str | None = None
     metrics: tuple[str, int] | None = None
 
 
@@ -92,41 +100,41 @@ class Served:
     async def _start(self, stack: AsyncExitStack) -> None:
         options = self._options
         conf = _conf(options.broker_conf)
-        host, port = options.listen or ("127.0.0.1", setting(conf, "listenPort", DEFAULT_PORT))
-        outgoing = options.tls.outgoing
-        if not self.name_servers:
-            if options.tls.mode is TlsMode.ENFORCING:
-                outgoing = outgoing or unverified()
-            own = await stack.enter_async_context(NameServer(options.namesrv_listen, tls=options.tls))
-            self.name_servers = (own.address,)
-        # the port is taken first: a store that cannot be served is not opened
-        self._listener = listener = Listener(
-            lambda connection, request: broker.handle(connection, request),
-            closed=self._ended,
-            tls=options.tls.context,
-            mode=options.tls.mode,
-        )
-        await listener.start(host, port)
-        stack.push_async_callback(listener.stop)
-        bound = listener.address.rpartition(":")[2]
-        self.broker_address = f"{_reachable(conf, host)}:{bound}"
-        if options.create and not os.path.lexists(self._path):
-            create(self._path, conf)
-        state = None
-        if options.read_only:
-            store = Store(self._path, broker_conf=options.broker_conf, engine=options.engine)
-            state = DrainedState(store, log.warning, options.offsets or f"{store.layout.root}.served-offsets.csv")
-            engine = state.engine
-        else:
-            store = Store(self._path, write=True, broker_conf=options.broker_conf, engine=options.engine, mend=True)
-            engine = store.live.engine
+        accounts = options.acl or _accounts(conf, options.broker_conf)
+        if options.acl is not None and not os.path.exists(options.acl):
+            raise UnreadableStore(f"{options.acl}: No such file or directory")
+        if accounts is not None:
+            from rmqtool.server.access.files import read_all  # loads PyYAML
+
+            read_all(accounts)  # a store is not opened, nor made, where they are wrong
+        # ports are taken first: a store that cannot be served is not opened
+        outgoing = await self._find_name_servers(stack)
+        await self._listen(stack, conf)
+        opening = asyncio.get_running_loop().run_in_executor(None, self._open, conf)
+        # while the store is looked through, the rest is loaded
+        from rmqtool.server.broker.broker import Broker
+        from rmqtool.server.broker.known.settings import Settings
+        from rmqtool.server.broker.registration import Registration
+        from rmqtool.services.serving.drained_state import DrainedState, FollowedState
+
+        store = await opening
         stack.callback(store.close)
+        state: DrainedState | None = None
+        read_only = options.read_only or options.follow
+        if read_only:
+            kind = FollowedState if options.follow else DrainedState
+            state = kind(store, log.warning, options.offsets or f"{store.layout.root}.served-offsets.csv")
         settings = Settings.of(
-            conf, self.broker_address, engine, name=options.name, cluster=options.cluster, read_only=options.read_only
+            conf,
+            self.broker_address,
+            store.live.engine if state is None else state.engine,
+            name=options.name,
+            cluster=options.cluster,
+            read_only=read_only,
         )
-        self.broker = broker = Broker(store, settings, state=state)
+        self.broker = broker = Broker(store, settings, state=state, accounts=accounts)
         registration = Registration(broker.core, self.name_servers, outgoing)
-        broker.core.topics_changed = registration.changed
+        broker.core.topics_changed, broker.core.routes = registration.changed, registration.queues_of
         if options.metrics is not None:
             from rmqtool.server.metrics.page import MetricsPage  # loads prometheus-client
 
@@ -138,6 +146,40 @@ class Served:
         stack.push_async_callback(broker.stop)
         stack.push_async_callback(registration.stop)
         await registration.start()
+
+    async def _find_name_servers(self, stack: AsyncExitStack) -> ssl.SSLContext | None:
+        """Bring an own one where none was named; how name servers are reached, None for plain connections."""
+        tls = self._options.tls
+        if self.name_servers:
+            return tls.outgoing
+        from rmqtool.server.namesrv.server import NameServer
+
+        own = await stack.enter_async_context(NameServer(self._options.namesrv_listen, tls=tls))
+        self.name_servers = (own.address,)
+        return tls.outgoing or (unverified() if tls.mode is TlsMode.ENFORCING else None)
+
+    async def _listen(self, stack: AsyncExitStack, conf: BrokerConf) -> None:
+        """Take the broker's port, and know by which address clients reach it."""
+        host, port = self._options.listen or ("127.0.0.1", setting(conf, "listenPort", DEFAULT_PORT))
+        tls = self._options.tls
+        self._listener = Listener(self._handle, closed=self._ended, tls=tls.context, mode=tls.mode)
+        await self._listener.start(host, port)
+        stack.push_async_callback(self._listener.stop)
+        self.broker_address = f"{_reachable(conf, host)}:{self._listener.address.rpartition(':')[2]}"
+
+    def _open(self, conf: BrokerConf) -> Store:
+        """The store; made where there is none and that is wanted."""
+        options = self._options
+        if options.create and not os.path.lexists(self._path):
+            create(self._path, conf)
+        if options.read_only or options.follow:
+            return Store(self._path, broker_conf=options.broker_conf, engine=options.engine)
+        return Store(self._path, write=True, broker_conf=options.broker_conf, engine=options.engine, mend=True)
+
+    def _handle(self, connection: Connection, request: Command) -> Answer:
+        if self.broker is None:
+            return request.response(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is starting")
+        return self.broker.handle(connection, request)
 
     @property
     def connections(self) -> int:
@@ -153,6 +195,7 @@ class Served:
 
         Raises:
             Disturbed: a broker has begun to load the store.
+            OSError, RmqError: an error has ended all writing; the next start looks through the store.
         """
         assert self.broker is not None
         await self.broker.wait()
@@ -167,6 +210,18 @@ class Served:
 
 def _conf(broker_conf: str | dict[str, str] | None) -> BrokerConf:
     return load(broker_conf) if isinstance(broker_conf, str) else BrokerConf(broker_conf)
+
+
+def _accounts(conf: BrokerConf, broker_conf: str | dict[str, str] | None) -> str | None:
+    """The file of accounts of a broker whose own file asks for access control."""
+    if not conf.flag("aclEnable", False):
+        return None
+    home = conf.text("rocketmqHome") or os.environ.get("ROCKETMQ_HOME")
+    if home is not None:
+        return os.path.join(home, "conf", "plain_acl.yml")
+    if not isinstance(broker_conf, str):
+        raise BadValue("aclEnable=true, and nothing says where plain_acl.yml is (--acl-config, ROCKETMQ_HOME)")
+    return os.path.join(os.path.dirname(os.path.abspath(broker_conf)), "plain_acl.yml")
 
 
 def _reachable(conf: BrokerConf, host: str) -> str:

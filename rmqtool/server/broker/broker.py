@@ -7,7 +7,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from formats.message.properties import TAGS
 from formats.remoting import headers as h
@@ -16,6 +18,11 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.server.broker.admin.absent import Absent
+from rmqtool.server.broker.admin.access import AccessRequests
+from rmqtool.server.broker.admin.control import Control
+from rmqtool.server.broker.admin.status import Status
+from rmqtool.server.broker.admin.tables import Tables
 from rmqtool.server.broker.known.answers import Failed, version_of
 from rmqtool.server.broker.known.clients import Clients
 from rmqtool.server.broker.known.core import Core
@@ -23,26 +30,33 @@ from rmqtool.server.broker.known.counts import SAMPLE, Counts
 from rmqtool.server.broker.known.locks import QueueLocks
 from rmqtool.server.broker.known.settings import Settings
 from rmqtool.server.broker.requests.consuming import Consuming
-from rmqtool.server.broker.requests.control import Control
 from rmqtool.server.broker.requests.lookups import Lookups
+from rmqtool.server.broker.requests.pop_answers import PopAnswers
+from rmqtool.server.broker.requests.popping import Pops
 from rmqtool.server.broker.requests.positions import Positions
 from rmqtool.server.broker.requests.pulling import Pulling
+from rmqtool.server.broker.requests.recalling import Recalling
 from rmqtool.server.broker.requests.replying import Replying
 from rmqtool.server.broker.requests.sending import Sending
-from rmqtool.server.broker.requests.status import Status
-from rmqtool.server.broker.requests.tables import Tables
 from rmqtool.server.broker.requests.transactions import Transactions
 from rmqtool.services.lookup.queue_messages import SCHEDULE
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
+from rmqtool.services.popping import service as pop
+from rmqtool.services.popping.assigning import RequestModes
+from rmqtool.services.popping.settings import PopSettings
 from rmqtool.services.sending.back import SendBack
-from rmqtool.services.serving.drained_state import DrainedState
+from rmqtool.services.serving.drained_state import DrainedState, FollowedState
+from rmqtool.services.serving.following import Following
 from rmqtool.services.serving.reading import Reading
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.lock import Disturbed
+
+if TYPE_CHECKING:
+    from rmqtool.server.access.control import AccessControl
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +76,15 @@ class Broker:
     Args:
         store: open for writing, unless ``state`` is that of a store that is only read. It is closed by whoever opened
             it.
-        state: the tables of a store that is only read; nothing is stored then.
+        state: the tables of a store that is only read; nothing is stored then. Those of one that is followed have it
+            followed.
         topics_changed: told when name servers must hear of it.
         random: chooses queues.
+        accounts: the file that says who may do what, plain_acl.yml; None lets everybody do everything.
+
+    Raises:
+        CorruptFile: the accounts are not what a broker takes.
+        UnreadableStore: they cannot be read.
     """
 
     def __init__(
@@ -75,6 +95,7 @@ class Broker:
         state: DrainedState | None = None,
         topics_changed: Callable[[], None] = lambda: None,
         random: Random | None = None,
+        accounts: str | None = None,
     ) -> None:
         self._services: RunLoop | None = None
         tables: BrokerState
@@ -88,7 +109,7 @@ class Broker:
             settings=settings,
             store=store,
             state=tables,
-            reading=Reading(store),
+            reading=Following(store) if isinstance(state, FollowedState) else Reading(store),
             clients=Clients(),
             locks=QueueLocks(time.monotonic),
             clock=tables.clock,
@@ -110,6 +131,7 @@ class Broker:
         self.status = Status(core)
         lookups, replying = Lookups(core), Replying(core, self._sending)
         self._version = version_of(settings.engine)
+        self._access = None if accounts is None else _access_control(core, accounts)
         self._handlers: dict[int, Handle] = {
             C.SEND_MESSAGE: self._sending.handle,
             C.SEND_MESSAGE_V2: self._sending.handle,
@@ -140,15 +162,57 @@ class Broker:
             **Tables(core).handlers(),
             **self.status.handlers(),
             **Control(core, self._positions).handlers(),
+            **AccessRequests(core, self._access).handlers(),
         }
+        self._pop: pop.PopService | None = None
+        self._pops = Pops(core, None)
+        if not core.old:
+            self._handlers |= self._popping(random) | Recalling(core).handlers() | Absent(core).handlers()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
         self.failure: Exception | None = None
+
+    def _popping(self, random: Random) -> dict[int, Handle]:
+        """The requests of POP, which 5.x has. From a store that is only read nothing is popped: clients pull."""
+        core = self.core
+        if self._services is None:
+            settings = PopSettings.of(core.store.layout.conf)
+            answers = PopAnswers(core, None, RequestModes(core.state, settings, pull_only=True), settings)
+            return self._pops.handlers() | answers.handlers()
+        broker = pop.Broker(
+            name=core.settings.name,
+            cluster=core.settings.cluster,
+            address=core.settings.address,
+            arrived=core.arrived,
+            freed=lambda *place: self._pops.freed(*place),
+            topic_made=lambda: core.topics_changed(),
+            in_time=self._timer_in_time,
+        )
+        self._pop = made = pop.PopService(
+            core.store, core.reading, core.state, broker, log.warning, resets=core.resets, random=random
+        )
+        self._pops = Pops(core, made.popping)
+        answers = PopAnswers(core, made.finishing, made.modes, made.settings)
+        return self._pops.handlers() | answers.handlers()
+
+    def _timer_in_time(self) -> bool:
+        """Whether the timer has delivered all that is due."""
+        timer = None if self._services is None else self._services.timer
+        if timer is None or timer.stuck:
+            return timer is None
+        return (due := timer.next_time) is None or due > self.core.clock()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def handle(self, connection: Connection, request: Command) -> Answer:
         """Answer one request."""
+        if self._access is not None:
+            try:
+                self._access.check(connection.peer, request)
+            except Failed as err:
+                refused = err.answer(request)
+                refused.version = self._version
+                return refused
         handler = self._handlers.get(request.code)
         if handler is None:
             words = f" request type {request.code} not supported"
@@ -182,6 +246,7 @@ class Broker:
         if topic == SCHEDULE and self._services is not None:
             self._services.look_again()
         self._pulling.arrived(topic, queue_id)
+        self._pops.arrived(topic, queue_id)
 
     def _ask(self, asked: CheckRequest) -> Decision:
         return self._transactions.ask(asked)
@@ -213,33 +278,54 @@ class Broker:
     def start(self) -> None:
         """Begin with what goes on beside the requests."""
         self._tasks.append(asyncio.create_task(self._serve()))
+        if self._access is not None:
+            self._tasks.append(asyncio.create_task(self._access.watch()))
 
     async def _serve(self) -> None:
         flush_at = look_at = expire_at = sample_at = time.monotonic()
-        stored = flushed = self._end()
-        while True:
-            await asyncio.sleep(_TICK)
-            try:
-                self._step()
-                now = time.monotonic()
-                if (end := self._end()) != stored or now >= look_at:
-                    stored, look_at = end, now + _LOOK
-                    self._pulling.look()
-                if now >= flush_at:
-                    flush_at, flushed = now + _FLUSH, self._flush(flushed)
-                if now >= expire_at:
-                    expire_at = now + _EXPIRE
-                    self._consuming.expire()
-                if now >= sample_at:
-                    sample_at = now + SAMPLE
-                    self.core.counts.sample(now)
-            except Disturbed as err:
-                self.failure = err
+        stored = self._end()
+        well = True
+        while not self._ended.is_set():
+            await asyncio.sleep(_TICK if well else _AFTER_AN_ERROR)
+            well = self._does(self._step) & self._does(self._follow)
+            now = time.monotonic()
+            if (end := self._end()) != stored or now >= look_at:
+                stored, look_at = end, now + _LOOK
+                for job in (self._follow_tables, self._bring_back, self._pulling.look, self._pops.look):
+                    well &= self._does(job)
+            well &= self._does(self._pops.expire)
+            if now >= flush_at:
+                flush_at = now + _FLUSH
+                well &= self._does(self._flush)
+            if now >= expire_at:
+                expire_at = now + _EXPIRE
+                well &= self._does(self._consuming.expire)
+            if now >= sample_at:
+                sample_at = now + SAMPLE
+                well &= self._does(partial(self.core.counts.sample, now))
+
+    def _does(self, job: Callable[[], object]) -> bool:
+        """Whether a job went well. Where it did not, the others are done all the same: what is stored becomes durable
+        whatever cannot be delivered."""
+        try:
+            job()
+        except Exception as err:
+            log.error("%s", err if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}")
+            if isinstance(err, Disturbed) or (self._services is not None and self.core.store.live.broken):
+                self.failure = self.failure or err
                 self._ended.set()
-                return
-            except (OSError, RmqError) as err:
-                log.error("%s", err)
-                await asyncio.sleep(_AFTER_AN_ERROR)
+            return False
+        return True
+
+    def _follow(self) -> None:
+        """See what another broker has stored meanwhile."""
+        if isinstance(reading := self.core.reading, Following):
+            for topic, queue_id in reading.look().grown:
+                self._pulling.arrived(topic, queue_id)
+
+    def _follow_tables(self) -> None:
+        if isinstance(state := self.core.state, FollowedState) and state.look():
+            self.core.topics_changed()
 
     def _end(self) -> int:
         return self.core.reading.end
@@ -250,13 +336,18 @@ class Broker:
             until = time.monotonic() + _SLICE
             self._services.step(lambda: time.monotonic() >= until)
 
-    def _flush(self, flushed: int) -> int:
-        """Make durable what was stored, or where groups are; up to where it is now."""
+    def _bring_back(self) -> None:
+        """Messages that were popped and not acked in time."""
+        if self._pop is not None:
+            until = time.monotonic() + _SLICE
+            self._pop.step(lambda: time.monotonic() >= until)
+
+    def _flush(self) -> None:
+        """Make durable what was stored, or where groups are."""
         if self._services is None:
             self.core.state.persist()
-        elif self._end() != flushed:
-            self.core.store.flush()
-        return self._end()
+            return
+        self.core.store.live.flush_beside()
 
     async def wait(self) -> None:
         """Until this broker cannot go on; :attr:`failure` says why."""
@@ -268,5 +359,16 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._sending.store()
-        if self.failure is None:
+        if self.failure is None and self._services is not None:
+            self._services.finish()
+        elif self.failure is None:
             self.core.state.persist()
+        elif not isinstance(self.failure, Disturbed):
+            self.core.state.persist_what_is_stored()
+
+
+def _access_control(core: Core, accounts: str) -> "AccessControl":
+    from rmqtool.server.access.control import AccessControl  # loads PyYAML
+    from rmqtool.server.access.rights import Rights
+
+    return AccessControl(accounts, Rights(core.topic_at, f"{core.settings.cluster}_REPLY_TOPIC"), core.clock)

@@ -6,22 +6,26 @@ import ssl
 import zlib
 from collections.abc import Callable, Sequence
 
+from formats.errors import FormatError
 from formats.remoting import bodies as b
+from formats.remoting import headers as h
 from formats.remoting import namesrv as n
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
-from formats.remoting.typed import body_of, to_fields
+from formats.remoting.typed import body_of, read_body, to_fields
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.server.broker.known.answers import wire_topic
-from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.known.core import READ, Core
+from rmqtool.services.offsets.broadcast import QueueName
 
 log = logging.getLogger(__name__)
 
 EVERY = 30.0  # s
 _TIMEOUT = 6.0
+_MOST_QUEUES = 1 << 16  # of one topic on one broker
 _PAUSE = 2.0  # until a name server that is away is tried again
 
 
@@ -44,6 +48,19 @@ class Registration:
         """Topics have changed: name servers are to hear of it at once."""
         for server in self._servers:
             server.wanted.set()
+
+    async def queues_of(self, topic: str) -> list[QueueName] | None:
+        """The queues of a topic that can be read, on all brokers; None where no name server says it."""
+        for server in self._servers:
+            route = await server.route(topic)
+            if route is not None:
+                return [
+                    QueueName(topic, data.broker_name, queue_id)
+                    for data in route.queue_datas
+                    if data.perm & READ
+                    for queue_id in range(min(data.read_queue_nums, _MOST_QUEUES))
+                ]
+        return None
 
     async def start(self) -> None:
         """Begin; returns when one of them knows this broker, or when all were tried."""
@@ -125,6 +142,17 @@ class _Server:
         self.tried.set()
         if answer.code:
             log.error("name server %s refuses this broker: %s", self._address, answer.remark)
+
+    async def route(self, topic: str) -> b.TopicRouteData | None:
+        """Where the queues of a topic are; None where it does not say."""
+        if self._connection is None:
+            return None
+        request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=to_fields(h.Topic(topic=topic)))
+        try:
+            answer = await self._connection.call(request, _TIMEOUT)
+            return None if answer.code else read_body(b.TopicRouteData, answer.body)
+        except (RemotingError, FormatError):
+            return None
 
     async def leave(self, request: Command) -> None:
         """Tell it that this broker ends."""

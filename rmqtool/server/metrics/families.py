@@ -27,7 +27,7 @@ _DIFF = ("group", "topic", "countOfOnlineConsumers", "msgModel")
 _OF_RUNTIME = (
     ("commitlog_disk_ratio", "commitLogDiskRatio", "Share of the commit log's file system that is used."),
     ("consumequeue_disk_ratio", "consumeQueueDiskRatio", "Share of the queues' file system that is used."),
-    ("commitlog_maxoffset", "commitLogMaxOffset", "Physical offset behind the newest message."),
+    ("commitlog_maxoffset", "commitLogMaxOffset", "Physical offset after the newest message."),
     ("commitlog_minoffset", "commitLogMinOffset", "Physical offset of the oldest message."),
     ("earliest_message_timestamp", "earliestMessageTimeStamp", "Store time of the oldest message in ms."),
     ("putmessage_times_total", "putMessageTimesTotal", "Messages that were stored since the start."),

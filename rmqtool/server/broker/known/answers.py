@@ -3,12 +3,14 @@
 from typing import Any, TypeVar
 
 from formats.config.files import TopicConfig
+from formats.remoting import headers as h
 from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import TopicConfig as WireTopic
-from formats.remoting.typed import Declared, body_of, from_fields, read_body, to_fields
+from formats.remoting.typed import Declared, body_of, from_fields, read_body, short_names, to_fields
 
 T = TypeVar("T", bound=Declared)
+_SHORT = short_names(h.Send)
 
 
 class Failed(Exception):
@@ -34,6 +36,18 @@ def header_of(declared: type[T], request: Command) -> T:
         BadText: a field is missing, or not of its type.
     """
     return from_fields(declared, request.fields)
+
+
+def send_header(request: Command, *, old: int) -> h.Send:
+    """The header of a request to send.
+
+    Args:
+        old: code of the request whose fields have their whole names.
+    """
+    if request.code != old:
+        return header_of(h.Send, request)
+    fields = {_SHORT.get(name, name): value for name, value in (request.fields or {}).items()}
+    return from_fields(h.Send, fields)
 
 
 def content_of(declared: type[T], request: Command) -> T:

@@ -27,13 +27,18 @@ class Client:
 
 @dataclass
 class ConsumerGroup:
-    """The consumers of a group that are online."""
+    """The consumers of a group that are online.
+
+    Attributes:
+        fingerprint: of what the last client said that it subscribes to; 0 from one that says none, None before any.
+    """
 
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     clients: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    fingerprint: int | None = None
 
     def client(self, client_id: str) -> Client | None:
         """A client by its id."""
@@ -69,14 +74,29 @@ class Clients:
 
         for producer in data.producer_data_set:
             self.producers.setdefault(producer.group_name, {})[connection] = client()
-        return {one.group_name for one in data.consumer_data_set if self._consumes(one, client())}
+        short = bool(data.without_sub)
+        return {one.group_name for one in data.consumer_data_set if self._consumes(one, client(), short=short)}
 
-    def _consumes(self, data: ConsumerData, client: Client) -> bool:
+    def differs(self, data: HeartbeatData) -> bool:
+        """Whether a client is to say again what it subscribes to; remembers its fingerprint. To be asked afterwards.
+
+        A group that is only known by short heartbeats has no subscriptions: this broker has not heard the long one.
+        """
+        found = False
+        for one in data.consumer_data_set:
+            group = self.consumers[one.group_name]
+            before, group.fingerprint = group.fingerprint, data.heartbeat_fingerprint or 0
+            found |= before not in (None, group.fingerprint) or (bool(data.without_sub) and not group.subscriptions)
+        return found
+
+    def _consumes(self, data: ConsumerData, client: Client, *, short: bool) -> bool:
         group = self.consumers.setdefault(data.group_name, ConsumerGroup())
         group.consume_type, group.message_model = data.consume_type, data.message_model
         group.consume_from_where = data.consume_from_where
         new = client.connection not in group.clients
         group.clients[client.connection] = client
+        if short:  # the same as before, which it has said in a long heartbeat
+            return new
         return group.subscribe(data.subscription_data_set) or new
 
     def leave(self, connection: Connection, producer_group: str | None, consumer_group: str | None) -> set[str]:

@@ -1,22 +1,26 @@
 """What the jobs of a broker have in common: its store, its tables, its clients, and who must hear of what."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from formats.config.files import TopicConfig
+from formats.message.properties import REAL_TOPIC, parse
 from formats.remoting.codes import ResponseCode
+from formats.variants import timer
 from rmqtool.server.broker.known.answers import Failed
 from rmqtool.server.broker.known.clients import Clients
 from rmqtool.server.broker.known.counts import Counts
 from rmqtool.server.broker.known.locks import QueueLocks
 from rmqtool.server.broker.known.settings import Settings
-from rmqtool.services.lookup.queue_messages import SYSTEM_TOPICS
+from rmqtool.services.lookup.queue_messages import HALF, SCHEDULE, SYSTEM_TOPICS
+from rmqtool.services.offsets.broadcast import QueueName
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.reading import Reading
 
 READ, WRITE, INHERIT = 4, 2, 1
+_WAITING = {SCHEDULE, HALF, "rmq_sys_wheel_timer"}  # topics whose messages are for another one
 
 
 @dataclass
@@ -30,6 +34,7 @@ class Core:
         now: seconds that only go forward.
         counts: what was put and got.
         resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
+        routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
     """
 
     settings: Settings
@@ -44,6 +49,7 @@ class Core:
     arrived: Callable[[str, int], None] = lambda _topic, _queue: None
     topics_changed: Callable[[], None] = lambda: None
     resets: dict[Key, int] = field(default_factory=dict)
+    routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
 
     @property
     def old(self) -> bool:
@@ -65,6 +71,14 @@ class Core:
             words = f"topic[{name}] not exist, apply first please!"
             raise Failed(ResponseCode.TOPIC_NOT_EXIST, words)
         return found
+
+    async def queues_of(self, topic: str) -> list[QueueName] | None:
+        """The queues of a topic that can be read, on all brokers; None for a topic that is nowhere."""
+        found = None if self.routes is None else await self.routes(topic)
+        config = self.state.topic(topic)
+        if found is not None or config is None or not config.perm & READ:
+            return found or None
+        return [QueueName(topic, self.settings.name, queue_id) for queue_id in range(config.read_queue_nums)]
 
     def set_topic(self, config: TopicConfig) -> None:
         """Make or change a topic, and tell the name servers."""
@@ -102,10 +116,20 @@ class Core:
                 topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
                 topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
             ]
+        if not self.old and self.store.layout.conf.flag("timerWheelEnable", True):
+            found.append(topic(timer.TOPIC, 1))
         if settings.auto_create_topics:
             queues = settings.default_topic_queues
             found.append(topic("TBW102", queues, READ | WRITE | INHERIT))
         return found
+
+    def topic_at(self, physical_offset: int) -> str | None:
+        """The topic that the message at an offset is for, though it may wait in another one; None without a message."""
+        found = self.reading.message(physical_offset)
+        if found is None:
+            return None
+        topic = found.record.topic.decode("utf-8", "replace")
+        return parse(found.record.properties).get(REAL_TOPIC, topic) if topic in _WAITING else topic
 
     def is_system(self, name: str) -> bool:
         """Whether a topic belongs to the broker itself."""

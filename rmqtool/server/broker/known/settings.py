@@ -1,12 +1,26 @@
 """Who a broker is and what it allows, by the names of its own properties file (common.BrokerConfig)."""
 
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+from rmqtool.errors import BadValue
 from rmqtool.services.opened.broker_state import setting
 from rmqtool.store.layout.broker_conf import BrokerConf
 
-DEFAULT_PORT = 10911
+_PERMISSIONS = range(8)
+# what may change while a broker runs, by the names of its file
+_LIVE = {
+    "autoCreateTopicEnable": "auto_create_topics",
+    "defaultTopicQueueNums": "default_topic_queues",
+    "longPollingEnable": "long_polling",
+    "enablePropertyFilter": "property_filter",
+    "rejectTransactionMessage": "reject_transactions",
+    "brokerPermission": "permission",
+    "regionId": "region",
+    "traceOn": "trace",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +44,6 @@ class Settings:
     long_polling: bool = True
     property_filter: bool = False
     reject_transactions: bool = False
-    notify_consumers: bool = True
     max_message_size: int = 4 << 20
     permission: int = 6
     region: str = "DefaultRegion"
@@ -65,3 +78,39 @@ class Settings:
             region=conf.text("regionId") or "DefaultRegion",
             trace=conf.flag("traceOn", True),
         )
+
+    @property
+    def live(self) -> dict[str, str]:
+        """What :meth:`changed` can change, as it is now."""
+        found = {name: getattr(self, attribute) for name, attribute in _LIVE.items()}
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
+
+    def changed(self, values: Mapping[str, str]) -> "Settings":
+        """The same with other values, by the names of the broker's file.
+
+        Raises:
+            BadValue: one of them is none, or cannot change while the store is served.
+        """
+        changes: dict[str, Any] = {}
+        for name, text in values.items():
+            attribute = _LIVE.get(name)
+            if attribute is None:
+                words = "cannot be changed while the store is served; set it in the broker's file, and serve again"
+                raise BadValue(f"{name} {words}")
+            before = getattr(self, attribute)
+            if isinstance(before, bool):
+                changes[attribute] = text.strip().lower() == "true"
+            elif isinstance(before, int):
+                changes[attribute] = _number(name, text.strip())
+            else:
+                changes[attribute] = text.strip()
+        permission = changes.get("permission", self.permission)
+        if permission not in _PERMISSIONS or (self.read_only and permission & 2):
+            raise BadValue(f"brokerPermission={permission} is not for this broker")
+        return replace(self, **changes)
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise BadValue(f"{name}={text} is not a number")
+    return int(text)

@@ -1,1 +1,1 @@
-"""The jobs of a broker, by what clients and administrators ask of it."""
+"""The jobs of a broker, by what clients ask of it."""

@@ -47,8 +47,11 @@ class Consuming:
                 core.ensure_topic(RETRY_PREFIX + consumer.group_name, group.retry_queue_nums, later=True)
         data.consumer_data_set = known
         self._tell(core.clients.heartbeat(connection, request, data, core.now()))
-        header = None if core.settings.engine == "4.9" else h.HeartbeatAnswer(is_support_heart_beat_v2=False)
-        return answer(request, header)
+        differs = core.clients.differs(data)
+        if core.old:
+            return answer(request)
+        told = differs or not data.heartbeat_fingerprint
+        return answer(request, h.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=told))
 
     def unregister(self, connection: Connection, request: Command) -> Command:
         """Request 35."""

@@ -12,9 +12,9 @@ from formats.remoting.replies import Reply
 from formats.remoting.typed import to_fields
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.server.broker.known.answers import Failed, answer
+from rmqtool.server.broker.known.answers import Failed, answer, send_header
 from rmqtool.server.broker.known.core import Core
-from rmqtool.server.broker.requests.sending import Sending, send_header
+from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.store.append.outgoing import Message
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ message-services 9.5, 10.2, 11.2, 12.4.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -18,25 +18,26 @@ from formats.primitives import parse_host
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.typed import from_fields, short_names
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, header_of
+from rmqtool.server.broker.known.answers import Failed, answer, send_header
 from rmqtool.server.broker.known.core import WRITE, Core
+from rmqtool.server.broker.requests.recalling import handle_of
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.sending.ids import UniqueIds
 from rmqtool.services.sending.rules import Rejected, auto_create, check_at_broker
 from rmqtool.services.waiting.transaction_check import TransactionService
-from rmqtool.store.append.outgoing import Illegal, Message, PutResult, PutStatus
+from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
+from rmqtool.store.append.outgoing import Message
 
 log = logging.getLogger(__name__)
 
 _MULTI_TAG = 2  # of the system flag
 _REGION, _TRACE, _CLUSTER, _WAIT = "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT"
 _HALF_MARK = "TRAN_MSG"
-_SHORT = short_names(h.Send)
+_OFFSET_DIGITS = 16  # at the end of an offset id
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class Sending:
         self._core, self._back, self._transactions, self._random = core, back, transactions, random
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Sent] = []
-        host = core.settings.address
-        self._ids = UniqueIds(parse_host(host)[0], 0, self._random.getrandbits(32), core.clock)
+        self._host = parse_host(core.settings.address)
+        self._ids = UniqueIds(self._host[0], 0, self._random.getrandbits(32), core.clock)
         self._old = core.settings.engine == "4.9"
 
     def handle(self, connection: Connection, request: Command) -> Command | None:
@@ -187,6 +188,7 @@ class Sending:
             queue_id=queue_id,
             queue_offset=result.queue_offset,
             transaction_id=unique,
+            recall_handle=None if self._old else handle_of(self._core, result),
             msg_region=settings.region,
             trace_on="true" if settings.trace else "false",
         )
@@ -209,7 +211,7 @@ class Sending:
         self._count(message.topic, done.messages, done.size)
         settings = self._core.settings
         header = h.Sent(
-            msg_id=",".join(self._ids_of(done.physical_offset, done.size)),
+            msg_id=self._ids_of(done.offsets),
             queue_id=message.queue_id,
             queue_offset=done.queue_offset,
             batch_uniq_id=None if self._old else message.property_map().get(UNIQ_KEY),
@@ -225,12 +227,10 @@ class Sending:
         add(counts.BROKER_PUT, cluster, messages)
         add(counts.BROKER_PUT_SIZE, cluster, size)
 
-    def _ids_of(self, at: int, size: int) -> Iterator[str]:
-        """The offset ids of records that lie behind each other."""
-        host, stop = parse_host(self._core.settings.address), at + size
-        while at < stop and (record := self._core.reading.record(at)) is not None:
-            yield offset_id(*host, at)
-            at += len(record)
+    def _ids_of(self, physical_offsets: Sequence[int]) -> str:
+        """The offset ids of records, as an answer lists them."""
+        host = offset_id(*self._host, 0)[:-_OFFSET_DIGITS]
+        return ",".join([f"{host}{at:0{_OFFSET_DIGITS}X}" for at in physical_offsets])
 
     def _half(self, request: Command, header: h.Send, message: Message) -> Command:
         self.store()
@@ -262,18 +262,10 @@ class Sending:
             raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
 
 
-def send_header(request: Command, *, old: int) -> h.Send:
-    """The header of a request to send.
-
-    Args:
-        old: code of the request whose fields have their whole names.
-    """
-    if request.code != old:
-        return header_of(h.Send, request)
-    fields = {_SHORT.get(name, name): value for name, value in (request.fields or {}).items()}
-    return from_fields(h.Send, fields)
-
-
 def _code_of(status: PutStatus) -> int:
-    illegal = status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+    illegal = status in (
+        PutStatus.MESSAGE_ILLEGAL,
+        PutStatus.PROPERTIES_SIZE_EXCEEDED,
+        PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
+    )
     return ResponseCode.MESSAGE_ILLEGAL if illegal else ResponseCode.SYSTEM_ERROR

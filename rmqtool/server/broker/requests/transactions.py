@@ -6,7 +6,7 @@ Source: broker.processor.EndTransactionProcessor, broker.transaction.AbstractTra
 
 import logging
 
-from formats.message.build import compose, pack
+from formats.message.build import changed
 from formats.message.ids import offset_id
 from formats.message.properties import UNIQ_KEY, build
 from formats.remoting import headers as h
@@ -76,26 +76,6 @@ class Transactions:
         properties = build(
             {**asked.properties, "WAIT": "false"}, trailing_separator=self._core.settings.engine != "4.9"
         )
-        body = pack(
-            compose(
-                topic=record.topic,
-                queue_id=record.queue_id,
-                queue_offset=record.queue_offset,
-                physical_offset=record.physical_offset,
-                body=record.body,
-                properties=properties,
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_timestamp=record.born_timestamp,
-                born_address=record.born_address,
-                born_port=record.born_port,
-                store_timestamp=record.store_timestamp,
-                store_address=record.store_address,
-                store_port=record.store_port,
-                reconsume_times=record.reconsume_times,
-                prepared_transaction_offset=record.prepared_transaction_offset,
-                version=record.version,
-            )
-        )
+        body = changed(record, properties=properties)
         client.connection.tell(Command(RequestCode.CHECK_TRANSACTION_STATE, fields=to_fields(header), body=body))
         return Decision.UNKNOWN

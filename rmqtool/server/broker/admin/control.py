@@ -3,9 +3,11 @@
 Source: broker.processor.AdminBrokerProcessor, broker.client.net.Broker2Client (4.9.8, 5.3.3); remoting-protocol 10.5.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from formats.config.properties import parse_properties
 from formats.errors import FormatError
 from formats.message.ids import parse_offset_id
 from formats.remoting import admin as a
@@ -17,12 +19,15 @@ from formats.remoting.dialect import dumps
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from formats.remoting.typed import body_of, read_body, to_fields, to_json
+from rmqtool.errors import BadValue
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.clients import Client
 from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.requests.positions import Positions
+
+log = logging.getLogger(__name__)
 
 Handle = Callable[[Connection, Command], Answer]
 _OLDEST_RESET, _OLDEST_ASKED = 28, 62  # versions of clients that understand 220, and 307 with 309
@@ -43,6 +48,7 @@ class Control:
             C.GET_CONSUMER_RUNNING_INFO: self.running_info,
             C.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
             C.CLONE_GROUP_OFFSET: self.clone,
+            C.UPDATE_BROKER_CONFIG: self.change_settings,
             C.CLEAN_EXPIRED_CONSUMEQUEUE: self.nothing,
             C.CLEAN_UNUSED_TOPIC: self.nothing,
             C.DELETE_EXPIRED_COMMITLOG: self.nothing,
@@ -50,6 +56,21 @@ class Control:
 
     def nothing(self, _connection: Connection, request: Command) -> Command:
         """Requests 306, 316, 329: nothing is removed while a store is served; ``rmqtool clean`` does it."""
+        return answer(request)
+
+    def change_settings(self, connection: Connection, request: Command) -> Command:
+        """Request 25: settings count from now on, until the store is served again."""
+        values = parse_properties(request.body)
+        core = self._core
+        try:
+            changed = core.settings.changed(values)
+        except BadValue as err:
+            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+        permission, core.settings = core.settings.permission, changed
+        for name, value in values.items():
+            log.info("%s has set %s=%s", connection.peer, name, value)
+        if changed.permission != permission:
+            core.topics_changed()
         return answer(request)
 
     # -- offsets ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from formats.config.files import SubscriptionGroup, TopicConfig
+from formats.config.write import dumps
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
@@ -14,6 +15,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
+from formats.variants.pop_handle import retry_topic
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known.answers import Failed, answer, header_of, wire_topic
 from rmqtool.server.broker.known.core import Core
@@ -35,6 +37,7 @@ class Tables:
         of_5: dict[int, Handle] = {
             C.UPDATE_AND_CREATE_TOPIC_LIST: self.update_topics,
             C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_groups,
+            C.GET_SUBSCRIPTIONGROUP_CONFIG: self.group,
         }
         return {
             **({} if self._core.old else of_5),
@@ -136,7 +139,12 @@ class Tables:
         if name in batch_topics_of(self._core.state.topics):
             # their files stay, and without the attribute no broker starts on them
             raise Failed(ResponseCode.SYSTEM_ERROR, f"the topic[{name}] has batch consume queues, and is not deleted")
-        self._core.state.remove_topic(name)
+        state = self._core.state
+        if not self._core.old and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
+            for group in {group for topic, group, _queue_id in state.offsets if topic == name}:
+                for newer in (False, True):
+                    state.remove_topic(retry_topic(name, group, newer=newer))
+        state.remove_topic(name)
         self._core.topics_changed()
         return answer(request)
 
@@ -169,6 +177,15 @@ class Tables:
     def groups(self, _connection: Connection, request: Command) -> Command:
         """Request 201."""
         return answer(request, body=self._core.state.groups_file())
+
+    def group(self, _connection: Connection, request: Command) -> Command:
+        """Request 352. One that is missing is made where a consumer of it would make it."""
+        name = header_of(a.OneGroup, request).group
+        found = self._core.state.groups.get(name) or self._core.state.ensure_group(name)
+        if found is None:
+            words = "No group in this broker"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+        return answer(request, body=dumps(found.write(self._core.settings.engine), compact=True))
 
     def delete_group(self, _connection: Connection, request: Command) -> Command:
         """Request 207."""

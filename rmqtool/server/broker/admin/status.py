@@ -52,7 +52,12 @@ class Status:
 
     def handlers(self) -> dict[int, Handle]:
         """By request code."""
+        of_5: dict[int, Handle] = {
+            C.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            C.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+        }
         return {
+            **({} if self._core.old else of_5),
             C.GET_TOPIC_STATS_INFO: self.topic_stats,
             C.GET_CONSUME_STATS: self.consume_stats,
             C.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
@@ -128,6 +133,19 @@ class Status:
         online = {name for name, group in core.clients.consumers.items() if topic in group.subscriptions}
         stored = {group for name, group, _queue in core.state.offsets if name == topic}
         return answer(request, body=b.GroupList(sorted(online | stored)))
+
+    def topics_of_group(self, _connection: Connection, request: Command) -> Command:
+        """Request 343: those that it has offsets of."""
+        name = header_of(a.OneGroup, request).group
+        topics = {topic for topic, group, _queue in self._core.state.offsets if group == name}
+        return answer(request, body=b.TopicList(sorted(topics), self._core.settings.address))
+
+    def subscription(self, _connection: Connection, request: Command) -> Command:
+        """Request 345: what the members of a group that are online want of a topic."""
+        header = header_of(a.GroupOfTopic, request)
+        group = self._core.clients.consumers.get(header.group)
+        found = None if group is None else group.subscriptions.get(header.topic)
+        return answer(request, body=a.GroupSubscription(found, header.group, header.topic))
 
     def time_spans(self, _connection: Connection, request: Command) -> Command:
         """Request 303."""
@@ -205,13 +223,11 @@ class Status:
         values = {
             **_DEFAULTS,
             "maxMessageSize": str(settings.max_message_size),
-            "traceOn": str(settings.trace).lower(),
             **self._core.store.layout.conf.values,
+            **settings.live,
             "brokerName": settings.name,
             "brokerClusterName": settings.cluster,
             "brokerId": str(settings.broker_id),
-            "brokerPermission": str(settings.permission),
-            "autoCreateTopicEnable": str(settings.auto_create_topics).lower(),
             "listenPort": settings.address.rpartition(":")[2],
             "storePathRootDir": self._core.store.layout.root,
         }

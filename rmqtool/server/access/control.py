@@ -1,0 +1,246 @@
+"""Access control of a broker: each request is checked by the accounts of plain_acl.yml, which may change meanwhile.
+
+Source: acl.plain.PlainPermissionManager, srvutil.AclFileWatchService (4.9.8).
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from formats.errors import FormatError
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import DataVersion
+from rmqtool.errors import BadValue, RmqError
+from rmqtool.remoting.signing import ACCESS_KEY, is_signed_by
+from rmqtool.server.access import files
+from rmqtool.server.access.addresses import Matches, address_of, pattern
+from rmqtool.server.access.files import AccessFile, Account, Owner, Perm
+from rmqtool.server.access.rights import TRACE_TOPIC, Rights
+from rmqtool.server.broker.known.answers import Failed
+from rmqtool.store.disk.durable import replace_file
+
+log = logging.getLogger(__name__)
+
+LOOK = 1.0  # s between two looks whether a file has changed
+
+
+@dataclass
+class _Known:
+    """What all files say."""
+
+    files: list[AccessFile] = field(default_factory=list)
+    whites: list[Matches] = field(default_factory=list)
+    owners: dict[str, Owner] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)  # the file of each account
+
+
+class AccessControl:
+    """Who may do what at one broker.
+
+    Args:
+        path: the default file, plain_acl.yml; files below ``acl`` beside it count too.
+        clock: ms since the epoch.
+
+    Raises:
+        CorruptFile: a file is not what a broker takes.
+        UnreadableStore: one cannot be read.
+    """
+
+    def __init__(self, path: str, rights: Rights, clock: Callable[[], int]) -> None:
+        self.path = os.path.abspath(path)
+        self._rights, self._clock = rights, clock
+        self._seen = self._look()
+        self._known = self._load()
+        self._writing = asyncio.Lock()
+        if not self._known.owners and not self._known.whites:
+            log.warning("%s: no account and no address: nobody may do anything", self.path)
+
+    # -- checking -----------------------------------------------------------------------------------------------------
+
+    def check(self, peer: str, request: Command) -> None:
+        """Let a request of a peer HOST:PORT pass.
+
+        Raises:
+            Failed: it may not be carried out.
+        """
+        try:
+            self._check(peer, request)
+        except (FormatError, BadValue) as err:  # not even what it needs can be told
+            raise _refused(str(err)) from None
+
+    def _check(self, peer: str, request: Command) -> None:
+        known, address = self._known, address_of(peer)
+        if address is not None and any(matches(address) for matches in known.whites):
+            return
+        key = (request.fields or {}).get(ACCESS_KEY)
+        if key is None:
+            raise _refused("No accessKey is configured")
+        owner = known.owners.get(key)
+        if owner is None:
+            raise _refused(f"No acl config for {key}")
+        if address is not None and owner.white(address):
+            return
+        if not is_signed_by(request, owner.account.secret_key):
+            raise _refused(f"Check signature failed for accessKey={key}")
+        needed = self._rights.needed(request)
+        if needed is None:
+            if not owner.account.admin:
+                words = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
+                raise _refused(words)
+            return
+        if needed == {TRACE_TOPIC: Perm.PUB} or (owner.perms is None and owner.account.admin):
+            return
+        for resource, perm in needed.items():
+            if not owner.allows(resource, perm):
+                raise _refused(f"No default permission for {_shown(resource)}")
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Read the files again whenever they change; what cannot be read is told, and what was known stays."""
+        while True:
+            await asyncio.sleep(LOOK)
+            async with self._writing:
+                await asyncio.to_thread(self._refresh)
+
+    def _refresh(self) -> None:
+        try:
+            seen = self._look()
+            if seen == self._seen:
+                return
+            self._seen = seen
+            self._known = self._load()
+        except (OSError, RmqError) as err:
+            log.warning("%s: who may do what stays as it was", err)
+        else:
+            log.info("%s: %d accounts are known", self.path, len(self._known.owners))
+
+    def _look(self) -> tuple[Any, ...]:
+        found = []
+        for path in files.paths_of(self.path):
+            status = os.stat(path)
+            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        return tuple(found)
+
+    def _load(self) -> _Known:
+        known = _Known()
+        for found in files.read_all(self.path):
+            known.files.append(found)
+            known.whites += map(pattern, found.whites)
+            for account in found.accounts:
+                key = account.access_key
+                if key in known.owners:
+                    log.warning("%s: accessKey %s is there already; the first one counts", found.path, key)
+                    continue
+                known.owners[key] = files.owner_of(account)
+                known.places[key] = found.path
+        return known
+
+    @property
+    def accounts(self) -> list[Account]:
+        """All accounts."""
+        return [owner.account for owner in self._known.owners.values()]
+
+    @property
+    def whites(self) -> list[str]:
+        """Patterns of the addresses that need no account."""
+        return [white for file in self._known.files for white in file.whites]
+
+    @property
+    def versions(self) -> dict[str, DataVersion]:
+        """When each file was last changed by a tool."""
+        return {file.path: file.version for file in self._known.files if file.content}
+
+    # -- changing -----------------------------------------------------------------------------------------------------
+
+    async def update(self, account: Account) -> None:
+        """Make an account, or change what is given of one.
+
+        Raises:
+            BadValue: a broker would not take it.
+        """
+        files.owner_of(account)
+        files.check_perms(account.topic_perms)
+        files.check_perms(account.group_perms)
+        async with self._writing:
+            path = self._known.places.get(account.access_key, self.path)
+            await asyncio.to_thread(self._change, path, lambda content: _put_account(content, account))
+
+    async def delete(self, access_key: str) -> bool:
+        """Forget an account; whether there was one."""
+        async with self._writing:
+            path = self._known.places.get(access_key)
+            if path is None:
+                return False
+            await asyncio.to_thread(self._change, path, lambda content: _drop_account(content, access_key))
+        return True
+
+    async def set_whites(self, patterns: Sequence[str], path: str | None) -> bool:
+        """Set the addresses of a file that need no account; whether that is one of the files.
+
+        Raises:
+            BadValue: one is no pattern.
+        """
+        for each in patterns:
+            pattern(each)
+        path = path or self.path
+        async with self._writing:
+            if path not in files.paths_of(self.path):
+                return False
+
+            def put(content: dict[str, Any]) -> None:
+                content["globalWhiteRemoteAddresses"] = list(patterns)
+
+            await asyncio.to_thread(self._change, path, put)
+        return True
+
+    def _change(self, path: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a file as it is now, and read all again."""
+        content = files.read(path).content if os.path.lexists(path) else {}
+        change(content)
+        version = _dicts(content, "dataVersion")
+        counter = version[0].get("counter", 0) if version else 0
+        content["dataVersion"] = [{"counter": int(counter) + 1, "timestamp": self._clock()}]
+        replace_file(path, files.written(content), keep=True)
+        self._seen = self._look()
+        self._known = self._load()
+
+
+def _refused(words: str) -> Failed:
+    return Failed(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {words}")
+
+
+def _shown(resource: str) -> str:
+    group = resource.startswith(files.GROUP_PREFIX)
+    return f"group:{resource.removeprefix(files.GROUP_PREFIX)}" if group else f"topic:{resource}"
+
+
+def _dicts(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = content.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _put_account(content: dict[str, Any], account: Account) -> None:
+    rows = _dicts(content, "accounts")
+    known = next((row for row in rows if str(row.get("accessKey")) == account.access_key), None)
+    row: dict[str, Any] = {} if known is None else known
+    given = {
+        "accessKey": account.access_key,
+        "secretKey": account.secret_key,
+        "whiteRemoteAddress": account.white_remote_address,
+        "admin": account.admin,
+        "defaultTopicPerm": account.default_topic_perm or None,
+        "defaultGroupPerm": account.default_group_perm or None,
+        "topicPerms": None if account.topic_perms is None else list(account.topic_perms),
+        "groupPerms": None if account.group_perms is None else list(account.group_perms),
+    }
+    row.update({name: value for name, value in given.items() if value is not None})
+    content["accounts"] = [*(each for each in rows if each is not known), row]
+
+
+def _drop_account(content: dict[str, Any], access_key: str) -> None:
+    content["accounts"] = [row for row in _dicts(content, "accounts") if str(row.get("accessKey")) != access_key]

@@ -1,0 +1,280 @@
+"""The files that say who may do what: conf/plain_acl.yml, and those below conf/acl.
+
+Source: acl.plain.PlainPermissionManager, acl.common.Permission, common.PlainAccessConfig (4.9.8).
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Any
+
+import yaml
+
+from formats.remoting.shapes import DataVersion
+from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
+from rmqtool.server.access.addresses import Matches, pattern
+from rmqtool.store.disk.segments import list_dir, read_small
+
+_LARGEST = 1 << 20  # bytes of one file
+_MOST_FILES = 1000
+_DEEPEST = 10  # folders in one another
+_SHORTEST = 7  # characters of a key
+_WORDS = re.compile(r"[^=]+")
+
+GROUP_PREFIX = "%RETRY%"  # a group is known by its retry topic
+
+
+class Perm(IntFlag):
+    """What may be done with a topic or a group (acl.common.Permission)."""
+
+    DENY = 1
+    PUB = 4
+    SUB = 8
+
+
+_PERMS = {"PUB": Perm.PUB, "SUB": Perm.SUB, "PUB|SUB": Perm.PUB | Perm.SUB, "SUB|PUB": Perm.PUB | Perm.SUB}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """One account, as its file has it (common.PlainAccessConfig). Texts are None where the file does not say them."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: Sequence[str] | None = None
+    group_perms: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An account, ready to be asked.
+
+    Attributes:
+        perms: by resource: a topic, or a group's retry topic; None where the account lists none.
+    """
+
+    account: Account
+    white: Matches
+    topic_perm: Perm
+    group_perm: Perm
+    perms: dict[str, Perm] | None
+
+    def allows(self, resource: str, needed: Perm) -> bool:
+        """Whether one of the ``needed`` rights is there."""
+        default = self.group_perm if resource.startswith(GROUP_PREFIX) else self.topic_perm
+        owned = default if self.perms is None else self.perms.get(resource, default)
+        return not owned & Perm.DENY and bool(owned & needed)
+
+
+@dataclass(frozen=True)
+class AccessFile:
+    """One file.
+
+    Attributes:
+        whites: patterns of addresses that need no account.
+        content: all that it holds, to be written again.
+    """
+
+    path: str
+    whites: Sequence[str]
+    accounts: Sequence[Account]
+    version: DataVersion
+    content: dict[str, Any] = field(repr=False)
+
+
+def perm_of(text: str | None) -> Perm:
+    """A right by its name; every other name denies."""
+    return _PERMS.get((text or "").strip(), Perm.DENY)
+
+
+def owner_of(account: Account) -> Owner:
+    """An account, ready to be asked.
+
+    Raises:
+        BadValue: a broker would not take it.
+    """
+    if min(len(account.access_key), len(account.secret_key)) < _SHORTEST:
+        words = f"The accessKey={account.access_key} and secretKey=******"
+        raise BadValue(f"{words} cannot be null and length should longer than 6")
+    perms: dict[str, Perm] = {}
+    for what, prefix, rows in (("group", GROUP_PREFIX, account.group_perms), ("topic", "", account.topic_perms)):
+        for row in rows or ():
+            items = _WORDS.findall(row)
+            if len(items) != 2:
+                raise BadValue(f"Parse resource permission failed for {what}:{row}")
+            perms[prefix + items[0].strip()] = perm_of(items[1])
+    return Owner(
+        account,
+        pattern(account.white_remote_address),
+        perm_of(account.default_topic_perm),
+        perm_of(account.default_group_perm),
+        perms or None,
+    )
+
+
+def check_perms(rows: Sequence[str] | None) -> None:
+    """Look whether a broker would take these rights from a tool, which is stricter than reading them from a file.
+
+    Raises:
+        BadValue: it would not.
+    """
+    for row in rows or ():
+        items = _WORDS.findall(row)
+        if len(items) != 2:
+            words = "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
+            raise BadValue(f"Parse Resource format error for {row}.\n{words}")
+        if items[1].strip() != "DENY" and perm_of(items[1]) == Perm.DENY:
+            words = "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
+            raise BadValue(f"Parse resource permission error for {row}.\n{words}")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without what lets a small file stand for a large one."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            raise yaml.YAMLError("merge keys (<<) are not taken")
+
+
+def paths_of(default: str) -> list[str]:
+    """The files of a broker whose default file that is: all below ``acl`` beside it, and itself.
+
+    Raises:
+        UnreadableStore: a folder cannot be read, or holds far too many files.
+    """
+    found = []
+    for path in _below(os.path.join(os.path.dirname(default), "acl")):
+        found.append(path)
+        if len(found) > _MOST_FILES:
+            raise UnreadableStore(f"{os.path.dirname(path)}: more than {_MOST_FILES} files of accounts")
+    return found if default in found or not os.path.exists(default) else [*found, default]
+
+
+def _below(folder: str, depth: int = 0) -> Iterator[str]:
+    for entry in list_dir(folder):
+        if entry.name.endswith((".yml", ".yaml")):
+            yield entry.path
+        elif depth < _DEEPEST and entry.is_dir():
+            yield from _below(entry.path, depth + 1)
+
+
+def read_all(default: str) -> list[AccessFile]:
+    """All files of a broker whose default file that is.
+
+    Raises:
+        UnreadableStore: one cannot be read.
+        CorruptFile: one is not what a broker takes.
+    """
+    return [read(path) for path in paths_of(default)]
+
+
+def read(path: str) -> AccessFile:
+    """One file; an empty one has no accounts.
+
+    Raises:
+        UnreadableStore: it cannot be read, or is larger than any such file.
+        CorruptFile: it is not what a broker takes.
+    """
+    data = read_small(path, _LARGEST)
+    if data is None:
+        raise UnreadableStore(f"{path}: No such file or directory")
+    try:
+        content = yaml.load(data.decode("utf-8"), _Loader)
+    except yaml.MarkedYAMLError as err:
+        mark = err.problem_mark
+        raise CorruptFile(path, None, f"line {mark.line + 1 if mark else '?'}: {err.problem}") from None
+    except (yaml.YAMLError, ValueError) as err:  # of a date that no calendar has, too
+        raise CorruptFile(path, None, " ".join(str(err).split())) from None
+    except RecursionError:
+        raise CorruptFile(path, None, "nested too deeply") from None
+    if content is None:
+        content = {}
+    if not isinstance(content, dict):
+        raise CorruptFile(path, None, "it holds no settings")
+    try:
+        whites = _texts(content, "globalWhiteRemoteAddresses") or []
+        for white in whites:
+            pattern(white)
+        rows = _rows(content, "accounts")
+        return AccessFile(path, whites, [_account(row) for row in rows], _version(content), content)
+    except BadValue as err:
+        raise CorruptFile(path, None, str(err)) from None
+
+
+def _account(row: dict[Any, Any]) -> Account:
+    account = Account(
+        access_key=_text(row, "accessKey") or "",
+        secret_key=_text(row, "secretKey") or "",
+        white_remote_address=_text(row, "whiteRemoteAddress"),
+        admin=(_text(row, "admin") or "").lower() in ("true", "1", "y", "t", "yes"),
+        default_topic_perm=_text(row, "defaultTopicPerm"),
+        default_group_perm=_text(row, "defaultGroupPerm"),
+        topic_perms=_texts(row, "topicPerms"),
+        group_perms=_texts(row, "groupPerms"),
+    )
+    owner_of(account)
+    return account
+
+
+def _version(content: dict[Any, Any]) -> DataVersion:
+    for row in _rows(content, "dataVersion")[:1]:
+        return DataVersion(_number(row, "timestamp"), _number(row, "counter"), _number(row, "stateVersion"))
+    return DataVersion(0, 0)
+
+
+def _rows(content: dict[Any, Any], name: str) -> list[dict[Any, Any]]:
+    found = content.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise BadValue(f"{name} is no list of settings")
+    return found
+
+
+def _texts(row: dict[Any, Any], name: str) -> list[str] | None:
+    found = row.get(name)
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        raise BadValue(f"{name} is no list")
+    return [_plain(each, name) or "" for each in found]
+
+
+def _text(row: dict[Any, Any], name: str) -> str | None:
+    return _plain(row.get(name), name)
+
+
+def _plain(value: Any, name: str) -> str | None:
+    """A text; numbers and truth values as Java turns them into one."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    raise BadValue(f"{name} is no text; quote it")
+
+
+def _number(row: dict[Any, Any], name: str) -> int:
+    found = row.get(name, 0)
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise BadValue(f"{name} of dataVersion is no number")
+    return found
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def written(content: dict[str, Any]) -> bytes:
+    """The text of a file, as a broker writes it: without comments, and in block style."""
+    text = yaml.safe_dump(content, default_flow_style=False, allow_unicode=True, sort_keys=False)
+    return str(text).encode("utf-8")

@@ -1,0 +1,1 @@
+"""The jobs of a broker that administrators and their tools ask for."""

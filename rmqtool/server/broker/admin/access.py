@@ -1,0 +1,116 @@
+"""The accounts of a broker, for tools of 4.9 (broker.processor.AdminBrokerProcessor, 4.9.8)."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from formats.remoting import admin as a
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.dialect import dumps
+from formats.remoting.frame import Command
+from formats.remoting.shapes import DataVersion
+from formats.remoting.typed import to_json
+from rmqtool.errors import RmqError
+from rmqtool.remoting.connection import Connection
+from rmqtool.server.broker.known.answers import Failed, answer, header_of
+from rmqtool.server.broker.known.core import Core
+
+if TYPE_CHECKING:
+    from rmqtool.server.access.control import AccessControl
+
+Handle = Callable[[Connection, Command], Awaitable[Command]]
+_UPDATE_FAILED, _DELETE_FAILED, _WHITES_FAILED = 209, 210, 211  # of 4.9, where 5.x has other meanings
+
+
+class AccessRequests:
+    """Requests that ask for accounts, or change them.
+
+    Args:
+        access: None where every request passes; then these are refused.
+    """
+
+    def __init__(self, core: Core, access: "AccessControl | None") -> None:
+        self._core, self._access = core, access
+
+    def handlers(self) -> dict[int, Handle]:
+        """By request code."""
+        return {
+            C.UPDATE_AND_CREATE_ACL_CONFIG: self.update,
+            C.DELETE_ACL_CONFIG: self.delete,
+            C.GET_BROKER_CLUSTER_ACL_INFO: self.version,
+            C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.set_whites,
+        }
+
+    def _control(self, code: int, *, writes: bool = True) -> "AccessControl":
+        if self._access is None:
+            raise Failed(code, "aclEnable is false: there is no access control")
+        if writes and self._core.settings.read_only:
+            raise Failed(code, "the store is only read, and so are its accounts")
+        return self._access
+
+    async def update(self, _connection: Connection, request: Command) -> Command:
+        """Request 50."""
+        from rmqtool.server.access.files import Account
+
+        control = self._control(_UPDATE_FAILED)
+        header = header_of(a.AccessAccount, request)
+        account = Account(
+            access_key=header.access_key,
+            secret_key=header.secret_key or "",
+            white_remote_address=header.white_remote_address,
+            admin=header.admin,
+            default_topic_perm=header.default_topic_perm,
+            default_group_perm=header.default_group_perm,
+            topic_perms=_split(header.topic_perms),
+            group_perms=_split(header.group_perms),
+        )
+        try:
+            await control.update(account)
+        except (OSError, RmqError) as err:
+            raise Failed(_UPDATE_FAILED, str(err)) from None
+        return answer(request)
+
+    async def delete(self, _connection: Connection, request: Command) -> Command:
+        """Request 51."""
+        control = self._control(_DELETE_FAILED)
+        key = header_of(a.AccessKey, request).access_key
+        try:
+            found = await control.delete(key)
+        except (OSError, RmqError) as err:
+            raise Failed(_DELETE_FAILED, str(err)) from None
+        if not found:
+            words = f"The accesskey[{key}] corresponding to accessConfig has been deleted failed."
+            raise Failed(_DELETE_FAILED, words)
+        return answer(request)
+
+    async def set_whites(self, _connection: Connection, request: Command) -> Command:
+        """Request 53."""
+        control = self._control(_WHITES_FAILED)
+        header = header_of(a.WhiteAddresses, request)
+        patterns = [each for each in header.global_white_addrs.split(",") if each]
+        try:
+            found = await control.set_whites(patterns, header.acl_file_full_path)
+        except (OSError, RmqError) as err:
+            raise Failed(_WHITES_FAILED, str(err)) from None
+        if not found:
+            words = f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed."
+            raise Failed(_WHITES_FAILED, words)
+        return answer(request)
+
+    async def version(self, _connection: Connection, request: Command) -> Command:
+        """Request 52."""
+        control = self._control(ResponseCode.SYSTEM_ERROR, writes=False)
+        versions, settings = control.versions, self._core.settings
+        default = versions.get(control.path, DataVersion())
+        told = a.AccessVersion(
+            version=dumps(to_json(default)).decode(),
+            all_acl_file_version=dumps({path: to_json(version) for path, version in versions.items()}).decode(),
+            broker_name=settings.name,
+            broker_addr=settings.address,
+            cluster_name=settings.cluster,
+        )
+        return answer(request, told)
+
+
+def _split(text: str | None) -> list[str] | None:
+    return None if text is None else [each for each in text.split(",") if each]

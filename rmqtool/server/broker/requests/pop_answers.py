@@ -1,0 +1,198 @@
+"""What consumers say of messages that they popped, and which queues of a topic they are to read.
+
+Source: broker.processor.AckMessageProcessor, ChangeInvisibleTimeProcessor, QueryAssignmentProcessor (5.3.3);
+clients-and-live-admin 1.3.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from formats.remoting import bodies as b
+from formats.remoting import headers as h
+from formats.remoting import pop as p
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import Assignment, MessageQueue
+from formats.variants.pop_handle import ORDERED, Handle, real_topic
+from rmqtool.errors import RmqError
+from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
+from rmqtool.server.broker.known.core import Core
+from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
+from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
+from rmqtool.services.popping.settings import PopSettings
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Connection, Command], Answer]
+_UNSET = "not set any response code"  # what a broker says beside a success here
+
+
+class PopAnswers:
+    """Acks, changes of the invisible time, and assignments.
+
+    Args:
+        finishing: None for a broker whose store is only read.
+    """
+
+    def __init__(self, core: Core, finishing: Finishing | None, modes: RequestModes, settings: PopSettings) -> None:
+        self._core, self._finishing, self._modes, self._settings = core, finishing, modes, settings
+
+    def handlers(self) -> dict[int, Handler]:
+        """By request code."""
+        return {
+            C.ACK_MESSAGE: self.ack,
+            C.BATCH_ACK_MESSAGE: self.batch_ack,
+            C.CHANGE_MESSAGE_INVISIBLETIME: self.change,
+            C.QUERY_ASSIGNMENT: self.assignment,
+            C.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            C.GET_ALL_MESSAGE_REQUEST_MODE: self.modes,
+            C.POP_ROLLBACK: self.roll_back,
+        }
+
+    # -- acks ---------------------------------------------------------------------------------------------------------
+
+    def ack(self, _connection: Connection, request: Command) -> Command:
+        """Request 200051."""
+        header = header_of(p.Ack, request)
+        finishing, handle = self._checked(header)
+        low, high = self._range(header.topic, header.queue_id)
+        if not low <= header.offset <= high:
+            words = (
+                f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{low}~{high}"
+            )
+            raise Failed(ResponseCode.NO_MESSAGE, words)
+        self._guarded(lambda: finishing.ack(header.topic, header.consumer_group, handle, [header.offset]))
+        return answer(request)
+
+    def batch_ack(self, _connection: Connection, request: Command) -> Command:
+        """Request 200151."""
+        found = content_of(p.BatchAcks, request) if request.body else p.BatchAcks()
+        if not found.acks:
+            return request.response(ResponseCode.NO_MESSAGE, None)
+        finishing = self._writable()
+        for one in found.acks:
+            topic = real_topic(one.topic, one.consumer_group, one.retry or "")
+            config = self._core.state.topic(topic)
+            if config is None or not 0 <= one.queue_id < config.read_queue_nums:
+                continue
+            low, high = self._range(topic, one.queue_id)
+            offsets = [at for at in (one.start_offset + distance for distance in one.distances) if low <= at <= high]
+            if not offsets:
+                continue
+            handle = Handle(
+                start_offset=one.start_offset,
+                pop_time=one.pop_time,
+                invisible_time=one.invisible_time,
+                revive_queue=self._revive_queue(one.revive_queue_id),
+                origin=one.retry or "",
+                broker_name=found.broker_name or self._core.settings.name,
+                queue_id=one.queue_id,
+                queue_offset=offsets[0],
+            )
+            self._guarded(lambda: finishing.ack(topic, one.consumer_group, handle, offsets, batch=True))  # noqa: B023
+        return answer(request)
+
+    def change(self, _connection: Connection, request: Command) -> Command:
+        """Request 200053."""
+        header = header_of(p.ChangeInvisible, request)
+        finishing, handle = self._checked(header)
+        low, high = self._range(header.topic, header.queue_id)
+        if not low <= header.offset < high:
+            return request.response(ResponseCode.NO_MESSAGE, _UNSET)
+        changed: list[Changed | None] = []
+        self._guarded(
+            lambda: changed.append(
+                finishing.change(header.topic, header.consumer_group, handle, header.offset, header.invisible_time)
+            )
+        )
+        if changed[0] is None:
+            return answer(request, remark=_UNSET)
+        pop_time, invisible_time, revive_queue = changed[0]
+        made = p.InvisibleChanged(pop_time=pop_time, invisible_time=invisible_time, revive_qid=revive_queue)
+        return answer(request, made, remark=_UNSET)
+
+    def _checked(self, header: p.Ack | p.ChangeInvisible) -> tuple[Finishing, Handle]:
+        finishing, config = self._writable(), self._core.topic(header.topic)
+        if not 0 <= header.queue_id < config.read_queue_nums:
+            words = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
+            )
+            raise Failed(ResponseCode.MESSAGE_ILLEGAL, words)
+        handle = Handle.parse(header.extra_info)
+        self._revive_queue(handle.revive_queue)
+        return finishing, replace(handle, queue_id=header.queue_id)
+
+    def _writable(self) -> Finishing:
+        if self._finishing is None:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._core.settings.address}] is read-only")
+        return self._finishing
+
+    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        reading = self._core.reading
+        return reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
+
+    def _revive_queue(self, queue_id: int) -> int:
+        config = self._core.state.topic(f"rmq_sys_REVIVE_LOG_{self._core.settings.cluster}")
+        count = max(self._settings.revive_queues, config.read_queue_nums if config is not None else 0)
+        if queue_id != ORDERED and not 0 <= queue_id < count:
+            raise Failed(ResponseCode.MESSAGE_ILLEGAL, f"there is no revive queue {queue_id}")
+        return queue_id
+
+    def _guarded(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except NotTaken as err:
+            raise Failed(err.code, str(err)) from None
+        except (OSError, RmqError) as err:
+            log.error("what a consumer says of its messages cannot be stored: %s", err)
+            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+
+    def roll_back(self, _connection: Connection, request: Command) -> Command:
+        """Request 200056: what a broker has noted in its database is to be noted as it is here always."""
+        path = self._core.store.layout.path("kvStore")
+        if os.path.isdir(path):
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"{path}: this broker does not read it")
+        return answer(request)
+
+    # -- assignments --------------------------------------------------------------------------------------------------
+
+    async def assignment(self, _connection: Connection, request: Command) -> Command:
+        """Request 400."""
+        asked = content_of(b.AssignmentRequest, request)
+        queues = await self._core.queues_of(asked.topic)
+        group = self._core.clients.consumers.get(asked.consumer_group)
+        mode = self._modes.of(asked.topic, asked.consumer_group)
+        found = None
+        if queues is not None:
+            found = assign(
+                queues,
+                asked.client_id,
+                None if group is None else [client.client_id for client in group.clients.values()],
+                mode,
+                strategy=asked.strategy_name,
+                broadcast=asked.message_model == BROADCASTING,
+                shared_here=self._settings.shares_here,
+            )
+        if found is None:
+            return answer(request, body=b"{}")
+        assignments = [Assignment(MessageQueue(*queue), mode.mode) for queue in found]
+        return answer(request, body=b.AssignmentResponse(assignments))
+
+    def set_mode(self, _connection: Connection, request: Command) -> Command:
+        """Request 401."""
+        asked = content_of(b.RequestMode, request)
+        if self._core.settings.read_only:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{self._core.settings.address}] is read-only")
+        if asked.topic.startswith(RETRY_PREFIX):
+            raise Failed(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        self._modes.set(asked.topic, asked.consumer_group, Mode(asked.mode, asked.pop_share_queue_num))
+        return answer(request)
+
+    def modes(self, _connection: Connection, request: Command) -> Command:
+        """Request 402."""
+        return answer(request, h.Empty(), body=self._modes.build())

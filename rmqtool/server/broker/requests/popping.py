@@ -1,0 +1,285 @@
+"""Messages that consumers pop, at once or when they come, and what they may ask beside.
+
+Source: broker.processor.PopMessageProcessor, NotificationProcessor, PollingInfoProcessor, PeekMessageProcessor,
+broker.longpolling.PopLongPollingService (5.3.3); clients-and-live-admin 1.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from formats.remoting import headers as h
+from formats.remoting import pop as p
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from rmqtool.errors import RmqError
+from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.server.broker.known import counts
+from rmqtool.server.broker.known.answers import Failed, answer, header_of
+from rmqtool.server.broker.known.core import READ, Core
+from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
+from rmqtool.services.popping.parked import Key, Parked
+from rmqtool.services.popping.popping import Popped, Popping, Request
+
+log = logging.getLogger(__name__)
+Handle = Callable[[Connection, Command], Answer]
+_MOST = 32  # messages of one pop
+_SOON = 0.02  # s until a pop whose filter has passed messages over looks on
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A pop, or a question whether there is something to pop, that waits."""
+
+    connection: Connection
+    request: Command
+    header: p.Pop | p.Notification
+    accept: Accept | None
+    until: float  # s of the clock that only goes forward
+
+
+class Pops:
+    """Pops, and those that are held until a message comes.
+
+    Args:
+        popping: None for a broker that has none: its store is only read.
+    """
+
+    def __init__(self, core: Core, popping: Popping | None) -> None:
+        self._core, self._popping = core, popping
+        most = popping.settings.most_waiting if popping is not None else (0, 0)
+        topics = popping.retry_topics if popping is not None else lambda _topic, _group: []
+        self._held: Parked[_Waiting] = Parked(most, topics)
+        self._asking: Parked[_Waiting] = Parked(most, topics)
+        self._loop = asyncio.get_running_loop()
+
+    def handlers(self) -> dict[int, Handle]:
+        """By request code."""
+        return {
+            C.POP_MESSAGE: self.pop,
+            C.PEEK_MESSAGE: self.peek,
+            C.NOTIFICATION: self.notify,
+            C.POLLING_INFO: self.polling,
+        }
+
+    @property
+    def held(self) -> int:
+        """Requests that wait."""
+        return self._held.count + self._asking.count
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def pop(self, connection: Connection, request: Command) -> Command | None:
+        """Request 200050."""
+        header = header_of(p.Pop, request)
+        name = "pop message"
+        popping = self._allowed(name)
+        if header.max_msg_nums > _MOST:
+            words = f"the broker[{self._core.settings.address}] {name}'s num is greater than {_MOST}"
+            raise Failed(ResponseCode.INVALID_PARAMETER, words)
+        if not popping.settings.timer:
+            words = f"the broker[{self._core.settings.address}] {name} is forbidden because timerWheelEnable is false"
+            raise Failed(ResponseCode.SYSTEM_ERROR, words)
+        self._checked(header.topic, header.queue_id, header.consumer_group)
+        waiting = _Waiting(connection, request, header, self._accept(header), self._until(header))
+        return self._pop(popping, waiting, header)
+
+    def notify(self, connection: Connection, request: Command) -> Command | None:
+        """Request 200054."""
+        header = header_of(p.Notification, request)
+        popping = self._allowed("peeking message")
+        self._checked(header.topic, header.queue_id, header.consumer_group)
+        return self._tell(popping, _Waiting(connection, request, header, None, self._until(header)), header)
+
+    def polling(self, _connection: Connection, request: Command) -> Command:
+        """Request 200055."""
+        header = header_of(h.GroupQueue, request)
+        self._allowed("peeking message")
+        self._checked(header.topic, header.queue_id, header.consumer_group)
+        number = self._held.waiting(Key(header.topic, header.consumer_group, max(header.queue_id, -1)))
+        return answer(request, p.PollingNumber(polling_num=number))
+
+    def peek(self, _connection: Connection, request: Command) -> Command:
+        """Request 200052."""
+        header = header_of(p.Peek, request)
+        popping = self._allowed("peeking message")
+        self._checked(header.topic, header.queue_id, header.consumer_group)
+        most = min(header.max_msg_nums, _MOST)
+        messages, rest = popping.peek(header.topic, header.consumer_group, header.queue_id, most)
+        found = p.Popped(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
+        if not messages:
+            return answer(request, found, code=ResponseCode.PULL_NOT_FOUND, remark="NO_MESSAGE_IN_QUEUE")
+        return answer(request, found, b"".join(messages), remark="FOUND")
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _allowed(self, what: str) -> Popping:
+        settings = self._core.settings
+        if self._popping is None or not settings.permission & READ:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden")
+        return self._popping
+
+    def _checked(self, topic: str, queue_id: int, group_name: str) -> None:
+        core = self._core
+        config = core.topic(topic)
+        if not config.perm & READ:
+            raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
+        if queue_id >= config.read_queue_nums:
+            count = config.read_queue_nums
+            words = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{count}]"
+            raise Failed(ResponseCode.INVALID_PARAMETER, words)
+        group = core.state.ensure_group(group_name)
+        if group is None:
+            words = f"subscription group [{group_name}] does not exist"
+            raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
+        if not group.consume_enable:
+            raise Failed(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
+
+    def _accept(self, header: p.Pop) -> Accept | None:
+        if not header.exp:
+            return None
+        core = self._core
+        found = subscription_of(header.topic, header.exp, header.exp_type)
+        if found.expression_type != TAG and compiled(found, core.settings.engine) is None:
+            raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+        return accept_of(found, core.reading.record, core.settings.engine)
+
+    def _until(self, header: p.Pop | p.Notification) -> float:
+        """Until when a request may wait. Its born time is that of the client's clock, which may go wrong."""
+        wait, age = header.poll_time, self._core.clock() - header.born_time
+        longest = self._popping.settings.longest_wait if self._popping is not None else 0
+        left = wait - age if 0 <= age < wait else wait
+        return self._core.now() + min(max(left, 0), longest) / 1000
+
+    # -- handing out --------------------------------------------------------------------------------------------------
+
+    def _pop(self, popping: Popping, one: _Waiting, header: p.Pop, *, last: bool = False) -> Command | None:
+        """The answer to a pop; None for one that waits.
+
+        Args:
+            last: its time is over.
+        """
+        asked = Request(
+            topic=header.topic,
+            group=header.consumer_group,
+            queue_id=header.queue_id,
+            most=header.max_msg_nums,
+            invisible_time=header.invisible_time,
+            start=header.init_mode,
+            ordered=bool(header.order),
+            attempt=header.attempt_id,
+            accept=one.accept,
+        )
+        try:
+            popped = popping.pop(asked)
+        except (OSError, RmqError) as err:
+            log.error("messages cannot be handed out: %s", err)
+            raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
+        key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
+        if popped.messages:
+            self._count(header, popped)
+            if popped.rest > 0 and self._held.waiting(key):
+                self._loop.call_soon(self._wake, key)
+            return self._answer(one, header, popped, ResponseCode.SUCCESS)
+        code = ResponseCode.POLLING_TIMEOUT
+        if not last and one.until > self._core.now():
+            if self._held.add(key, one.until, one):
+                if popped.rest > 0:
+                    self._loop.call_later(_SOON, self._wake, key)
+                return None
+            code = ResponseCode.POLLING_FULL
+        return self._answer(one, header, popped, code)
+
+    def _answer(self, one: _Waiting, header: p.Pop, popped: Popped, code: int) -> Command:
+        starts, offsets = popped.infos
+        found = p.Popped(
+            pop_time=popped.pop_time,
+            invisible_time=header.invisible_time,
+            revive_qid=popped.revive_queue,
+            rest_num=popped.rest,
+            start_offset_info=starts,
+            msg_offset_info=offsets,
+            order_count_info=";".join(popped.order_counts) if header.order else None,
+        )
+        remark = "FOUND" if popped.messages else "NO_MESSAGE_IN_QUEUE"
+        return answer(one.request, found, b"".join(popped.messages), code=code, remark=remark)
+
+    def _count(self, header: p.Pop, popped: Popped) -> None:
+        key, add = f"{header.topic}@{header.consumer_group}", self._core.counts.add
+        add(counts.GROUP_GET, key, popped.count)
+        add(counts.GROUP_GET_SIZE, key, sum(map(len, popped.messages)))
+        add(counts.BROKER_GET, self._core.settings.cluster, popped.count)
+
+    def _tell(self, popping: Popping, one: _Waiting, header: p.Notification, *, last: bool = False) -> Command | None:
+        has = popping.waits(
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            ordered=bool(header.order),
+            attempt=header.attempt_id,
+        )
+        full = False
+        if not has and not last and one.until > self._core.now():
+            key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
+            if self._asking.add(key, one.until, one):
+                return None
+            full = True
+        return answer(one.request, p.Notified(has_msg=has, polling_full=full))
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """A queue has a new message."""
+        for parked in (self._asking, self._held):  # who asks is told before others take it
+            for key in parked.concerned(topic, queue_id):
+                self._wake(key, parked)
+
+    def freed(self, topic: str, group: str, queue_id: int) -> None:
+        """Messages of a queue are visible again for a group that pops in order."""
+        for parked in (self._asking, self._held):
+            for key in (Key(topic, group, -1), Key(topic, group, queue_id)):
+                self._wake(key, parked)
+
+    def look(self) -> None:
+        """Look at all that wait, whether there is something for them."""
+        if self._popping is None:
+            return
+        for parked in (self._asking, self._held):
+            for key in parked.awaited:
+                if self._popping.waits(*key):
+                    while self._wake(key, parked):
+                        pass
+
+    def expire(self) -> None:
+        """Answer those whose time is over."""
+        for parked in (self._asking, self._held):
+            for _key, one in parked.late(self._core.now()):
+                self._send(one, last=True)
+
+    def _wake(self, key: Key, parked: "Parked[_Waiting] | None" = None) -> bool:
+        """Try one request of a key again; whether it got an answer."""
+        parked = self._held if parked is None else parked
+        one = parked.take(key)
+        while one is not None and one.connection.closed:
+            one = parked.take(key)
+        return one is not None and self._send(one)
+
+    def _send(self, one: _Waiting, *, last: bool = False) -> bool:
+        assert self._popping is not None  # else nobody waits
+        if one.connection.closed:
+            return False
+        header = one.header
+        response: Command | None
+        try:
+            self._checked(header.topic, header.queue_id, header.consumer_group)
+            if isinstance(header, p.Pop):
+                response = self._pop(self._popping, one, header, last=last)
+            else:
+                response = self._tell(self._popping, one, header, last=last)
+        except Failed as err:
+            response = err.answer(one.request)
+        if response is not None:
+            one.connection.send(response)
+        return response is not None

@@ -1,0 +1,130 @@
+"""Messages of 5.x that wait for their time and are called back before it.
+
+Who sends such a message gets a handle with the answer. Who shows it again has a mark stored, which waits in the same
+slot of the timer and takes the message out of it.
+
+Source: broker.processor.RecallMessageProcessor, SendMessageProcessor.attachRecallHandle (5.3.3).
+"""
+
+import logging
+from collections.abc import Callable
+
+from formats.errors import BadText
+from formats.message.properties import REAL_TOPIC, TAGS, UNIQ_KEY, parse
+from formats.message.read import java_int
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.variants import timer
+from formats.variants.recall_handle import RecallHandle
+from rmqtool.errors import RmqError
+from rmqtool.remoting.connection import Connection
+from rmqtool.server.broker.known import counts
+from rmqtool.server.broker.known.answers import Failed, answer, header_of
+from rmqtool.server.broker.known.core import WRITE, Core
+from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from rmqtool.store.append.answers import PutResult
+from rmqtool.store.append.delayed import TimerRules
+from rmqtool.store.append.outgoing import Message
+
+log = logging.getLogger(__name__)
+
+_TAG, _BODY = "_RECALL_TAG_", b"0"
+_NOT_NOW = "recall failed, broker service not available"
+
+
+def handle_of(core: Core, result: PutResult) -> str | None:
+    """The handle of a message that was stored; None where it does not wait in the timer, or comes back to a group."""
+    if result.topic != timer.TOPIC or not result.ok:
+        return None
+    found = core.reading.message(result.physical_offset)
+    named = {} if found is None else parse(found.record.properties)
+    topic, out = named.get(REAL_TOPIC, ""), java_int(named.get(timer.OUT_MS, ""), 64)
+    if out is None or not topic or topic.startswith(RETRY_PREFIX):
+        return None
+    handle = RecallHandle(
+        topic=topic, broker_name=core.settings.name, deliver_ms=out + 1, message_id=named.get(UNIQ_KEY, "")
+    )
+    return handle.text
+
+
+class Recalling:
+    """The job of a broker that takes back what waits."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def handlers(self) -> dict[int, Callable[[Connection, Command], Command]]:
+        """By request code."""
+        return {RequestCode.RECALL_MESSAGE: self.handle}
+
+    def handle(self, connection: Connection, request: Command) -> Command:
+        """Request 370."""
+        header = header_of(h.Recall, request)
+        region = self._core.settings.region
+        try:
+            handle = self._checked(header)
+            self._put(connection, header, handle)
+        except Failed as err:
+            return answer(request, h.Recalled(msg_region=region), code=err.code, remark=str(err))
+        return answer(request, h.Recalled(msg_id=handle.message_id, msg_region=region))
+
+    def _checked(self, header: h.Recall) -> RecallHandle:
+        """What is to be called back.
+
+        Raises:
+            Failed: it may not be, or it is too late.
+        """
+        core, settings = self._core, self._core.settings
+        conf = core.store.layout.conf
+        if not conf.flag("recallMessageEnable", False):
+            raise Failed(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        allowed = settings.permission & WRITE or conf.flag("allowRecallWhenBrokerNotWriteable", True)
+        if settings.read_only or not allowed:
+            raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_NOW)
+        if core.state.topic(header.topic) is None:
+            raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
+        try:
+            handle = RecallHandle.parse(header.recall_handle)
+        except BadText as err:
+            raise Failed(ResponseCode.ILLEGAL_OPERATION, err.reason) from None
+        if handle.topic != header.topic:
+            raise Failed(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
+        if handle.broker_name != settings.name:
+            raise Failed(ResponseCode.ILLEGAL_OPERATION, _NOT_NOW)
+        left = handle.deliver_ms - core.clock()
+        if not 0 < left < TimerRules.of(conf, core.clock).longest:
+            raise Failed(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        return handle
+
+    def _put(self, connection: Connection, header: h.Recall, handle: RecallHandle) -> None:
+        core = self._core
+        properties = {
+            TAGS: _TAG,
+            timer.DELETE_KEY: f"{handle.topic}+{handle.message_id}",
+            UNIQ_KEY: handle.message_id,
+            timer.DELIVER_MS: str(handle.deliver_ms),
+            "BORN_TIMESTAMP": str(core.clock()),
+            "TRACE_CONTEXT": "",
+        }
+        if header.producer_group is not None:
+            properties["PGROUP"] = header.producer_group
+        mark = Message(
+            topic=handle.topic,
+            body=_BODY,
+            properties=properties,
+            born_host=connection.peer,
+            store_host=core.settings.address,
+        )
+        try:
+            result = core.store.append(mark)
+        except (OSError, RmqError) as err:
+            log.error("a recall cannot be stored: %s", err)
+            raise Failed(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {err}") from None
+        if not result.ok:
+            log.warning("%s: a recall cannot be stored: %s", connection.peer, result.reason)
+            raise Failed(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+        core.counts.add(counts.TOPIC_PUT, result.topic, 1)
+        core.counts.add(counts.TOPIC_PUT_SIZE, result.topic, result.size)
+        core.counts.add(counts.BROKER_PUT, core.settings.cluster, 1)
+        core.counts.add(counts.BROKER_PUT_SIZE, core.settings.cluster, result.size)

@@ -1,0 +1,194 @@
+"""POP over the wire, by our own connections: what is refused, who waits and is woken, what a kill leaves."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.remoting import bodies as b
+from formats.remoting import pop as p
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import ConsumerData
+from formats.remoting.typed import body_of, from_fields, read_body, to_fields
+from formats.variants.pop_handle import Handle, parse_parts
+from rmqtool.remoting.connection import Connection
+from tests.server.test_broker import digest, records, send, serving
+
+CONF = {"mappedFileSizeCommitLog": "4194304", "mappedFileSizeConsumeQueue": "60000", "mappedFileSizeTimerLog": "52000"}
+
+
+def pop(**more: Any) -> Command:
+    given: dict[str, Any] = {
+        "consumer_group": "g", "topic": "Orders", "queue_id": -1, "max_msg_nums": 32, "invisible_time": 60_000,
+        "poll_time": 0, "born_time": 0, "init_mode": 0, "order": False,
+    }  # fmt: skip
+    return Command(C.POP_MESSAGE, fields=to_fields(p.Pop(**{**given, **more})))
+
+
+def handles(answer: Command) -> list[Handle]:
+    found = from_fields(p.Popped, answer.fields)
+    return [
+        Handle(
+            start_offset=part.start_offset, pop_time=found.pop_time, invisible_time=found.invisible_time,
+            revive_queue=found.revive_qid, origin=part.origin, broker_name="lab-a", queue_id=part.queue_id,
+            queue_offset=offset,
+        )
+        for part in parse_parts(found.start_offset_info or "", found.msg_offset_info or "")
+        for offset in part.queue_offsets
+    ]  # fmt: skip
+
+
+def ack(handle: Handle, **more: Any) -> Command:
+    given: dict[str, Any] = {
+        "consumer_group": "g", "topic": "Orders", "queue_id": handle.queue_id, "offset": handle.queue_offset,
+        "extra_info": handle.text,
+    }  # fmt: skip
+    return Command(C.ACK_MESSAGE, fields=to_fields(p.Ack(**{**given, **more})))
+
+
+async def put(client: Connection, body: bytes, queue_id: int = 0) -> None:
+    answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(queue_id=queue_id), body=body), 30)
+    assert answer.code == 0, answer.remark
+
+
+def serve(tmp_path: Path, test: Callable[[Connection], Awaitable[None]], **options: Any) -> None:
+    given = {"create": True, "engine": "5.3", "broker_conf": CONF}
+    serving(tmp_path / "store", test, **{**given, **options})
+
+
+def test_a_pop_waits_for_a_message_and_others_get_what_is_left(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        await put(client, b"first")
+        got = await client.call(pop(), 30)
+        assert (got.code, got.remark) == (0, "FOUND")
+        waiting = [asyncio.create_task(client.call(pop(max_msg_nums=1, poll_time=20_000), 40)) for _ in range(3)]
+        asking = {"consumer_group": "g", "topic": "Orders", "queue_id": -1, "poll_time": 20_000, "born_time": 0}
+        told = asyncio.create_task(client.call(Command(C.NOTIFICATION, fields=to_fields(p.Notification(**asking))), 40))
+        number = -1
+        while number != 3:
+            info = await client.call(
+                Command(C.POLLING_INFO, fields={"consumerGroup": "g", "topic": "Orders", "queueId": "-1"}), 30
+            )
+            number = from_fields(p.PollingNumber, info.fields).polling_num
+        began = time.monotonic()
+        for at, body in enumerate((b"a", b"b", b"c")):
+            await put(client, body, at)
+        answers = await asyncio.gather(*waiting)
+        assert sorted(bytes(record.body) for one in answers for record in records(one.body)) == [b"a", b"b", b"c"]
+        assert from_fields(p.Notified, (await told).fields).has_msg
+        assert time.monotonic() - began < 15
+        assert (await client.call(pop(poll_time=300), 30)).code == ResponseCode.POLLING_TIMEOUT
+
+    serve(tmp_path, test)
+
+
+def test_messages_come_back_and_acked_ones_do_not(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        for body in (b"a", b"b"):
+            await put(client, body)
+        got = handles(await client.call(pop(invisible_time=1_500), 30))
+        assert (await client.call(ack(got[0]), 30)).code == 0
+        again = await client.call(pop(poll_time=30_000), 40)
+        assert [(bytes(record.body), record.topic, record.reconsume_times) for record in records(again.body)] == [
+            (b"b", b"Orders", 1)
+        ]
+        (handle,) = handles(again)
+        assert (await client.call(ack(handle, topic="%RETRY%g_Orders"), 30)).code == 0
+        delete = Command(C.DELETE_TOPIC_IN_BROKER, fields={"topic": "Orders"})
+        assert (await client.call(delete, 30)).code == 0
+        gone = await client.call(ack(handle, topic="%RETRY%g_Orders"), 30)
+        assert gone.code == ResponseCode.TOPIC_NOT_EXIST
+
+    serve(tmp_path, test)
+
+
+def test_what_cannot_be_is_refused_and_makes_nothing(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        await put(client, b"a")
+        (handle,) = handles(await client.call(pop(), 30))
+        text = handle.text.split(" ")
+        for at, value in ((3, "12345678"), (3, "-1"), (0, "x"), (1, "9" * 19), (2, "9" * 18), (1, str(1 << 64))):
+            wrong = " ".join([*text[:at], value, *text[at + 1 :]])
+            assert (await client.call(ack(handle, extra_info=wrong), 30)).code != 0, wrong
+        assert (await client.call(ack(handle, extra_info="0 1 2"), 30)).code == ResponseCode.SYSTEM_ERROR
+        assert (await client.call(pop(max_msg_nums=33), 30)).code == ResponseCode.INVALID_PARAMETER
+        assert (await client.call(pop(invisible_time=10**15, queue_id=0), 30)).code == ResponseCode.POLLING_TIMEOUT
+        assert (await client.call(pop(exp_type="SQL92", exp="a ="), 30)).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert (await client.call(ack(handle), 30)).code == 0
+        body = body_of(p.BatchAcks("lab-a", [p.BatchAck("g", "Orders", "0", 0, 0, 0, 1, 1, "!")]))
+        assert (await client.call(Command(C.BATCH_ACK_MESSAGE, body=body), 30)).code == ResponseCode.SYSTEM_ERROR
+
+    serve(tmp_path, test)
+    made = sorted(
+        path.name for path in Path(tmp_path, "store", "consumequeue", "rmq_sys_REVIVE_LOG_DefaultCluster").glob("*")
+    )
+    assert made == []  # all of it waits in the timer
+
+
+def test_without_a_timer_nothing_is_popped(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        await put(client, b"a")
+        answer = await client.call(pop(), 30)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "timerWheelEnable is false" in (answer.remark or "")
+        assert [bytes(record.body) for record in records(answer.body)] == []
+
+    serve(tmp_path, test, broker_conf=CONF | {"timerWheelEnable": "false"})
+
+
+def test_brokers_of_4_9_know_no_pop(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        for code in (C.POP_MESSAGE, C.ACK_MESSAGE, C.QUERY_ASSIGNMENT):
+            answer = await client.call(Command(code, fields=pop().fields), 30)
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+    serve(tmp_path, test, engine="4.9")
+
+
+def test_a_store_that_is_only_read_tells_its_consumers_to_pull(tmp_path: Path) -> None:
+    mode = Command(C.SET_MESSAGE_REQUEST_MODE, body=body_of(b.RequestMode("Orders", "g", "POP")))
+
+    async def assigned(client: Connection) -> list[tuple[str, int]]:
+        data = b.HeartbeatData(
+            "me", [], [ConsumerData("g", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")]
+        )
+        assert (await client.call(Command(C.HEART_BEAT, body=body_of(data)), 30)).code == 0
+        asked = b.AssignmentRequest("Orders", "g", "me", "AVG", "CLUSTERING")
+        answer = await client.call(Command(C.QUERY_ASSIGNMENT, body=body_of(asked)), 30)
+        found = read_body(b.AssignmentResponse, answer.body).message_queue_assignments
+        return sorted((one.mode, one.message_queue.queue_id) for one in found or [])
+
+    async def first(client: Connection) -> None:
+        await put(client, b"a")
+        assert await assigned(client) == [("PULL", n) for n in range(4)]
+        assert (await client.call(mode, 30)).code == 0
+        assert await assigned(client) == [("POP", -1)]
+
+    async def then(client: Connection) -> None:
+        assert await assigned(client) == [("PULL", n) for n in range(4)]
+        for request in (pop(), mode):
+            assert (await client.call(request, 30)).code == ResponseCode.NO_PERMISSION
+
+    serve(tmp_path, first)
+    before = digest(tmp_path / "store")
+    serve(tmp_path, then, create=False, read_only=True, offsets=str(tmp_path / "offsets.csv"))
+    assert digest(tmp_path / "store") == before
+
+
+@pytest.mark.parametrize("born", [-3_600_000, 3_600_000])
+def test_a_client_whose_clock_goes_wrong_waits_and_gets_messages(tmp_path: Path, born: int) -> None:
+    async def test(client: Connection) -> None:
+        await put(client, b"a")
+        now = int(time.time() * 1000)
+        assert len(records((await client.call(pop(born_time=now + born, poll_time=5_000), 30)).body)) == 1
+        waiting = asyncio.create_task(client.call(pop(born_time=now + born, poll_time=20_000), 30))
+        await asyncio.sleep(0.2)
+        await put(client, b"b")
+        assert len(records((await waiting).body)) == 1
+
+    serve(tmp_path, test)

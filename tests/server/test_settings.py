@@ -1,0 +1,33 @@
+"""Settings that administrators change while a store is served."""
+
+from pathlib import Path
+
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.typed import from_fields
+from rmqtool.remoting.connection import Connection
+from tests.server.test_broker import send, serving
+
+
+def test_settings_change_while_a_store_is_served(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        async def change(text: str) -> Command:
+            return await client.call(Command(C.UPDATE_BROKER_CONFIG, body=text.encode()))
+
+        assert (await change("brokerPermission=4\nregionId=Here\n")).code == ResponseCode.SUCCESS
+        refused = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+        assert refused.code == ResponseCode.NO_PERMISSION
+        told = (await client.call(Command(C.GET_BROKER_CONFIG))).body.decode()
+        assert "brokerPermission=4\n" in told
+        for wrong in ("brokerPermission=9", "brokerPermission=x", "flushDiskType=SYNC_FLUSH", "nosuch=1"):
+            assert (await change(f"regionId=There\n{wrong}")).code == ResponseCode.SYSTEM_ERROR
+        assert (await change("brokerPermission=6\nautoCreateTopicEnable=false")).code == ResponseCode.SUCCESS
+        sent = await client.call(Command(C.SEND_MESSAGE_V2, fields=send("New"), body=b"x"))
+        assert sent.code == ResponseCode.TOPIC_NOT_EXIST
+        assert (await change("autoCreateTopicEnable=true")).code == ResponseCode.SUCCESS
+        sent = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+        assert from_fields(h.Sent, sent.fields).queue_offset >= 0
+
+    serving(tmp_path / "store", test, create=True)
