@@ -11,32 +11,47 @@ if TYPE_CHECKING:
     from formats.remoting.shapes import MessageQueue
     from rmqtool.client.cluster.cluster import ClientOptions, Cluster
     from rmqtool.client.consuming.consumer import PushConsumer
-    from rmqtool.client.consuming.options import From, Later, PushOptions
-    from rmqtool.client.consuming.process_queue import FlowLimits
+    from rmqtool.client.listening.options import FlowLimits, From, Later, Ordered, PushOptions, Sql, Suspend
+    from rmqtool.client.polling.consumer import LitePullConsumer
+    from rmqtool.client.polling.options import PollOptions
     from rmqtool.client.producing.message import Message, NotSent, SendResult
     from rmqtool.client.producing.producer import Producer, ProducerOptions, by_hash
+    from rmqtool.client.producing.replying import NoReply, Replied, reply_to
     from rmqtool.client.producing.transactions import State, TransactionProducer
     from rmqtool.client.pulling.consumer import PullConsumer
     from rmqtool.client.pulling.pull import Received
+    from rmqtool.client.tracing.tracer import Tracer
+    from rmqtool.remoting.signing import Credentials
     from rmqtool.remoting.tls import client_tls
 
 __all__ = [
-    "ClientOptions", "Cluster", "FlowLimits", "From", "Later", "Message", "MessageQueue", "NotSent", "Producer",
-    "ProducerOptions", "PullConsumer", "PushConsumer", "PushOptions", "Received", "SendResult", "State",
-    "TransactionProducer", "by_hash", "client_tls",
+    "ClientOptions", "Cluster", "Credentials", "FlowLimits", "From", "Later", "LitePullConsumer", "Message",
+    "MessageQueue", "NoReply", "NotSent", "Ordered", "PollOptions", "Producer", "ProducerOptions", "PullConsumer",
+    "PushConsumer", "PushOptions", "Received", "Replied", "SendResult", "Sql", "State", "Suspend", "Tracer",
+    "TransactionProducer", "by_hash", "client_tls", "reply_to",
 ]  # fmt: skip
 _LAZY = {
     "ClientOptions": "rmqtool.client.cluster.cluster",
     "Cluster": "rmqtool.client.cluster.cluster",
-    "FlowLimits": "rmqtool.client.consuming.process_queue",
-    "From": "rmqtool.client.consuming.options",
-    "Later": "rmqtool.client.consuming.options",
+    "FlowLimits": "rmqtool.client.listening.options",
+    "From": "rmqtool.client.listening.options",
+    "Later": "rmqtool.client.listening.options",
     "Message": "rmqtool.client.producing.message",
     "MessageQueue": "formats.remoting.shapes",
+    "Credentials": "rmqtool.remoting.signing",
+    "NoReply": "rmqtool.client.producing.replying",
+    "Replied": "rmqtool.client.producing.replying",
+    "Tracer": "rmqtool.client.tracing.tracer",
+    "reply_to": "rmqtool.client.producing.replying",
     "NotSent": "rmqtool.client.producing.message",
+    "LitePullConsumer": "rmqtool.client.polling.consumer",
+    "PollOptions": "rmqtool.client.polling.options",
+    "Ordered": "rmqtool.client.listening.options",
+    "Sql": "rmqtool.client.listening.options",
+    "Suspend": "rmqtool.client.listening.options",
     "PullConsumer": "rmqtool.client.pulling.consumer",
     "PushConsumer": "rmqtool.client.consuming.consumer",
-    "PushOptions": "rmqtool.client.consuming.options",
+    "PushOptions": "rmqtool.client.listening.options",
     "Received": "rmqtool.client.pulling.pull",
     "Producer": "rmqtool.client.producing.producer",
     "ProducerOptions": "rmqtool.client.producing.producer",

@@ -270,3 +270,39 @@ def test_a_broker_that_has_left_all_routes_is_forgotten() -> None:
             assert cluster.addresses() == ["h:3"]
 
     run(test)
+
+
+def test_a_server_that_ends_is_asked_once_more_over_a_new_connection() -> None:
+    async def test() -> None:
+        async with peer() as one, Cluster(options("127.0.0.1:1")) as cluster:
+            first: list[object] = []
+
+            async def slowly(request: Command) -> Command:
+                await until(one, C.GET_MAX_OFFSET)
+                return request.response(ResponseCode.SUCCESS, "late")
+
+            def going(request: Command) -> Command:
+                first[:] = first or one.connections
+                if one.connections == first:
+                    return request.response(ResponseCode.GO_AWAY, "please go away")
+                return request.response()
+
+            one.replies |= {C.GET_MAX_OFFSET: going, C.GET_MIN_OFFSET: slowly}
+            late = asyncio.create_task(cluster.ask(one.address, cluster.request(C.GET_MIN_OFFSET), 10))
+            await until(one, C.GET_MIN_OFFSET)
+            answers = await asyncio.gather(
+                *[cluster.ask(one.address, cluster.request(C.GET_MAX_OFFSET)) for _ in range(3)]
+            )
+            assert {answer.code for answer in answers} == {0}
+            assert (await late).remark == "late"  # over the old connection
+            assert len(one.connections) == 2
+            await cluster.ask(one.address, cluster.request(C.GET_MAX_OFFSET))
+            assert len(one.connections) == 2
+
+            one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(ResponseCode.GO_AWAY, "for ever")
+            before = len(one.of(C.GET_MAX_OFFSET))
+            with pytest.raises(BrokerError, match="for ever"):
+                await cluster.ask(one.address, cluster.request(C.GET_MAX_OFFSET))
+            assert len(one.of(C.GET_MAX_OFFSET)) == before + 2
+
+    run(test)

@@ -5,16 +5,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from formats.remoting.codes import RequestCode as C
 from rmqtool.client import (
     ClientOptions,
     FlowLimits,
     From,
     Later,
     Message,
+    NotSent,
+    Producer,
     PullConsumer,
     PushConsumer,
     PushOptions,
@@ -22,8 +27,9 @@ from rmqtool.client import (
 )
 from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.client.sync import PushConsumer as SyncPushConsumer
+from rmqtool.remoting.errors import NotReached
 from rmqtool.testing import TestBroker, broker
-from tests.client.peers import run
+from tests.client.peers import peer, route, run, tells
 
 QUICK = PushOptions(start=From.FIRST, persist_interval=0.1, retry_pause=0.05, error_pause=0.05, shutdown_wait=5)
 
@@ -176,7 +182,7 @@ def test_a_slow_listener_stops_the_pulls_and_a_listener_that_hangs_does_not_hold
         )  # fmt: skip
         async with PushConsumer(served.namesrv, "slow", {"Slow": "*"}, listen, options) as consumer:
             await hung.wait()
-            held = consumer._held
+            held = consumer._holding.held
             await until(lambda: sum(len(one.process) for one in held.values()) >= 4 * 7)
             assert max(len(one.process) for one in held.values()) <= 6 + 4
             gate.set()
@@ -184,6 +190,47 @@ def test_a_slow_listener_stops_the_pulls_and_a_listener_that_hangs_does_not_hold
             # its queue's offset is behind it once it has been sent back
             while await committed(served, "slow", "Slow") < 120:
                 await asyncio.sleep(0.05)
+
+    run(test)
+
+
+def test_without_a_name_server_work_goes_on(served: TestBroker) -> None:
+    fill(served, "Lasting", 8)
+
+    async def test() -> None:
+        got: set[int] = set()
+
+        async def listen(messages: Sequence[Received]) -> Later | None:
+            got.update(numbers(messages))
+            return Later(level=1) if messages[0].body == b"100" and messages[0].reconsume_times == 0 else None
+
+        async with AsyncExitStack() as names:
+            namesrv = await names.enter_async_context(peer())
+            found = route(("broker-a", served.address))
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Lasting": found, "%RETRY%lasting": found})
+            client = ClientOptions(namesrv=namesrv.address, route_interval=0.05, heartbeat_interval=0.05, timeout=1)
+            quick = replace(QUICK, rebalance_interval=0.05)
+            async with (
+                Producer(client, "lasting-senders") as producer,
+                PushConsumer(client, "lasting", {"Lasting": "*"}, listen, quick) as consumer,
+            ):
+                await producer.queues("Lasting")
+                await until(lambda: got == set(range(8)))
+                await names.aclose()
+                with pytest.raises(NotReached):
+                    await consumer.cluster.fetch_route("Lasting")
+                for number in range(100, 140):
+                    if number == 120:  # to brokers that are known it connects again, too
+                        for cluster in (producer.cluster, consumer.cluster):
+                            for connection in list(cluster.peers._links._open.values()):
+                                connection.abort()
+                    await producer.send(Message("Lasting", b"%d" % number), timeout=20)
+                    await asyncio.sleep(0.02)  # looks at routes and heartbeats have their turns
+                await until(lambda: got == {*range(8), *range(100, 140)})
+                assert len(consumer.queues()) == 4
+                with pytest.raises(NotSent, match="no name server answers"):
+                    await producer.send(Message("Unheard", b"x"))
+        assert await committed(served, "lasting", "Lasting") == 48
 
     run(test)
 
@@ -213,7 +260,7 @@ def test_what_has_not_been_consumed_at_the_end_comes_to_the_next(served: TestBro
     with SyncPushConsumer(ClientOptions(namesrv=served.namesrv), "cut", {"Cut": "*"}, take, QUICK):
         assert enough.wait(30)
     public = {name for name in vars(PushConsumer) if not name.startswith("_")}
-    assert public <= {name for name in vars(SyncPushConsumer) if not name.startswith("_")}
+    assert public <= {name for name in dir(SyncPushConsumer) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,9 @@ async def consuming(
         got.extend(message.queue_offset for message in messages)
 
     async with peer() as namesrv, peer() as one:
-        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
+        namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(
+            dict.fromkeys(("T", "TBW102"), route(("a", one.address), queues=1))
+        )
         store = Store(one, count)
         client = ClientOptions(namesrv=namesrv.address, client_id="me", timeout=1.0)
         store.client_id = "me"

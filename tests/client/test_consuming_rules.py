@@ -1,6 +1,7 @@
 """What a process queue and the offsets of a group must hold to, whatever is pulled, consumed and sent back when."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from formats.message.read import Record, read
 from formats.primitives import java_hash
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client import FlowLimits, Received
-from rmqtool.client.consuming.offsets import Offsets
+from rmqtool.client.consuming.offsets.table import Offsets
 from rmqtool.client.consuming.process_queue import ProcessQueue
 from rmqtool.client.consuming.sharing import share, subscription, tags_of
 from rmqtool.services.consumers import rebalance
@@ -140,6 +141,95 @@ class Consuming(RuleBasedStateMachine):
 
 TestConsuming = Consuming.TestCase
 TestConsuming.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class Ordering(RuleBasedStateMachine):
+    """An orderly listener that succeeds, suspends, commits and rolls back as it likes, with batches and dead letters.
+
+    It gets messages in the order of their offsets, and what is committed was consumed, or is a dead letter.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.process, self.offsets = ProcessQueue(), Offsets()
+        self.next = 0
+        self.open: list[int] = []  # had by the listener, not committed
+        self.done: set[int] = set()  # committed, or dead
+        self.tries: dict[int, int] = {}
+
+    @rule(gaps=st.lists(st.integers(0, 3), max_size=6))
+    def pull(self, gaps: list[int]) -> None:
+        found = []
+        for gap in gaps:
+            self.next += gap
+            found.append(message(self.next))
+            self.next += 1
+        self.process.put(found)
+
+    @rule(
+        most=st.integers(1, 3),
+        said=st.sampled_from(["well", "commit", "roll back", "again", "some are dead"]),
+        data=st.data(),
+    )
+    def call(self, most: int, said: str, data: st.DataObject) -> None:
+        taken = self.process.take(most)
+        offsets = [one.queue_offset for one in taken]
+        held = [offset for offset in self.pulled() if offset not in self.open]
+        assert offsets == held[:most]
+        assert [one.reconsume_times for one in taken] == [self.tries.get(offset, 0) for offset in offsets]
+        if not taken:
+            return
+        if said in ("well", "commit"):
+            self.open += offsets
+            if said == "commit":
+                self.commit()
+        elif said == "roll back":
+            self.open += offsets
+            self.process.put_back(self.process.taken)
+            self.open.clear()
+        else:
+            dead = data.draw(st.sets(st.sampled_from(taken))) if said == "some are dead" and len(taken) > 1 else set()
+            again = [replace(one, retried=one.retried + 1) for one in taken if one not in dead]
+            self.process.discard(dead)
+            self.process.put_back(again)
+            self.done |= {one.queue_offset for one in dead}
+            self.tries |= {one.queue_offset: one.reconsume_times for one in again}
+
+    def pulled(self) -> list[int]:
+        return [one.queue_offset for one in self.process._held.values()]
+
+    def commit(self) -> None:
+        offset = self.process.settle()
+        assert offset is not None
+        self.done |= set(self.open)
+        self.open.clear()
+        self.offsets.set(QUEUE, offset)
+
+    @invariant()
+    def nothing_is_passed(self) -> None:
+        waiting = self.pulled()
+        assert waiting == sorted(waiting)
+        assert not self.done & set(waiting)
+        assert [one.queue_offset for one in self.process.taken] == self.open
+        assert (self.offsets.at(QUEUE) or 0) <= min(waiting, default=self.next)
+        assert self.process.waiting == (len(waiting) > len(self.open))
+        assert self.process.size == len(waiting)
+
+
+TestOrdering = Ordering.TestCase
+TestOrdering.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@given(messages=st.integers(-1, 50), size=st.integers(-1, 50), queues=st.integers(0, 9))
+def test_limits_of_a_topic_are_divided(messages: int, size: int, queues: int) -> None:
+    limits = FlowLimits(messages=7, size=70, span=5, topic_messages=messages, topic_size=size)
+    each = limits.of_queue(queues)
+    if queues and messages >= 0:
+        assert each.messages == max(1, messages // queues)
+    else:
+        assert each.messages == 7
+    assert each.size == (max(1, size // queues) if queues and size >= 0 else 70)
+    assert each.span == 5
 
 
 def test_offsets_of_a_queue() -> None:

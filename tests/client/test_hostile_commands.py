@@ -1,6 +1,7 @@
 """Commands and peers that answer with nonsense: one clear error, no traceback, no hang."""
 
 import asyncio
+import faulthandler
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -10,7 +11,7 @@ import pytest
 
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
-from tests.cli.running import process
+from tests.cli.running import rmqtool
 from tests.client.peers import peer, raw_peer, route, tells
 from tests.client.test_replay import made
 
@@ -80,6 +81,7 @@ def words_of(command: str, namesrv: str, tmp_path: Path) -> list[str]:
     lines.write_text("one\n")
     return {
         "consume": ["consume", "--namesrv", namesrv, "T"],
+        "acknowledge": ["consume", "--namesrv", namesrv, "T", "--group", "g", "--ack"],
         "send": ["send", "--namesrv", namesrv, "T", str(lines), "--lines"],
         "replay": ["replay", str(tmp_path / "origin"), "--namesrv", namesrv],
         "mirror": ["mirror", "--namesrv", namesrv, "T", str(tmp_path / "copy")],
@@ -88,20 +90,31 @@ def words_of(command: str, namesrv: str, tmp_path: Path) -> list[str]:
 
 def fails_well(command: str, namesrv: str, tmp_path: Path) -> None:
     made(tmp_path / "origin", "T", 2)
-    done = process(*words_of(command, namesrv, tmp_path))
+    faulthandler.dump_traceback_later(120, exit=True)  # a command that hangs says where
+    try:
+        done = rmqtool(*words_of(command, namesrv, tmp_path))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     assert done.code == 3, done
     assert "Traceback" not in done.err
     assert done.err.splitlines()[-1].startswith("error: "), done.err
 
 
 @pytest.mark.parametrize("answer", BYTES.values(), ids=list(BYTES))
-@pytest.mark.parametrize("command", ["consume", "send", "replay", "mirror"])
+@pytest.mark.parametrize("command", ["consume", "acknowledge", "send", "replay", "mirror"])
 def test_a_broker_that_sends_nonsense(command: str, answer: bytes, tmp_path: Path) -> None:
     with serving(in_front_of(answer)) as namesrv:
         fails_well(command, namesrv, tmp_path)
 
 
-@pytest.mark.parametrize("command", ["consume", "mirror"])
+@pytest.mark.parametrize("answer", BYTES.values(), ids=list(BYTES))
+@pytest.mark.parametrize("command", ["consume", "acknowledge", "send", "replay", "mirror"])
+def test_a_name_server_that_sends_nonsense(command: str, answer: bytes, tmp_path: Path) -> None:
+    with serving(raw_peer(answer)) as namesrv:
+        fails_well(command, namesrv, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["consume", "acknowledge", "mirror"])
 def test_redirects_without_end(command: str, tmp_path: Path) -> None:
     with serving(around_and_around()) as namesrv:
         fails_well(command, namesrv, tmp_path)

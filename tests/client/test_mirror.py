@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli.live.copying.positions import FILE
+from rmqtool.cli.live.copying.positions import FILE, Positions
 from rmqtool.client.copying.steps import ORIGIN
+from rmqtool.errors import CorruptFile
+from rmqtool.services.opened.engine import Store
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_replay import CONF, bodies, made, messages
@@ -72,7 +74,8 @@ def test_topics_are_copied_once_and_gone_on_with(served: TestBroker, tmp_path: P
     # what is behind the file is told by the messages themselves
     path = store / FILE
     kept = json.loads(path.read_text())
-    kept["log"], kept["positions"] = 0, [[*queue, 0] for *queue, _offset in kept["positions"]]
+    kept["log"] = {"next": 0, "last": -1, "last_end": 0, "last_crc": 0}
+    kept["positions"] = [[*queue, 0] for *queue, _offset in kept["positions"]]
     path.write_text(json.dumps(kept))
     assert sum(row["messages"] for row in mirror(served, "Grows", store, "--broker-conf", conf)[1]) == 0
 
@@ -101,12 +104,77 @@ def test_killed_again_and_again_it_copies_each_once(tmp_path: Path, conf: str) -
         assert rmqtool("check", store, "--broker-conf", conf).code == 0
 
 
+def test_a_log_that_was_cut_and_has_grown_again_is_not_gone_on_with(
+    served: TestBroker, tmp_path: Path, conf: str
+) -> None:
+    """The file counts the messages that were cut as copied: they would never come again."""
+    store, sized = tmp_path / "copy", ("--broker-conf", conf)
+    assert mirror(served, "Second", store, *sized)[0] == 0
+    copied = messages(str(store), "Second")
+    middle = sorted(row["physicalOffset"] for row in copied)[25]
+    assert rmqtool("truncate", store, middle, "--yes", *sized).code == 0
+    code, _rows, said = mirror(served, "Second", store, *sized)
+    assert code == 4
+    assert "mirror into another store" in said
+    other = "".join(json.dumps({"topic": "Other", "body": "x" * 500}) + "\n" for _ in range(200))
+    (tmp_path / "other").write_text(other)
+    assert rmqtool("append", store, tmp_path / "other", *sized).code == 0
+    code, _rows, said = mirror(served, "Second", store, *sized)
+    assert code == 4
+    assert "is not there any more" in said
+    assert "mirror into another store" in said
+
+
+def test_a_topic_that_has_more_queues_than_before(tmp_path: Path, conf: str) -> None:
+    with broker(tmp_path / "origin", settings=CONF) as one:
+        send(one, "Wide", [str(n) for n in range(10)], tmp_path)
+        store = tmp_path / "copy"
+        assert mirror(one, "Wide", store, "--broker-conf", conf)[0] == 0
+        topics = store / "config" / "topics.json"
+        told = json.loads(topics.read_text())
+        queues = told["topicConfigTable"]["Wide"]["readQueueNums"]
+        told["topicConfigTable"]["Wide"] |= {"readQueueNums": 1, "writeQueueNums": 1}  # as it was then
+        topics.write_text(json.dumps(told))
+        assert mirror(one, "Wide", store, "--broker-conf", conf)[0] == 0
+        found = json.loads(topics.read_text())["topicConfigTable"]["Wide"]
+        assert found["readQueueNums"] == found["writeQueueNums"] == queues > 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"log": 5},
+        {"log": {"next": float("inf"), "last": -1, "last_end": 0, "last_crc": 0}},
+        {"log": {"next": -5, "last": -1, "last_end": 0, "last_crc": 0}},
+        {"mirror": "a:b"},
+        {"mirror": 5},
+        {"version": 1},
+        {"positions": [["Second", "broker-a", 0, float("inf")]]},
+        {"positions": [["Second", "broker-a", -1, 0]]},
+        {"positions": [["Second", "broker-a", 0, True]]},
+        {"positions": [["Second", "broker-a", 0]]},
+        {"positions": 5},
+    ],
+)
+def test_positions_that_no_mirror_has_written(wrong: dict[str, Any], tmp_path: Path, conf: str) -> None:
+    store = tmp_path / "copy"
+    with Store.create(store, broker_conf=conf) as new:
+        Positions(new).save()
+    path = store / FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
+    with (
+        Store(store, write=True, broker_conf=conf) as again,
+        pytest.raises(CorruptFile, match="not the positions of a mirror"),
+    ):
+        Positions(again)
+
+
 def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBroker, tmp_path: Path) -> None:
     store = made(tmp_path / "other", "Second", 3)
     (tmp_path / "c").write_text(SMALL)
     code, rows, said = mirror(served, "Second", store, "--broker-conf", tmp_path / "c")
     assert (code, rows) == (4, [])
-    assert "no mirror has brought" in said
+    assert "were not mirrored" in said
 
 
 @pytest.mark.parametrize(
@@ -114,7 +182,7 @@ def test_a_store_with_other_messages_of_the_topic_is_left_alone(served: TestBrok
     [
         (["--namesrv", "nonsense", "T", "NEW"], 2, "HOST:PORT"),
         (["--namesrv", "127.0.0.1:1", "T", "NEW"], 3, "Connection refused"),
-        (["--namesrv", "127.0.0.1:1", "NEW"], 2, "give topics"),
+        (["--namesrv", "127.0.0.1:1", "NEW"], 2, "give one or more topics"),
         (["--namesrv", "127.0.0.1:1", "bad topic", "NEW"], 2, "illegal characters"),
     ],
 )

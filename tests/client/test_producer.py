@@ -176,7 +176,7 @@ def test_the_synchronous_face_has_the_same_names(served: TestBroker) -> None:
         assert [result.queue_offset for result in results] == [1, 2]
         assert len(producer.send_oneway(Message("Sync", b"4"))) == 32
     public = {name for name in vars(Producer) if not name.startswith("_")}
-    assert public <= {name for name in vars(SyncProducer) if not name.startswith("_")}
+    assert public <= {name for name in dir(SyncProducer) if not name.startswith("_")}
     with pytest.raises(Rejected, match="blank"):
         SyncProducer(served.namesrv, " ")
 
@@ -329,7 +329,7 @@ def test_brokers_that_fail_are_left_out_for_a_while(engine: str, out: int) -> No
     choice = Choice(engine, tolerant=True, clock=lambda: now[0])
     found = Route.of("T", route(("a", "h:1"), ("b", "h:2"), ("c", "h:3")))
     assert chosen(choice, found) == {"a", "b", "c"}
-    choice.failed("a", 20, refused=False)
+    choice.failed("a", 20)
     assert chosen(choice, found) == {"b", "c"}
     now[0] = out - 1
     assert chosen(choice, found) == {"b", "c"}
@@ -340,11 +340,15 @@ def test_brokers_that_fail_are_left_out_for_a_while(engine: str, out: int) -> No
 
 
 def test_in_5_3_a_broker_that_refused_comes_after_one_that_was_not_reached() -> None:
-    choice = Choice("5.3", tolerant=True, clock=lambda: 0)
+    now = [0]
+    choice = Choice("5.3", tolerant=True, clock=lambda: now[0])
     found = Route.of("T", route(("a", "h:1"), ("b", "h:2")))
     choice.failed("a", 20, refused=True)
-    choice.failed("b", 20, refused=False)
+    choice.failed("b", 20)
     assert chosen(choice, found) == {"b"}
     assert chosen(choice, found, last="b") == {"a", "b"}  # neither will do: round robin
     choice.answered("a", 1)
+    assert chosen(choice, found) == {"a", "b"}  # it can be reached, and is left out as long as before
+    now[0] = 10_000
+    choice.failed("b", 20)
     assert chosen(choice, found) == {"a"}

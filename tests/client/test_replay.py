@@ -17,9 +17,11 @@ import pytest
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from rmqtool import Message, Store
+from rmqtool.cli.live.copying.journal import FileJournal
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.copying.replay import Replay
 from rmqtool.client.copying.steps import ORIGIN, REPLAY
+from rmqtool.errors import CorruptFile
 from rmqtool.remoting.errors import ConnectionLost
 from rmqtool.services.sending.again import why_not
 from rmqtool.testing import TestBroker, broker
@@ -103,6 +105,16 @@ def test_a_selection_goes_to_another_topic(served: TestBroker, tmp_path: Path) -
     code, _rows, said = replay(served, source, "--to", "Other", "--journal", journal)
     assert code == 4
     assert "of another replay (queues, tags)" in said
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"\xff\xfe"), "with \x01 and \x02", "two\nlines"])
+def test_a_store_whose_name_no_property_can_hold(served: TestBroker, tmp_path: Path, name: str) -> None:
+    source, topic = made(tmp_path / name, f"Named-{len(name)}", 8), f"Named-{len(name)}"
+    code, rows, said = replay(served, source)
+    assert (code, {row["status"] for row in rows}) == (0, {"SENT"}), said
+    got = messages(served.store, topic)
+    assert len(got) == 8
+    assert all("\ufffd" in row["properties"][ORIGIN] for row in got)
 
 
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
@@ -283,7 +295,11 @@ def test_what_a_broker_does_not_take_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "code", "part"),
-    [("no journal\n", 5, "no line of a journal"), ("something", 5, "no journal"), ('{"journal":1}\n', 5, "no line")],
+    [
+        ("no journal\n", 5, "not a line of a replay's journal"),
+        ("something", 5, "not a journal"),
+        ('{"journal":1}\n', 5, "not a line"),
+    ],
 )
 def test_another_file_is_not_taken_for_a_journal(tmp_path: Path, content: str, code: int, part: str) -> None:
     source = made(tmp_path / "origin", "T", 1)
@@ -314,3 +330,33 @@ def test_bad_options_are_one_line(
     assert done.err.count("\n") == 1
     assert part in done.err
     assert os.listdir(tmp_path) == ["origin"]
+
+
+def test_killed_in_a_round_that_had_been_stopped_before(served: TestBroker, tmp_path: Path) -> None:
+    """What the first run has told of the round is not all that is stored of it after the second."""
+    source = made(tmp_path / "origin", "Twice", 400)
+    words = [*RMQTOOL, "replay", str(source), "--namesrv", served.namesrv, "--rate", "100"]
+    there = 0
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+            until = time.monotonic() + 60
+            while len(messages(served.store, "Twice")) < there + 20 and time.monotonic() < until:
+                time.sleep(0.1)
+            running.send_signal(number)
+        there = len(messages(served.store, "Twice"))
+    assert 40 <= there < 400
+    assert replay(served, source)[0] == 0
+    assert bodies(messages(served.store, "Twice")) == bodies(messages(str(source), "Twice"))
+
+
+@pytest.mark.parametrize(
+    "line", ['{"begin":[0],"digest":0,"count":1e18,"floors":[]}', '{"begin":[0],"digest":1e999,"count":1,"floors":[]}']
+)
+def test_a_journal_that_no_replay_has_written(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with FileJournal(str(path), {"source": "x"}, (0, 1)):
+        pass
+    with path.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(CorruptFile, match="not a line of a replay's journal"):
+        FileJournal(str(path), {"source": "x"}, (0, 1))

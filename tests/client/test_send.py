@@ -7,12 +7,14 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
 
+from formats.message.build import compose, pack
 from formats.message.ids import parse_offset_id
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
@@ -100,14 +102,15 @@ def test_what_was_dumped_is_not_delayed_nor_half_again(served: TestBroker) -> No
 
 def test_delays_by_level_and_by_time(served: TestBroker) -> None:
     found = []
-    for delay in ("2", "2h", "2199-01-01"):
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)  # brokers take three days at most
+    for delay in ("2", "2h", f"{at:%Y-%m-%dT%H:%M:%SZ}"):
         done = send(served.namesrv, "Later", "--lines", "--delay", delay, "-o", "ndjson", given="x")
         assert done.code == 0, done.err
         found += in_store(served, rows(done))
     assert found[0]["properties"]["DELAY"] == "2"
     later = int(found[1]["properties"]["TIMER_DELIVER_MS"]) - found[1]["bornTimestamp"]
     assert 7_190_000 < later <= 7_200_000
-    assert found[2]["properties"]["TIMER_DELIVER_MS"] == "7226582400000"
+    assert found[2]["properties"]["TIMER_DELIVER_MS"] == str(round(at.timestamp() * 1000))
 
 
 def test_oneway_has_ids_and_no_places(served: TestBroker) -> None:
@@ -127,7 +130,7 @@ def test_oneway_has_ids_and_no_places(served: TestBroker) -> None:
         (["--namesrv", "127.0.0.1:1", "bad topic"], 2, "illegal characters"),
         (["--namesrv", "127.0.0.1:1", "T", "no/such/file"], 3, "No such file"),
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--property", "x"], 2, "NAME=VALUE"),
-        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--delay", "soon"], 2, "no time"),
+        (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--delay", "soon"], 2, "not a time"),
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--engine", "6"], 2, "4.9, 5.3 or auto"),
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--batch", "2", "--oneway"], 2, "go alone"),
         (["--namesrv", "127.0.0.1:1", "T", "/dev/null", "--group", " "], 2, "blank"),
@@ -225,3 +228,69 @@ def test_a_signal_ends_it_and_all_that_was_stored_is_answered(tmp_path: Path) ->
         mine = [one for one in store.messages() if getattr(getattr(one, "record", None), "topic", b"") == b"Signal"]
     assert len(mine) == len(answers)
     assert f"{len(answers)} messages sent; up to line {len(answers)}" in said
+
+
+def test_halves_of_transactions_are_ended(served: TestBroker) -> None:
+    done = send(served.namesrv, "Halves", "--lines", "--transaction", "commit", "-o", "ndjson", given="1\n2\n")
+    assert done.code == 0, done.err
+    assert [row["status"] for row in rows(done)] == ["COMMITTED"] * 2
+    done = send(served.namesrv, "Halves", "--lines", "--transaction", "rollback", "-o", "ndjson", given="3\n")
+    assert [row["status"] for row in rows(done)] == ["ROLLED_BACK"]
+    done = rmqtool("consume", "--namesrv", served.namesrv, "Halves", "-o", "ndjson")
+    assert sorted(json.loads(line)["body"] for line in done.out.splitlines()) == ["1", "2"]
+    for words in (["--batch", "2"], ["--oneway"], ["--delay", "1"]):
+        done = send(served.namesrv, "Halves", "--lines", "--transaction", "commit", *words, given="1\n")
+        assert (done.code, done.out) == (2, "")
+
+
+def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
+    told: list[dict[str, str]] = []
+    with cluster() as (one, namesrv):
+        place = "7F0000010000CF13" + f"{0:016X}"
+        one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
+            fields={"msgId": place, "queueId": "0", "queueOffset": "5"}
+        )
+
+        def ended(request: Command) -> Command | None:
+            fields = dict(request.fields or {})
+            if fields["fromTransactionCheck"] == "true":
+                told.append(fields)
+                return None
+            (half,) = one.of(C.SEND_MESSAGE_V2)
+            sent = dict(half.fields or {})
+            address = bytes((127, 0, 0, 1))
+            record = compose(
+                topic=b"T", queue_id=0, queue_offset=6, physical_offset=700, body=half.body,
+                properties=sent["i"].encode(), born_timestamp=1, born_address=address, born_port=1,
+                store_timestamp=1, store_address=address, store_port=1,
+            )  # fmt: skip
+            check = {"tranStateTableOffset": "6", "commitLogOffset": "700"}
+            asking = Command(C.CHECK_TRANSACTION_STATE, fields=check, body=pack(record))
+            asyncio.get_running_loop().call_later(0.3, one.connections[-1].tell, asking)
+            return request.response(ResponseCode.SYSTEM_ERROR, "not now")
+
+        one.replies[C.END_TRANSACTION] = ended
+        done = send(namesrv, "T", "--lines", "--transaction", "commit", "-o", "ndjson", given="1\n")
+    assert done.code == 1, done.err
+    assert [row["status"] for row in rows(done)] == ["UNDECIDED"]
+    assert [fields["commitOrRollback"] for fields in told] == ["8"]
+    assert "brokers have asked about 1 of them, and were told" in done.err
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"msgId": "00", "queueId": "0", "queueOffset": "0"},  # no place to end it at
+        {"msgId": "7F0000010000CF13" + "F" * 16, "queueId": "0", "queueOffset": "-1"},
+        {"queueId": "0"},
+        {},
+    ],
+)
+def test_a_half_whose_place_is_nonsense_is_not_ended(fields: dict[str, str]) -> None:
+    with cluster() as (one, namesrv):
+        one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(fields=fields)
+        done = send(namesrv, "T", "--lines", "--transaction", "commit", "-o", "ndjson", given="1\n2\n")
+        assert C.END_TRANSACTION not in one.codes()
+    assert done.code == 3, done.err
+    assert [row["status"] for row in rows(done)] == ["UNKNOWN"]
+    assert "Traceback" not in done.err

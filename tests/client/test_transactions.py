@@ -18,7 +18,7 @@ from rmqtool.testing import broker
 from tests import wire
 from tests.client.peers import peer, route, run, tells
 
-_EAGER = {"transactionTimeOut": "100", "transactionCheckInterval": "100"}
+_EAGER = {"transactionTimeOut": "1000", "transactionCheckInterval": "100"}
 
 
 def test_what_is_committed_comes_and_what_is_unknown_is_asked_for() -> None:

@@ -3,31 +3,34 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from formats.errors import FormatError
 from formats.remoting import headers as h
-from formats.remoting.bodies import HeartbeatData, TopicRouteData
-from formats.remoting.codes import MASTER_ID, VERSION_4_9_8, VERSION_5_3_3, Language, RequestCode, ResponseCode
+from formats.remoting.bodies import TopicRouteData
+from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import ConsumerData, ProducerData
-from formats.remoting.typed import Declared, body_of, to_fields
+from formats.remoting.shapes import ConsumerData
+from formats.remoting.typed import Declared
 from rmqtool.client.cluster.answers import body_from, succeeded
-from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute
+from rmqtool.client.cluster.errors import BadAnswer, NoRoute
+from rmqtool.client.cluster.groups import Groups
+from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.identity import new_client_id, new_unique_ids
-from rmqtool.client.cluster.links import Links
 from rmqtool.client.cluster.name_servers import NameServers, addresses_of
+from rmqtool.client.cluster.peers import ENGINES, Peers
 from rmqtool.client.cluster.routes import Route
-from rmqtool.remoting.connection import Answer, Connection, Handler
+from rmqtool.remoting.connection import Handler
 from rmqtool.remoting.errors import ConnectionLost, RemotingError
+from rmqtool.remoting.signing import Credentials
 from rmqtool.services.sending.rules import AUTO_CREATE_TOPIC
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
-_VERSIONS = {"4.9": VERSION_4_9_8, "5.3": VERSION_5_3_3}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,10 @@ class ClientOptions:
         route_interval: seconds between two looks at the routes of topics in use.
         heartbeat_interval: seconds between two heartbeats to each broker.
         tls: for connections to name servers and brokers; none by default.
+        credentials: sign every request with these, as brokers with access control want it.
+        hooks: see every request before it goes out, and its response.
+        namespace: topics and groups are known to brokers with it in front of their names, ``NAMESPACE%NAME``.
+        heartbeat_v2: leave out of heartbeats what a broker of 5.x was told before (``useHeartbeatV2``).
     """
 
     namesrv: str
@@ -51,9 +58,13 @@ class ClientOptions:
     route_interval: float = 30.0
     heartbeat_interval: float = 30.0
     tls: ssl.SSLContext | None = None
+    credentials: Credentials | None = None
+    hooks: Sequence[RpcHook] = ()
+    namespace: str = ""
+    heartbeat_v2: bool = False
 
     def __post_init__(self) -> None:
-        if self.engine not in _VERSIONS:
+        if self.engine not in ENGINES:
             raise ValueError(f"engine {self.engine!r}: 4.9 or 5.3")
 
 
@@ -66,6 +77,7 @@ class Cluster:
         client_id: under which brokers know this client.
         unique_id: gives the next unique message id.
         options: as given.
+        peers: name servers and brokers by address.
 
     Raises:
         NotReached: no name server is given.
@@ -75,17 +87,22 @@ class Cluster:
         self.options = options
         self.client_id = options.client_id or new_client_id()
         self.unique_id = new_unique_ids()
-        self._links = Links(self._answer, opened=self._opened, tls=options.tls, timeout=options.timeout)
-        self._name_servers = NameServers(addresses_of(options.namesrv), self._links, options.timeout)
-        self._handlers: dict[int, Handler] = {}
+        self.peers = Peers(
+            options.engine,
+            options.timeout,
+            hooks=options.hooks,
+            credentials=options.credentials,
+            tls=options.tls,
+            opened=lambda address: self._groups.opened(address),
+        )
+        self._name_servers = NameServers(addresses_of(options.namesrv), self.peers.call, options.timeout)
+        self._groups = Groups(self.client_id, self.peers, self.addresses, self._spawn, short=options.heartbeat_v2)
         self._routes: dict[str, Route] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[Route]] = {}
-        self._producers: set[str] = set()
-        self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._route_watchers: list[Callable[[Route], None]] = []
+        self._shared: dict[Callable[[Cluster], Any], Any] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._greeting: set[str] = set()  # brokers whose connection is made for a heartbeat
 
     async def __aenter__(self) -> Self:
         self._spawn(self._forever(self.options.route_interval, self.refresh_routes))
@@ -97,26 +114,17 @@ class Cluster:
 
     async def close(self) -> None:
         """Leave all groups and close all connections. Nothing that goes wrong on the way is raised."""
-        for group in list(self._producers):
-            await self.remove_producer(group)
-        for group in list(self._consumers):
-            await self.remove_consumer(group)
+        await self._groups.leave_all()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._links.close()
+        await self.peers.close()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def request(self, code: RequestCode, header: Declared | None = None, body: bytes = b"") -> Command:
         """A request as this client sends it."""
-        return Command(
-            code,
-            fields=None if header is None else to_fields(header),
-            body=body,
-            language=Language.PYTHON,
-            version=_VERSIONS[self.options.engine],
-        )
+        return self.peers.request(code, header, body)
 
     async def call(self, address: str, request: Command, timeout: float | None = None) -> Command:
         """Send a request to a peer; its response, whatever its code is.
@@ -124,7 +132,7 @@ class Cluster:
         Raises:
             RemotingError: not reached, or no response within ``timeout`` seconds.
         """
-        return await self._links.call(address, request, self.options.timeout if timeout is None else timeout)
+        return await self.peers.call(address, request, timeout)
 
     async def ask(self, address: str, request: Command, timeout: float | None = None) -> Command:
         """As :meth:`call`, for a response that must be a success.
@@ -133,7 +141,7 @@ class Cluster:
             RemotingError: not reached, or no response in time.
             BrokerError: another code.
         """
-        return succeeded(await self.call(address, request, timeout), address)
+        return await self.peers.ask(address, request, timeout)
 
     async def oneway(self, address: str, request: Command) -> None:
         """Send a request that nobody answers.
@@ -141,18 +149,11 @@ class Cluster:
         Raises:
             RemotingError: not reached.
         """
-        await self._links.oneway(address, request)
+        await self.peers.oneway(address, request)
 
     def on(self, code: RequestCode, handler: Handler) -> None:
         """Answer requests of brokers that have this code. There is one handler for a code; the last one counts."""
-        self._handlers[code] = handler
-
-    def _answer(self, connection: Connection, request: Command) -> Answer:
-        handler = self._handlers.get(request.code)
-        if handler is not None:
-            return handler(connection, request)
-        remark = f"request type {request.code} not supported"
-        return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, language=Language.PYTHON)
+        self.peers.on(code, handler)
 
     # -- routes -------------------------------------------------------------------------------------------------------
 
@@ -210,6 +211,10 @@ class Cluster:
             if fetching.cancelled():
                 raise ConnectionLost(f"{topic}: the client is closed") from None
             raise
+
+    def knows(self, topic: str) -> bool:
+        """Whether a route of the topic is in use."""
+        return topic in self._routes
 
     def forget_route(self, topic: str) -> None:
         """A topic that is not used any more."""
@@ -291,10 +296,7 @@ class Cluster:
         changed = self._routes.pop(topic, None) != route
         self._routes[topic] = route  # the last one, which counts where routes disagree
         self._find_brokers()
-        if self._in_groups:
-            for address in self._to_greet():
-                if address not in known:
-                    self._greet_soon(address)
+        self._groups.greet([address for address in self.addresses() if address not in known])
         if changed:
             for watcher in self._route_watchers:
                 watcher(route)
@@ -304,8 +306,7 @@ class Cluster:
 
     def add_producer(self, group: str) -> None:
         """Tell brokers, with each heartbeat, that this client sends for a group."""
-        self._producers.add(group)
-        self._greet_all()
+        self._groups.add_producer(group)
 
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
         """Tell brokers, with each heartbeat, that this client consumes for a group.
@@ -313,75 +314,26 @@ class Cluster:
         Args:
             describe: what the group wants, at the time of a heartbeat.
         """
-        self._consumers[group] = describe
-        self._greet_all()
+        self._groups.add_consumer(group, describe)
 
     async def remove_producer(self, group: str) -> None:
         """Leave a group; brokers that cannot be told find out by themselves."""
-        if group in self._producers:
-            self._producers.remove(group)
-            await self._leave(h.Unregister(client_id=self.client_id, producer_group=group))
+        await self._groups.remove_producer(group)
 
     async def remove_consumer(self, group: str) -> None:
         """Leave a group; brokers that cannot be told find out by themselves."""
-        if self._consumers.pop(group, None) is not None:
-            await self._leave(h.Unregister(client_id=self.client_id, consumer_group=group))
+        await self._groups.remove_consumer(group)
 
     async def heartbeat(self) -> None:
         """Tell all brokers of this client's groups, now. What fails is tried again with the next heartbeat."""
-        if self._in_groups:
-            await asyncio.gather(*[self._greet(address) for address in self._to_greet()])
+        await self._groups.heartbeat()
 
-    @property
-    def _in_groups(self) -> bool:
-        return bool(self._producers or self._consumers)
-
-    def _to_greet(self) -> list[str]:
-        return self.addresses(slaves=bool(self._consumers))
-
-    def _greet_all(self) -> None:
-        for address in self._to_greet():
-            self._greet_soon(address)
-
-    def _greet_soon(self, address: str) -> None:
-        if address not in self._greeting:
-            self._spawn(self._greet(address))
-
-    def _opened(self, address: str) -> None:
-        """A broker forgets a client when its connection ends."""
-        if self._in_groups and address in self._to_greet():
-            self._greet_soon(address)
-
-    async def _greet(self, address: str) -> None:
-        self._greeting.add(address)
-        try:
-            await self._links.get(address)
-            self._greeting.discard(address)
-            await self.ask(address, self._heartbeat())
-        except (RemotingError, BrokerError) as err:
-            log.warning("heartbeat: %s", err)
-        finally:
-            self._greeting.discard(address)
-
-    def _heartbeat(self) -> Command:
-        data = HeartbeatData(
-            client_id=self.client_id,
-            producer_data_set=[ProducerData(group) for group in sorted(self._producers)],
-            consumer_data_set=[describe() for describe in self._consumers.values()],
-        )
-        if self.options.engine == "4.9":
-            return self.request(RequestCode.HEART_BEAT, body=body_of(data))
-        data.heartbeat_fingerprint, data.without_sub = 0, False
-        return self.request(RequestCode.HEART_BEAT, h.Empty(), body_of(data))
-
-    async def _leave(self, header: h.Unregister) -> None:
-        async def tell(address: str) -> None:
-            try:
-                await self.ask(address, self.request(RequestCode.UNREGISTER_CLIENT, header), 1.0)
-            except (RemotingError, BrokerError) as err:
-                log.info("leaving a group: %s", err)
-
-        await asyncio.gather(*[tell(address) for address in self.addresses()])
+    def shared(self, kind: "Callable[[Cluster], T]") -> T:
+        """What all producers and consumers of this client have together; made when it is first asked for."""
+        if kind not in self._shared:
+            self._shared[kind] = kind(self)
+        found: T = self._shared[kind]
+        return found
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
+from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.client import connect
 from rmqtool.remoting.connection import Connection, Handler, Limits
@@ -30,6 +31,7 @@ class Links:
     ) -> None:
         self._handler, self._opened, self._tls, self._limits, self._timeout = handler, opened, tls, limits, timeout
         self._open: dict[str, Connection] = {}
+        self._left: list[Connection] = []  # of servers that end; they close them, or they are closed when idle
         self._dialing: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
 
@@ -60,10 +62,22 @@ class Links:
     async def call(self, address: str, request: Command, timeout: float) -> Command:
         """Send a request and wait for its response.
 
+        Where a server says that it is about to end (5.x), the request is sent once more, over a new connection: behind
+        the same address there may be another server by then. What was asked over the old one may still be answered.
+
         Raises:
             RemotingError: not reached, no response within ``timeout`` seconds, or the connection ended.
         """
-        return await (await self.get(address)).call(request, timeout)
+        clock = asyncio.get_running_loop().time
+        end = clock() + timeout
+        connection = await self.get(address)
+        response = await connection.call(request, timeout)
+        if response.code != ResponseCode.GO_AWAY:
+            return response
+        if self._open.get(address) is connection:
+            del self._open[address]
+            self._left = [one for one in self._left if not one.closed] + [connection]
+        return await (await self.get(address)).call(request, max(end - clock(), 0.001))
 
     async def oneway(self, address: str, request: Command) -> None:
         """Send a request that nobody answers.
@@ -79,8 +93,9 @@ class Links:
         for dialing in list(self._dialing.values()):
             dialing.cancel()
         await asyncio.gather(*self._dialing.values(), return_exceptions=True)
-        await asyncio.gather(*[connection.close() for connection in self._open.values()])
+        await asyncio.gather(*[connection.close() for connection in [*self._open.values(), *self._left]])
         self._open.clear()
+        self._left.clear()
 
     async def _dial(self, address: str) -> Connection:
         host, _, port = address.rpartition(":")

@@ -1,11 +1,13 @@
 """Several name servers that know the same: one is asked as long as it answers, then the next."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from formats.remoting.frame import Command
-from rmqtool.client.cluster.links import Links
 from rmqtool.remoting.errors import NotReached, RemotingError
+
+Call: TypeAlias = Callable[[str, Command, float], Awaitable[Command]]
 
 
 def addresses_of(text: str) -> list[str]:
@@ -17,16 +19,17 @@ class NameServers:
     """As ``NettyRemotingClient`` uses them: in an order of chance, so that clients spread over them.
 
     Args:
+        call: sends a request to one of them.
         timeout: seconds that each may take to answer.
 
     Raises:
-        NotReached: there is no address.
+        NotReached: there is not an address.
     """
 
-    def __init__(self, addresses: Sequence[str], links: Links, timeout: float = 3.0) -> None:
+    def __init__(self, addresses: Sequence[str], call: Call, timeout: float = 3.0) -> None:
         if not addresses:
             raise NotReached("no address of a name server is given")
-        self._links, self._timeout = links, timeout
+        self._call, self._timeout = call, timeout
         self._addresses = random.sample(list(addresses), len(addresses))
 
     async def call(self, request: Command) -> tuple[Command, str]:
@@ -38,7 +41,7 @@ class NameServers:
         failures = []
         for address in list(self._addresses):
             try:
-                response = await self._links.call(address, request, self._timeout)
+                response = await self._call(address, request, self._timeout)
             except RemotingError as err:
                 failures.append(str(err))
                 if self._addresses[0] == address:

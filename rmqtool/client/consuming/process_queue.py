@@ -1,27 +1,14 @@
 """Messages of one queue between their pull and the end of their consumption (impl.consumer.ProcessQueue). No I/O."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from itertools import islice
 
+from rmqtool.client.listening.options import FlowLimits
 from rmqtool.client.pulling.pull import Received
 
 _MOST_OVERDUE = 16  # of one look
-
-
-@dataclass(frozen=True)
-class FlowLimits:
-    """What may wait in one queue before no more is pulled (pullThresholdForQueue and its neighbours).
-
-    Attributes:
-        messages: how many messages.
-        size: bytes of their stored bodies.
-        span: from the oldest to the newest queue offset: one message that is stuck stops its queue in the end.
-    """
-
-    messages: int = 1000
-    size: int = 100 << 20
-    span: int = 2000
+LOCK_LIFE = 30.0  # s after which a client does not rely on a lock that was not renewed; brokers keep it for 60
 
 
 class ProcessQueue:
@@ -29,15 +16,22 @@ class ProcessQueue:
 
     Attributes:
         dropped: the queue is another consumer's now: nothing that is still worked on counts.
+        leaving: nothing more begins; what a listener has still counts.
         size: bytes of the bodies that wait.
+        locked_at: when a broker last said that the queue is this client's alone, in seconds of the event loop; None
+            without a lock.
+        pulled_at, consumed_at, lock_time: when that happened last, in ms since 1970; 0 is never.
     """
 
     def __init__(self) -> None:
-        self.dropped = False
+        self.dropped = self.leaving = False
         self.size = 0
+        self.locked_at: float | None = None
+        self.pulled_at = self.consumed_at = self.lock_time = 0
         self._held: OrderedDict[int, Received] = OrderedDict()
         self._started: dict[int, float] = {}
         self._end = 0  # behind the last offset that was ever put
+        self._taken = 0  # messages at the head that an orderly listener has, or had and did not commit
 
     def __len__(self) -> int:
         return len(self._held)
@@ -47,19 +41,23 @@ class ProcessQueue:
 
     def put(self, messages: Iterable[Received]) -> list[Received]:
         """Add what was pulled; gives back what is new, in order."""
-        new = []
-        for message in sorted(messages, key=lambda one: one.queue_offset):
-            if message.queue_offset >= self._end:
-                self._held[message.queue_offset] = message
-                self._end = message.queue_offset + 1
-                self.size += len(message.record.body)
+        new, held, end, size = [], self._held, self._end, 0
+        for message in sorted(messages, key=_offset):
+            record = message.record
+            offset = record.queue_offset
+            if offset >= end:
+                held[offset] = message
+                end = offset + 1
+                size += len(record.body)
                 new.append(message)
+        self._end = end
+        self.size += size
         return new
 
     def started(self, messages: Iterable[Received], now: float) -> None:
         """The listener has them, since ``now`` (s)."""
         for message in messages:
-            self._started[message.queue_offset] = now
+            self._started[message.record.queue_offset] = now
 
     def returned(self, messages: Iterable[Received]) -> None:
         """The listener has them no more, and they wait to be given to it again."""
@@ -74,18 +72,21 @@ class ProcessQueue:
         """
         if not self._held:
             return None
+        started, held = self._started, self._held
         for message in messages:
-            self._started.pop(message.queue_offset, None)
-            if self._held.pop(message.queue_offset, None) is not None:
-                self.size -= len(message.record.body)
+            record = message.record
+            started.pop(record.queue_offset, None)
+            if held.pop(record.queue_offset, None) is not None:
+                self.size -= len(record.body)
         return next(iter(self._held), self._end)
 
-    def full(self, limits: FlowLimits) -> bool:
-        """Whether to wait before more is pulled."""
+    def full(self, limits: FlowLimits, *, ordered: bool = False) -> bool:
+        """Whether to wait before more is pulled; where messages are consumed in order, their span says nothing."""
         if not self._held:
             return False
-        span = next(reversed(self._held)) - next(iter(self._held))
-        return len(self._held) > limits.messages or self.size > limits.size or span > limits.span
+        if len(self._held) > limits.messages or self.size > limits.size:
+            return True
+        return not ordered and next(reversed(self._held)) - next(iter(self._held)) > limits.span
 
     def overdue(self, now: float, timeout: float) -> list[Received]:
         """The messages at the head, a few of them, that the listener has had for more than ``timeout`` seconds."""
@@ -96,3 +97,57 @@ class ProcessQueue:
                 break
             found.append(message)
         return found
+
+    def span(self) -> tuple[int, int]:
+        """The first and the last offset that waits; zeros where none does."""
+        return (next(iter(self._held)), next(reversed(self._held))) if self._held else (0, 0)
+
+    # -- in order -----------------------------------------------------------------------------------------------------
+
+    def take(self, most: int) -> list[Received]:
+        """The next messages in order, which are the listener's until they are settled or put back."""
+        found = list(islice(self._held.values(), self._taken, self._taken + most))
+        self._taken += len(found)
+        return found
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to take."""
+        return len(self._held) > self._taken
+
+    @property
+    def taken(self) -> list[Received]:
+        """What was taken and is neither settled nor put back."""
+        return list(islice(self._held.values(), self._taken))
+
+    def settle(self) -> int | None:
+        """End the consumption of all that was taken; the offset to go on at, None where nothing was taken."""
+        if not self._taken:
+            return None
+        last = self._end
+        for _ in range(self._taken):
+            last, message = self._held.popitem(last=False)
+            self.size -= len(message.record.body)
+        self._taken = 0
+        return last + 1
+
+    def put_back(self, messages: Collection[Received]) -> None:
+        """Have these, the last that were taken, taken again; with how often they have come by now."""
+        for message in messages:
+            self._held[message.queue_offset] = message
+        self._taken -= len(messages)
+
+    def discard(self, messages: Iterable[Received]) -> None:
+        """End the consumption of some of what was taken: they were sent elsewhere."""
+        for message in messages:
+            del self._held[message.queue_offset]
+            self.size -= len(message.record.body)
+            self._taken -= 1
+
+    def locked(self, now: float) -> bool:
+        """Whether the queue is this client's alone, as far as it can rely on that."""
+        return self.locked_at is not None and now - self.locked_at <= LOCK_LIFE
+
+
+def _offset(message: Received) -> int:
+    return message.record.queue_offset

@@ -23,12 +23,15 @@ def tags_of(expression: str) -> list[str]:
     return list(dict.fromkeys(tags))
 
 
-def subscription(topic: str, tags: Collection[str], version: int) -> SubscriptionData:
+def subscription(topic: str, tags: Collection[str], version: int, sql: str | None = None) -> SubscriptionData:
     """As heartbeats carry it.
 
     Args:
+        sql: an expression in the place of tags.
         version: when it was made, in ms; of two, brokers keep the newer one.
     """
+    if sql is not None:
+        return SubscriptionData(topic, sql, sub_version=version, expression_type="SQL92")
     return SubscriptionData(
         topic, " || ".join(tags) or "*", list(tags), [java_hash(tag) for tag in tags], sub_version=version
     )

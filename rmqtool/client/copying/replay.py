@@ -129,6 +129,7 @@ class Replay:
             sent.uncertain = set(begun.floors)
         else:
             sent.arrived = {step.place: queues[step.origin] for step in steps if step.place in begun.arrived}
+            self._journal.begin(begun)  # from here on more of it may be stored than the journal says
         return await self._finish(begun, steps, queues, sent)
 
     async def _targets(self, steps: Sequence[Step]) -> dict[Origin, MessageQueue]:

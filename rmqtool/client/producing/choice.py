@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.routes import Route
 from rmqtool.services.offsets.broadcast import QueueName
-from rmqtool.services.sending.select import ISOLATION, Faults, QueueIndex, Selector, unavailable
+from rmqtool.services.sending.select import Faults, QueueIndex, Selector
 
 
 def _now() -> int:
@@ -24,11 +24,15 @@ class Choice:
     Args:
         engine: "4.9" or "5.3".
         tolerant: remember how brokers answer from one message to the next (``sendLatencyFaultEnable``).
+        detected: somebody finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
+            did not answer count as unreachable as well, not only those that refused.
         clock: ms since the epoch.
     """
 
-    def __init__(self, engine: str, *, tolerant: bool = False, clock: Callable[[], int] = _now) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(
+        self, engine: str, *, tolerant: bool = False, detected: bool = False, clock: Callable[[], int] = _now
+    ) -> None:
+        self._engine, self._clock, self._detected = engine, clock, detected
         self._faults = Faults(clock, _index(), engine) if tolerant else None
         self._unreachable: set[str] = set()
         self._selectors: dict[str, tuple[Route, Selector]] = {}
@@ -47,25 +51,39 @@ class Choice:
         return MessageQueue(chosen.topic, chosen.broker_name, chosen.queue_id)
 
     def answered(self, broker_name: str, millis: int) -> None:
-        """A broker has taken a message within that time."""
+        """A broker has taken a message within that time; in 5.3 it stays left out as long as it was to be."""
         if self._faults is not None:
             self._faults.update(broker_name, millis, isolation=False)
             self._unreachable.discard(broker_name)
 
-    def failed(self, broker_name: str, millis: int, *, refused: bool) -> None:
+    def failed(self, broker_name: str, millis: int, *, refused: bool = False, unasked: bool = False) -> None:
         """An attempt has failed after that time.
 
         Args:
             refused: by the broker's own answer.
+            unasked: it was not even asked, for no route has its address; in 5.3 it is not blamed for that.
         """
         if self._faults is None:
             return
-        if self._engine == "4.9":
-            self._faults.update(broker_name, millis, isolation=True)
-            return
-        self._faults.put(broker_name, millis, unavailable(ISOLATION[self._engine], self._engine))
-        if refused:
-            self._unreachable.add(broker_name)
+        self._faults.update(broker_name, millis, isolation=self._engine == "4.9" or not unasked)
+        if self._engine != "4.9":
+            if refused or (self._detected and not unasked):
+                self._unreachable.add(broker_name)
+            else:
+                self._unreachable.discard(broker_name)
+
+    @property
+    def unreachable(self) -> list[str]:
+        """Names of brokers that are only tried again when they have answered."""
+        return sorted(self._unreachable)
+
+    def left_out(self, broker_name: str) -> int:
+        """For how many ms more a broker is left out."""
+        return 0 if self._faults is None else self._faults.left_out(broker_name)
+
+    def reached(self, broker_name: str) -> None:
+        """A broker that was unreachable has answered."""
+        self._unreachable.discard(broker_name)
 
     def _selector(self, route: Route) -> Selector:
         known, selector = self._selectors.get(route.topic, (None, None))

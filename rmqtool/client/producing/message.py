@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from formats.message.properties import DELAY, KEYS, TAGS
+from formats.message.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.errors import ClientError
@@ -11,7 +12,7 @@ from rmqtool.services.sending.rules import OutMessage
 
 WAIT = "WAIT"
 DELIVER_MS = "TIMER_DELIVER_MS"  # of 5.x
-STATUSES = {
+STATUSES: dict[int, str] = {
     ResponseCode.SUCCESS: "SEND_OK",
     ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
@@ -20,7 +21,7 @@ STATUSES = {
 """Response codes of messages that are stored."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: making a message takes a quarter of the time
 class Message:
     """A message.
 
@@ -43,10 +44,20 @@ class Message:
     deliver_at: int | None = None
     wait_store_ok: bool = True
 
-    def outgoing(self) -> OutMessage:
-        """With all that it says in properties, as it is sent."""
+    def outgoing(self, more: Mapping[str, str] | None = None, unique_id: str | None = None) -> OutMessage:
+        """As it is sent; the arguments are those of :meth:`named`."""
+        return OutMessage(self.topic, self.body, self.flag, self.named(more, unique_id))
+
+    def named(self, more: Mapping[str, str] | None = None, unique_id: str | None = None) -> dict[str, str]:
+        """All that it says, as properties.
+
+        Args:
+            more: properties that count more than its own.
+            unique_id: for a message that has none yet.
+        """
         named = dict(self.properties)
-        named.setdefault(WAIT, "true" if self.wait_store_ok else "false")
+        if WAIT not in named:
+            named[WAIT] = "true" if self.wait_store_ok else "false"
         if self.tags is not None:
             named[TAGS] = self.tags
         if self.keys:
@@ -55,11 +66,14 @@ class Message:
             named[DELAY] = str(self.delay_level)
         if self.deliver_at is not None:
             named[DELIVER_MS] = str(self.deliver_at)
-        return OutMessage(topic=self.topic, body=self.body, flag=self.flag, properties=named)
+        if more:
+            named.update(more)
+        if unique_id is not None and UNIQ_KEY not in named:
+            named[UNIQ_KEY] = unique_id
+        return named
 
 
-@dataclass(frozen=True)
-class SendResult:
+class SendResult(NamedTuple):
     """What the broker said of a message that it has stored.
 
     Attributes:

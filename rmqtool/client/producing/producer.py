@@ -1,32 +1,33 @@
 """Sending messages (client.producer.DefaultMQProducer, impl.producer.DefaultMQProducerImpl)."""
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from formats.message import properties
-from formats.message.bodies import BatchItem, build_batch
-from formats.message.build import MAX_MESSAGE_SIZE
-from formats.message.properties import UNIQ_KEY
-from formats.primitives import TRANSACTION_PREPARED, java_hash
+from formats.message.properties import UNIQ_KEY, build
+from formats.primitives import java_hash
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
-from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
-from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
+from rmqtool.client.cluster.errors import BrokerError, ClientError, NoRoute
+from rmqtool.client.cluster.namespaces import with_namespace, without_namespace
 from rmqtool.client.cluster.routes import Route
+from rmqtool.client.producing.batching import batches
 from rmqtool.client.producing.choice import Choice
-from rmqtool.client.producing.message import STATUSES, Message, NotSent, SendResult
+from rmqtool.client.producing.detector import watch
+from rmqtool.client.producing.hooks import EndHook, SendHook, SendHooks
+from rmqtool.client.producing.message import Message, NotSent, SendResult
+from rmqtool.client.producing.replying import NoReply, Replied, Replies
+from rmqtool.client.producing.requests import MESSAGE_TYPE, REPLY, Outgoing, Packer, Packing, results_of
 from rmqtool.remoting.errors import NotReached, RemotingError
-from rmqtool.services.sending import batch
-from rmqtool.services.sending.rules import AUTO_CREATE_TOPIC, COMPRESS_FROM, OutMessage, check_group, check_message
-from rmqtool.services.sending.rules import compress as compress_body
+from rmqtool.services.sending.batch import batch_properties
+from rmqtool.services.sending.rules import OutMessage, check_group, check_message
 
 Select: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
+_INSTANCE = "INSTANCE_ID"
 BATCH_BYTES = 4_000_000  # of one request, below what any broker takes
 _RETRY_CODES = {
     ResponseCode.SYSTEM_ERROR,
@@ -40,32 +41,30 @@ _RETRY_CODES_5 = {ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY}  # 5.x too
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProducerOptions:
+class ProducerOptions(Packing):
     """Settings, with the defaults of the Java client.
 
     Attributes:
         timeout: seconds for a message, all attempts together.
+        attempt_timeout: seconds for one attempt; all that are left by default (``sendMsgMaxTimeoutPerRequest``).
         retries: further attempts when one fails.
         retry_not_stored: try another broker too where a message was stored, but not as safely as it should be.
         fault_tolerance: leave out brokers that failed or were slow with messages before (``sendLatencyFaultEnable``).
-        compress_from: bytes from which on a body is compressed.
-        compression: ``zlib``, ``lz4`` or ``zstd``.
-        queue_nums: queues that a new topic is to have on each broker.
+        detector: ask brokers that were left out as unreachable every now and then whether they are there again
+            (``startDetectorEnable``, of 5.x).
         batch_unique_id: give a batch an id of its own, as the Java client of 5.x does. The broker stores it behind the
             ids of the messages, and whoever reads them takes it for the id of each.
+        hooks: see each attempt, and how transactions end.
     """
 
     timeout: float = 3.0
+    attempt_timeout: float | None = None
     retries: int = 2
     retry_not_stored: bool = False
     fault_tolerance: bool = False
-    compress_from: int = COMPRESS_FROM
-    compression: str = "zlib"
-    compress_level: int = 5
-    max_message_size: int = MAX_MESSAGE_SIZE
-    template: str = AUTO_CREATE_TOPIC
-    queue_nums: int = 4
+    detector: bool = False
     batch_unique_id: bool = False
+    hooks: Sequence[SendHook | EndHook] = ()
 
 
 def by_hash(key: str) -> Select:
@@ -92,26 +91,39 @@ class Producer:
         options: ProducerOptions | None = None,
     ) -> None:
         check_group(group)
-        self.group, self.options = group, options or ProducerOptions()
+        self.options = options or ProducerOptions()
         if isinstance(client, str):
             client = ClientOptions(namesrv=client)
         self._shared = isinstance(client, Cluster)
         self.cluster = client if isinstance(client, Cluster) else Cluster(client)
+        self._namespace = self.cluster.options.namespace
+        self._instance = {_INSTANCE: self._namespace} if self._namespace else {}
+        self.group = with_namespace(self._namespace, group)
         self._engine = self.cluster.options.engine
-        self._choice = Choice(self._engine, tolerant=self.options.fault_tolerance)
+        self._packer = Packer(self.cluster, self.group, self.options)
+        self._choice = Choice(self._engine, tolerant=self.options.fault_tolerance, detected=self.options.detector)
         self._retry_codes = _RETRY_CODES if self._engine == "4.9" else _RETRY_CODES | _RETRY_CODES_5
+        self._hooks = SendHooks(without_namespace(self._namespace, self.group), self.options.hooks)
+        self._watching: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[SendResult]] = set()
+        self._topic = ""  # one that was sent to, to detect brokers with
 
     async def __aenter__(self) -> Self:
         if not self._shared:
             await self.cluster.__aenter__()
         self.cluster.add_producer(self.group)
+        if self.options.detector and self._engine != "4.9":
+            self._watching = asyncio.create_task(watch(self.cluster, self._choice, lambda: self._topic))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Leave the group, and close the connections where they are this producer's own."""
+        """Wait for what is being sent, leave the group, and close the connections that are this producer's own."""
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
         await self.cluster.remove_producer(self.group)
         if not self._shared:
             await self.cluster.close()
@@ -125,7 +137,7 @@ class Producer:
             NoRoute: there are none.
             RemotingError: no name server answers.
         """
-        return (await self._route(topic)).writable
+        return self._known_as((await self._route(self._name(topic))).writable)
 
     async def send(
         self,
@@ -147,8 +159,59 @@ class Producer:
             ValueError: no message that a broker would take.
         """
         out = self._named(message)
-        request = _Request(RequestCode.SEND_MESSAGE_V2, out, *self._body(out))
-        return (await self._send(request, queue, select, timeout))[0]
+        return (await self._send(self._packer.single(out), queue, select, timeout))[0]
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
+        timeout: float | None = None,
+    ) -> "asyncio.Task[SendResult]":
+        """As :meth:`send`, without waiting: the task has the result. :meth:`close` waits for it."""
+        task = asyncio.create_task(self.send(message, queue=queue, select=select, timeout=timeout))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        return task
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
+        timeout: float | None = None,
+    ) -> Replied:
+        """Send a message, and wait until whoever consumes it has answered (see :func:`.replying.reply_to`).
+
+        Args:
+            timeout: seconds for both.
+
+        Raises:
+            NotSent: it was not acknowledged.
+            NoReply: no answer came in time.
+            ValueError: no message that a broker would take.
+        """
+        limit = self.options.timeout if timeout is None else timeout
+        clock = asyncio.get_running_loop().time
+        end = clock() + limit
+        replies = self.cluster.shared(Replies)
+        asked, answer = replies.asking(message, limit)
+        try:
+            out = self._named(asked)
+            known = self.cluster.knows(out.topic)
+            await self._try_route(out.topic)
+            if not known:  # a broker hands an answer only to clients that it has heard of
+                await self.cluster.heartbeat()
+            sent = (await self._send(self._packer.single(out), queue, select, max(end - clock(), 0)))[0]
+            try:
+                async with asyncio.timeout_at(end):
+                    return await answer
+            except TimeoutError:
+                raise NoReply(f"{message.topic}: no answer within {limit:g} s", sent) from None
+        finally:
+            replies.done(asked)
 
     async def send_batch(
         self,
@@ -169,14 +232,18 @@ class Producer:
             NotSent: one was not acknowledged; its ``sent`` tells of those before it that were.
             ValueError: messages that cannot go together, or one that a broker would not take.
         """
-        named = [self._named(message) for message in messages]
-        batch.check_batch(named)
+        made = batches(
+            messages, self.cluster.unique_id.take(len(messages)), self._instance,
+            separated=self._packer.separated, max_message_size=self.options.max_message_size, limit=limit,
+        )  # fmt: skip
         sent: list[SendResult] = []
-        for part in list(batch.split(named, limit)):
-            body = build_batch([BatchItem(m.flag, m.body or b"", self._text(m.properties)) for m in part])
+        for together in made:
+            part, body = together.messages, together.body
+            first, named = part[0]
+            topic = first.topic if named.get(MESSAGE_TYPE) == REPLY else self._name(first.topic)
             unique_id = self.cluster.unique_id() if self.options.batch_unique_id else None
-            whole = OutMessage(topic=part[0].topic, body=body, properties=batch.batch_properties(part, unique_id))
-            request = _Request(RequestCode.SEND_BATCH_MESSAGE, whole, body, 0, part)
+            common = batch_properties([OutMessage(topic, body, 0, named)], unique_id) | self._instance
+            request = Outgoing(RequestCode.SEND_BATCH_MESSAGE, OutMessage(topic, body, 0, common), body, 0, part)
             try:
                 sent += await self._send(request, queue, select, timeout)
             except NotSent as err:
@@ -194,12 +261,14 @@ class Producer:
             ValueError: no message that a broker would take.
         """
         out = self._named(message)
-        message_request = _Request(RequestCode.SEND_MESSAGE_V2, out, *self._body(out))
+        outgoing = self._packer.single(out)
         try:
             route = await self._route(out.topic)
-            chosen = queue or (select(route.writable) if select is not None else self._choice.queue(route))
-            request = self._request(message_request, chosen)
-            await self.cluster.oneway(self.cluster.address(chosen.broker_name), request)
+            chosen = queue or self._chosen(route, select, None)
+            address = self.cluster.address(chosen.broker_name)
+            sending = self._hooks.before(outgoing, chosen, address)
+            await self.cluster.oneway(address, self._packer.request(outgoing, chosen))
+            self._hooks.after(sending)
         except (ClientError, RemotingError) as err:
             raise NotSent(f"{out.topic}: not sent: {err}") from err
         return out.properties[UNIQ_KEY]
@@ -214,6 +283,7 @@ class Producer:
             BrokerError: the broker does not do so, or it is too late.
             NoRoute, RemotingError: the broker is not reached.
         """
+        topic = self._name(topic)
         await self._route(topic)
         header = h.Recall(topic=topic, recall_handle=handle, producer_group=self.group, bname=broker_name)
         address = self.cluster.address(broker_name)
@@ -225,49 +295,41 @@ class Producer:
     async def _route(self, topic: str) -> Route:
         return await self.cluster.publish_route(topic, self.options.template, self.options.queue_nums)
 
+    async def _try_route(self, topic: str) -> None:
+        try:
+            await self._route(topic)
+        except (ClientError, RemotingError) as err:
+            raise NotSent(f"{topic}: not sent: {err}") from err
+
+    def _name(self, topic: str) -> str:
+        return with_namespace(self._namespace, topic)
+
+    def _known_as(self, queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
+        """The queues with the name of the topic that applications have for it."""
+        if not self._namespace:
+            return tuple(queues)
+        topic = without_namespace(self._namespace, queues[0].topic)
+        return tuple(MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in queues)
+
+    def _chosen(self, route: Route, select: Select | None, last_broker: str | None) -> MessageQueue:
+        if select is not None:
+            return select(self._known_as(route.writable))
+        return self._known_as([self._choice.queue(route, last_broker)])[0]
+
     def _named(self, message: Message) -> OutMessage:
-        """As it is sent, with an id."""
-        out = message.outgoing()
+        """As it is sent, with an id, and with the names that brokers know."""
+        out = message.outgoing(self._instance, self.cluster.unique_id())
         check_message(out, self.options.max_message_size)
-        if UNIQ_KEY not in out.properties:
-            out = replace(out, properties={**out.properties, UNIQ_KEY: self.cluster.unique_id()})
-        self._text(out.properties)
+        build(out.properties, trailing_separator=self._packer.separated)  # which may refuse them
+        if self._namespace and out.properties.get(MESSAGE_TYPE) != REPLY:
+            out.topic = self._name(out.topic)
         return out
 
-    def _text(self, named: Mapping[str, str]) -> bytes:
-        return properties.build(dict(named), trailing_separator=self._engine != "4.9")
-
-    def _body(self, out: OutMessage) -> tuple[bytes, int]:
-        options = self.options
-        prepared = TRANSACTION_PREPARED if out.properties.get("TRAN_MSG", "").lower() == "true" else 0
-        return compress_body(
-            out.body or b"", prepared, kind=options.compression, level=options.compress_level,
-            over=options.compress_from,
-        )  # fmt: skip
-
-    def _request(self, request: "_Request", queue: MessageQueue) -> Command:
-        header = h.Send(
-            producer_group=self.group,
-            topic=request.out.topic,
-            default_topic=self.options.template,
-            default_topic_queue_nums=self.options.queue_nums,
-            queue_id=queue.queue_id,
-            sys_flag=request.sys_flag,
-            born_timestamp=time.time_ns() // 1_000_000,
-            flag=request.out.flag,
-            properties=self._text(request.out.properties).decode(),
-            reconsume_times=0,
-            unit_mode=False,
-            batch=bool(request.part),
-            bname=queue.broker_name,
-        )
-        return self.cluster.request(request.code, header, request.body)
-
     async def _send(
-        self, request: "_Request", queue: MessageQueue | None, select: Select | None, timeout: float | None
+        self, outgoing: Outgoing, queue: MessageQueue | None, select: Select | None, timeout: float | None
     ) -> list[SendResult]:
         """All attempts."""
-        topic, attempts = request.out.topic, 1 if queue or select else 1 + self.options.retries
+        topic, attempts = outgoing.out.topic, 1 if queue or select else 1 + self.options.retries
         clock = asyncio.get_running_loop().time
         end = clock() + (self.options.timeout if timeout is None else timeout)
         last: str | None = None
@@ -275,28 +337,27 @@ class Producer:
         error: Exception | None = None
         maybe = False
         for _ in range(attempts):
+            begin = clock()
             try:
                 route = await self._route(topic)
-                chosen = queue or (select(route.writable) if select is not None else self._choice.queue(route, last))
-                address = self.cluster.address(chosen.broker_name)
+                chosen = queue or self._chosen(route, select, last)
             except (ClientError, RemotingError) as err:
                 error = err
                 break
-            begin = clock()
             if begin >= end:
                 break
-            last = chosen.broker_name
+            last, begin, self._topic = chosen.broker_name, clock(), topic
             try:
-                response = await self.cluster.call(address, self._request(request, chosen), end - begin)
-                stored = self._results(request, chosen, response, address)
+                stored = await self._attempt(outgoing, chosen, end - begin)
             except BrokerError as err:
                 error = err
                 self._choice.failed(last, _millis(begin, clock()), refused=True)
                 if err.code not in self._retry_codes:
                     break
-            except RemotingError as err:
-                error, maybe = err, maybe or not isinstance(err, NotReached)
-                self._choice.failed(last, _millis(begin, clock()), refused=False)
+            except (ClientError, RemotingError) as err:  # of a broker without a master too: another one may have one
+                error = err
+                maybe = maybe or (isinstance(err, RemotingError) and not isinstance(err, NotReached))
+                self._choice.failed(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
             else:
                 self._choice.answered(last, _millis(begin, clock()))
                 if stored[0].status == "SEND_OK" or not self.options.retry_not_stored:
@@ -307,48 +368,19 @@ class Producer:
         words = f"{topic}: not sent: {error or 'there was no time for an attempt'}"
         raise NotSent(words, code=code, maybe_stored=maybe) from error
 
-    def _results(self, request: "_Request", queue: MessageQueue, response: Command, address: str) -> list[SendResult]:
-        """A result for each message of a request.
-
-        Raises:
-            BrokerError: it was not stored.
-            BadAnswer: the answer does not tell where it is.
-        """
-        status = STATUSES.get(ResponseCode(response.code)) if response.code in set(ResponseCode) else None
-        if status is None:
-            raise BrokerError(response, address)
-        sent = header_from(h.Sent, response, address)
-        if sent.queue_id < 0 or sent.queue_offset < 0:
-            raise BadAnswer(f"{address}: a message in queue {sent.queue_id} at {sent.queue_offset}")
-        messages = request.part or [request.out]
-        ids = sent.msg_id.split(",")
-        if len(ids) != len(messages):
-            ids = [sent.msg_id] * len(messages)  # topics of 5.x that keep a batch as one record have one id for it
-        return [
-            SendResult(
-                status,
-                message.properties[UNIQ_KEY],
-                offset_id,
-                MessageQueue(queue.topic, queue.broker_name, sent.queue_id),
-                sent.queue_offset + at,
-                sent.transaction_id,
-                sent.recall_handle,
-                sent.msg_region or "DefaultRegion",
-                sent.trace_on != "false",
-            )
-            for at, (message, offset_id) in enumerate(zip(messages, ids, strict=True))
-        ]
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What is sent, whatever queue it goes to; ``part`` has the messages of a batch."""
-
-    code: RequestCode
-    out: OutMessage
-    body: bytes
-    sys_flag: int
-    part: Sequence[OutMessage] = ()
+    async def _attempt(self, outgoing: Outgoing, queue: MessageQueue, left: float) -> list[SendResult]:
+        address = self.cluster.address(queue.broker_name)
+        if self.options.attempt_timeout is not None:
+            left = min(left, self.options.attempt_timeout)
+        sending = self._hooks.before(outgoing, queue, address)
+        try:
+            response = await self.cluster.call(address, self._packer.request(outgoing, queue), left)
+            results = results_of(outgoing, queue, response, address)
+        except (ClientError, RemotingError) as err:
+            self._hooks.after(sending, error=err)
+            raise
+        self._hooks.after(sending, results)
+        return results
 
 
 def _millis(begin: float, end: float) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -18,8 +18,11 @@ from formats.remoting.shapes import MessageQueue
 from formats.remoting.typed import from_fields
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.cluster.hooks import tell_hooks
+from rmqtool.client.cluster.namespaces import without_namespace
+from rmqtool.client.producing.hooks import EndHook, Ending
 from rmqtool.client.producing.message import Message, NotSent, SendResult
-from rmqtool.client.producing.producer import Producer, ProducerOptions
+from rmqtool.client.producing.producer import Producer, ProducerOptions, Select
 from rmqtool.client.pulling.pull import Received
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
@@ -37,12 +40,27 @@ class State(IntEnum):
     ROLLBACK = 12
 
 
+_STATE_NAMES = {State.UNKNOWN: "UNKNOW", State.COMMIT: "COMMIT_MESSAGE", State.ROLLBACK: "ROLLBACK_MESSAGE"}
+
+
+class NotEnded(ClientError):
+    """A message of a transaction is stored, and its broker has not said that it knows the end.
+
+    Attributes:
+        sent: where it is.
+    """
+
+    def __init__(self, words: str, sent: SendResult) -> None:
+        super().__init__(words)
+        self.sent = sent
+
+
 Execute: TypeAlias = Callable[[Message, SendResult], State | Awaitable[State]]
 Check: TypeAlias = Callable[[Received], State | Awaitable[State]]
 
 
 class TransactionProducer(Producer):
-    """Sends messages of transactions; a cluster is shared by one such producer at most.
+    """Sends messages of transactions.
 
     Args:
         check: tells how the transaction of a message ended, for brokers that have not heard of it. A function that is
@@ -54,10 +72,23 @@ class TransactionProducer(Producer):
     ) -> None:
         super().__init__(client, group, options)
         self._check = check
-        self.cluster.on(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+        self._end_hooks = [hook for hook in self.options.hooks if isinstance(hook, EndHook)]
+        self.cluster.shared(_Checks).producers[self.group] = self
+
+    async def close(self) -> None:
+        """Leave the group; brokers ask others of the group from then on."""
+        self.cluster.shared(_Checks).producers.pop(self.group, None)
+        await super().close()
 
     async def send_in_transaction(
-        self, message: Message, execute: Execute, *, timeout: float | None = None
+        self,
+        message: Message,
+        execute: Execute,
+        *,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
+        timeout: float | None = None,
+        confirm: bool = False,
     ) -> tuple[SendResult, State]:
         """Send a message that nobody gets yet, do what belongs to it, and say how that ended.
 
@@ -66,14 +97,18 @@ class TransactionProducer(Producer):
         Args:
             execute: the transaction of one's own. What it raises is raised here; the state is then unknown, and brokers
                 ask for it. A function that is no coroutine runs in a thread.
+            queue, select: as for :meth:`send`.
+            confirm: wait until the broker has said that it knows the end. The Java client does not.
 
         Raises:
+            NotEnded: that was to be confirmed, and was not. Told again, a broker might deliver the message twice; so
+                that is not done, and the broker asks by itself if it has not heard it.
             NotSent: the message was not stored; the transaction did not begin.
             ValueError: no message that a broker would take.
         """
         own = {name: value for name, value in message.properties.items() if name != _DELAY}
         prepared = replace(message, delay_level=0, properties={**own, _PREPARED: "true", _GROUP: self.group})
-        sent = await self.send(prepared, timeout=timeout)
+        sent = await self.send(prepared, queue=queue, select=select, timeout=timeout)
         try:
             offset = parse_offset_id(sent.offset_message_id).physical_offset
         except FormatError as err:
@@ -92,20 +127,77 @@ class TransactionProducer(Producer):
                 from_transaction_check=False,
                 msg_id=sent.message_id,
                 transaction_id=sent.transaction_id,
-                topic=None if self._engine == "4.9" else message.topic,
+                topic=None if self._engine == "4.9" else self._name(message.topic),
                 bname=sent.queue.broker_name,
             )
-            await self._end(sent.queue, self.cluster.request(RequestCode.END_TRANSACTION, header))
+            confirmed = confirm and state != State.UNKNOWN  # which no broker answers
+            await self._end(sent, self.cluster.request(RequestCode.END_TRANSACTION, header), confirmed=confirmed)
+            named = prepared.outgoing().properties
+            self._ended(named, message.topic, header, self._address(sent.queue))
         return sent, state
 
-    async def _end(self, queue: MessageQueue, request: Command) -> None:
+    async def _end(self, sent: SendResult, request: Command, *, confirmed: bool) -> None:
         try:
-            await self.cluster.oneway(self.cluster.address(queue.broker_name), request)
+            address = self.cluster.address(sent.queue.broker_name)
+            if confirmed:
+                await self.cluster.ask(address, request)
+            else:
+                await self.cluster.oneway(address, request)
         except (ClientError, RemotingError) as err:
+            if confirmed:
+                raise NotEnded(f"{sent.queue.topic}: stored, but its end is not known: {err}", sent) from err
             log.warning("the end of a transaction was not told, its broker will ask: %s", err)
 
+    def _address(self, queue: MessageQueue) -> str:
+        try:
+            return self.cluster.address(queue.broker_name)
+        except ClientError:
+            return ""
+
+    def _ended(self, properties: Mapping[str, str], topic: str, header: h.EndTransaction, address: str) -> None:
+        if not self._end_hooks:
+            return
+        ending = Ending(
+            group=without_namespace(self._namespace, self.group),
+            topic=without_namespace(self._namespace, topic),
+            properties=dict(properties),
+            message_id=header.msg_id or "",
+            transaction_id=header.transaction_id,
+            address=address,
+            state=_STATE_NAMES[State(header.commit_or_rollback)],
+            checked=bool(header.from_transaction_check),
+        )
+        tell_hooks([hook.ended for hook in self._end_hooks], ending)
+
+    async def asked(self, connection: Connection, header: h.CheckTransaction, message: Received) -> None:
+        """A broker asks how the transaction of a message ended."""
+        try:
+            state = State(await _called(self._check, message))
+        except Exception:  # the broker asks again
+            log.exception("how the transaction of %s ended is not known", message.message_id)
+            state = State.UNKNOWN
+        answer = h.EndTransaction(
+            producer_group=self.group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=state,
+            from_transaction_check=True,
+            msg_id=message.message_id,
+            transaction_id=header.transaction_id,
+            topic=None if self._engine == "4.9" else message.topic,
+        )
+        await self.cluster.peers.tell(connection, self.cluster.request(RequestCode.END_TRANSACTION, answer))
+        self._ended(message.properties, message.topic, answer, connection.peer)
+
+
+class _Checks:
+    """Whom brokers ask, of all producers of a client."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.producers: dict[str, TransactionProducer] = {}
+        cluster.on(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+
     async def _asked(self, connection: Connection, request: Command) -> None:
-        """A broker asks how a transaction ended."""
         try:
             header = from_fields(h.CheckTransaction, request.fields)
         except FormatError as err:
@@ -116,24 +208,9 @@ class TransactionProducer(Producer):
             log.warning("%s: a question after a transaction without its message: %s", connection.peer, record.reason)
             return
         asked = Received(MessageQueue(record.topic.decode("utf-8", "replace"), "", record.queue_id), record)
-        if asked.properties.get(_GROUP) != self.group:
-            return
-        try:
-            state = State(await _called(self._check, asked))
-        except Exception:  # the broker asks again
-            log.exception("how the transaction of %s ended is not known", asked.message_id)
-            state = State.UNKNOWN
-        answer = h.EndTransaction(
-            producer_group=self.group,
-            tran_state_table_offset=header.tran_state_table_offset,
-            commit_log_offset=header.commit_log_offset,
-            commit_or_rollback=state,
-            from_transaction_check=True,
-            msg_id=asked.message_id,
-            transaction_id=header.transaction_id,
-            topic=None if self._engine == "4.9" else asked.topic,
-        )
-        await connection.oneway(self.cluster.request(RequestCode.END_TRANSACTION, answer))
+        producer = self.producers.get(asked.properties.get(_GROUP, ""))
+        if producer is not None:
+            await producer.asked(connection, header, asked)
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> Any:

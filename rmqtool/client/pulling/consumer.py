@@ -68,11 +68,21 @@ class PullConsumer:
             client = ClientOptions(namesrv=client)
         self._shared = isinstance(client, Cluster)
         self.cluster = client if isinstance(client, Cluster) else Cluster(client)
+        self.group = group
         self._puller = Puller(self.cluster, group, tags, sql)
+        self._of_topic: dict[str, Puller] = {}
         self._batch, self._wait = batch, wait
         self._assigned: dict[MessageQueue, _Assigned] = {}
         self._ready: asyncio.Queue[tuple[MessageQueue, _Assigned, list[Received], int] | Exception]
         self._ready = asyncio.Queue(ahead)
+
+    def filter(self, topic: str, tags: Sequence[str] = (), sql: str | None = None) -> None:
+        """Of one topic, only messages with one of these tags, or for which an SQL92 expression is true.
+
+        Raises:
+            ValueError: tags and an expression.
+        """
+        self._of_topic[topic] = Puller(self.cluster, self.group, tags, sql)
 
     async def __aenter__(self) -> Self:
         if not self._shared:
@@ -182,6 +192,10 @@ class PullConsumer:
         """The queues that are."""
         return sorted(queue for queue, assigned in self._assigned.items() if assigned.task is None)
 
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that are read, and those that are paused."""
+        return sorted(self._assigned)
+
     def position(self, queue: MessageQueue) -> int:
         """The offset at which the next poll of an assigned queue begins."""
         return self._assigned[queue].position
@@ -240,7 +254,9 @@ class PullConsumer:
         failures = moves = 0
         while True:
             try:
-                pulled = await self._puller.pull(queue, offset, most=self._batch, wait=self._wait)
+                pulled = await self._of_topic.get(queue.topic, self._puller).pull(
+                    queue, offset, most=self._batch, wait=self._wait
+                )
                 moves = moves + 1 if pulled.moved else 0
                 if moves > _MOVES:
                     raise BadAnswer(f"{queue}: no offset is inside of the queue, says its broker")

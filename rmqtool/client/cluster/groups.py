@@ -1,0 +1,153 @@
+"""The groups that a client is in, and the heartbeats that tell brokers of them."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from typing import Any
+
+from formats.primitives import java_hash
+from formats.remoting import headers as h
+from formats.remoting.bodies import HeartbeatData
+from formats.remoting.codes import RequestCode
+from formats.remoting.shapes import ConsumerData, ProducerData
+from formats.remoting.typed import body_of
+from rmqtool.client.cluster.answers import header_from
+from rmqtool.client.cluster.errors import BrokerError
+from rmqtool.client.cluster.peers import Peers
+from rmqtool.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+_LEAVING = 1.0  # s that a broker has to hear that a client leaves
+
+
+class Groups:
+    """Who is told that this client is there; without a group nobody is.
+
+    Args:
+        addresses: of all brokers of routes in use, with their slaves or without.
+        spawn: runs a task as long as the client is open.
+        short: leave out of heartbeats what a broker knows that says so (heartbeat v2 of 5.x).
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        peers: Peers,
+        addresses: Callable[..., list[str]],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        *,
+        short: bool = False,
+    ) -> None:
+        self._client_id, self._peers, self._addresses, self._spawn = client_id, peers, addresses, spawn
+        self._short = short and peers.engine != "4.9"
+        self._openings: Counter[str] = Counter()  # a broker forgets a client when its connection ends
+        self._told: dict[str, tuple[int, int]] = {}  # brokers that know what the client wants, since which opening
+        self._producers: set[str] = set()
+        self._consumers: dict[str, Callable[[], ConsumerData]] = {}
+        self._connecting: set[str] = set()  # brokers whose connection is made for a heartbeat
+
+    def add_producer(self, group: str) -> None:
+        """A group that this client sends for."""
+        self._producers.add(group)
+        self.greet(self._known())
+
+    def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
+        """A group that this client consumes for; ``describe`` says what it wants at the time of a heartbeat."""
+        self._consumers[group] = describe
+        self.greet(self._known())
+
+    async def remove_producer(self, group: str) -> None:
+        """Leave a group; brokers that cannot be told find out by themselves."""
+        if group in self._producers:
+            self._producers.remove(group)
+            await self._leave(h.Unregister(client_id=self._client_id, producer_group=group))
+
+    async def remove_consumer(self, group: str) -> None:
+        """Leave a group; brokers that cannot be told find out by themselves."""
+        if self._consumers.pop(group, None) is not None:
+            await self._leave(h.Unregister(client_id=self._client_id, consumer_group=group))
+
+    async def leave_all(self) -> None:
+        """Leave all groups."""
+        for group in list(self._producers):
+            await self.remove_producer(group)
+        for group in list(self._consumers):
+            await self.remove_consumer(group)
+
+    async def heartbeat(self) -> None:
+        """Tell all brokers, now. What fails is tried again with the next heartbeat."""
+        await asyncio.gather(*[self._greet(address) for address in self._known()])
+
+    def opened(self, address: str) -> None:
+        """A connection is new: what was told before counts no more."""
+        self._openings[address] += 1
+        self.greet([address])
+
+    def greet(self, addresses: Iterable[str]) -> None:
+        """Tell those among these addresses that are to know, soon."""
+        known = self._known()
+        for address in addresses:
+            if address in known and address not in self._connecting:
+                self._spawn(self._greet(address))
+
+    def _known(self) -> list[str]:
+        if not (self._producers or self._consumers):
+            return []
+        return self._addresses(slaves=bool(self._consumers))
+
+    async def _greet(self, address: str) -> None:
+        self._connecting.add(address)
+        try:
+            await self._peers.connect(address)
+            self._connecting.discard(address)
+            await self._beat(address)
+        except (RemotingError, BrokerError) as err:
+            log.warning("heartbeat: %s", err)
+        finally:
+            self._connecting.discard(address)
+
+    async def _beat(self, address: str) -> None:
+        data = HeartbeatData(
+            client_id=self._client_id,
+            producer_data_set=[ProducerData(group) for group in sorted(self._producers)],
+            consumer_data_set=[describe() for describe in self._consumers.values()],
+        )
+        if self._peers.engine == "4.9":
+            await self._peers.ask(address, self._peers.request(RequestCode.HEART_BEAT, body=body_of(data)))
+            return
+        data.heartbeat_fingerprint = _fingerprint(data) if self._short else 0
+        told = self._openings[address], data.heartbeat_fingerprint
+        data.without_sub = self._short and self._told.get(address) == told
+        if data.without_sub:
+            data.consumer_data_set = [replace(one, subscription_data_set=[]) for one in data.consumer_data_set]
+        request = self._peers.request(RequestCode.HEART_BEAT, h.Empty(), body_of(data))
+        response = await self._peers.ask(address, request)
+        if not self._short:
+            return
+        said = header_from(h.HeartbeatAnswer, response, address)
+        if said.is_support_heart_beat_v2 and not said.is_sub_change:
+            self._told[address] = told
+        elif self._told.pop(address, None) is not None and data.without_sub:
+            await self._beat(address)  # all of it, and not only next time
+
+    async def _leave(self, header: h.Unregister) -> None:
+        async def tell(address: str) -> None:
+            try:
+                await self._peers.ask(address, self._peers.request(RequestCode.UNREGISTER_CLIENT, header), _LEAVING)
+            except (RemotingError, BrokerError) as err:
+                log.info("leaving a group: %s", err)
+
+        await asyncio.gather(*[tell(address) for address in self._addresses()])
+
+
+def _fingerprint(data: HeartbeatData) -> int:
+    """What stands for all that a client wants, from one heartbeat to the next; never 0, which stands for none."""
+    groups = [
+        replace(group, subscription_data_set=[replace(one, sub_version=0) for one in group.subscription_data_set])
+        for group in data.consumer_data_set
+    ]
+    same = replace(data, client_id="", consumer_data_set=groups, heartbeat_fingerprint=0, without_sub=False)
+    return java_hash(body_of(same).decode()) or 1

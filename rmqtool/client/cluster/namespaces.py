@@ -1,0 +1,36 @@
+"""Names of topics and groups with a namespace in front (protocol.NamespaceUtil): ``NAMESPACE%NAME``.
+
+What says that a topic is one for retries or dead letters stays in front of that: ``%RETRY%NAMESPACE%GROUP``.
+"""
+
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+
+_SEPARATOR = "%"
+_SYSTEM_GROUP = "CID_RMQ_SYS_"
+
+
+def with_namespace(namespace: str, name: str) -> str:
+    """A name as brokers know it; one that has the namespace already, and one of the system, stay as they are."""
+    prefix, rest = _split(name)
+    if not namespace or not rest or _of_system(name) or rest.startswith(namespace + _SEPARATOR):
+        return name
+    return f"{prefix}{namespace}{_SEPARATOR}{rest}"
+
+
+def without_namespace(namespace: str, name: str) -> str:
+    """A name as applications know it; one of another namespace stays as it is."""
+    prefix, rest = _split(name)
+    if not namespace or not rest.startswith(namespace + _SEPARATOR):
+        return name
+    return prefix + rest[len(namespace) + 1 :]
+
+
+def _split(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def _of_system(name: str) -> bool:
+    return name in SYSTEM_TOPICS or name.startswith(("rmq_sys_", _SYSTEM_GROUP))

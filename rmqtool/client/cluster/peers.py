@@ -1,0 +1,118 @@
+"""Requests of one client: how they are made, what looks at them on the way, and who answers those of brokers."""
+
+import ssl
+from collections.abc import Callable, Sequence
+
+from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, Language, RequestCode, ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.typed import Declared, to_fields
+from rmqtool.client.cluster.answers import succeeded
+from rmqtool.client.cluster.hooks import RpcHook
+from rmqtool.client.cluster.links import Links
+from rmqtool.remoting.connection import Answer, Connection, Handler
+from rmqtool.remoting.signing import Credentials, signed
+
+_VERSIONS = {"4.9": VERSION_4_9_8, "5.3": VERSION_5_3_3}
+ENGINES = frozenset(_VERSIONS)
+
+
+class Peers:
+    """Name servers and brokers, by address.
+
+    Args:
+        engine: whose version is announced.
+        timeout: seconds that a peer may take to answer where nothing else is said.
+        hooks: see every request and its response, in their order.
+        credentials: requests are signed with these, when the hooks have seen them.
+        opened: told of each new connection.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        timeout: float,
+        *,
+        hooks: Sequence[RpcHook] = (),
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+        opened: Callable[[str], None] | None = None,
+    ) -> None:
+        self.engine, self.timeout, self._hooks, self._credentials = engine, timeout, tuple(hooks), credentials
+        self._links = Links(self._answer, opened=opened, tls=tls, timeout=timeout)
+        self._handlers: dict[int, Handler] = {}
+
+    def request(self, code: RequestCode, header: Declared | None = None, body: bytes = b"") -> Command:
+        """A request as this client sends it."""
+        return Command(
+            code,
+            fields=None if header is None else to_fields(header),
+            body=body,
+            language=Language.PYTHON,
+            version=_VERSIONS[self.engine],
+        )
+
+    def prepared(self, address: str, request: Command) -> Command:
+        """A request as it goes out, when the hooks have seen it."""
+        for hook in self._hooks:
+            request = hook.before(address, request)
+        return request if self._credentials is None else signed(request, self._credentials)
+
+    async def connect(self, address: str) -> None:
+        """Have a connection to a peer.
+
+        Raises:
+            RemotingError: not reached.
+        """
+        await self._links.get(address)
+
+    async def call(self, address: str, request: Command, timeout: float | None = None) -> Command:
+        """Send a request to a peer; its response, whatever its code is.
+
+        Raises:
+            RemotingError: not reached, or no response within ``timeout`` seconds.
+        """
+        request = self.prepared(address, request)
+        response = await self._links.call(address, request, self.timeout if timeout is None else timeout)
+        for hook in self._hooks:
+            hook.after(address, request, response)
+        return response
+
+    async def ask(self, address: str, request: Command, timeout: float | None = None) -> Command:
+        """As :meth:`call`, for a response that must be a success.
+
+        Raises:
+            RemotingError: not reached, or no response in time.
+            BrokerError: another code.
+        """
+        return succeeded(await self.call(address, request, timeout), address)
+
+    async def oneway(self, address: str, request: Command) -> None:
+        """Send a request that nobody answers.
+
+        Raises:
+            RemotingError: not reached.
+        """
+        await self._links.oneway(address, self.prepared(address, request))
+
+    async def tell(self, connection: Connection, request: Command) -> None:
+        """As :meth:`oneway`, to the peer of a connection that stands: one that has asked something.
+
+        Raises:
+            ConnectionLost: it has ended.
+        """
+        await connection.oneway(self.prepared(connection.peer, request))
+
+    def on(self, code: RequestCode, handler: Handler) -> None:
+        """Answer requests of brokers that have this code. There is one handler for a code; the last one counts."""
+        self._handlers[code] = handler
+
+    async def close(self) -> None:
+        """Close all connections; what was sent before still goes out."""
+        await self._links.close()
+
+    def _answer(self, connection: Connection, request: Command) -> Answer:
+        handler = self._handlers.get(request.code)
+        if handler is not None:
+            return handler(connection, request)
+        remark = f"request type {request.code} not supported"
+        return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, language=Language.PYTHON)

@@ -1,0 +1,1 @@
+"""What a consumer asks of brokers, besides messages and offsets."""

@@ -1,0 +1,180 @@
+"""Handing messages to a listener in the order of their queue (impl.consumer.ConsumeMessageOrderlyService)."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.consuming.process_queue import ProcessQueue
+from rmqtool.client.listening.calls import Calls, Failed
+from rmqtool.client.listening.options import Ordered, PushOptions, Said, Suspend
+from rmqtool.client.pulling.pull import Received
+from rmqtool.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+_LOOK = 0.1  # s between two looks whether a lock is there again
+_PAUSES = 0.01, 30.0  # s, the least and the most
+_AFTER_MISTAKE = 1.0  # s
+_ENDLESS = (1 << 31) - 1
+
+Dead = Callable[[Received], Awaitable[None]]
+Done = Callable[[MessageQueue, int], None]
+
+
+class OrderlyProcessing:
+    """One chain of calls for each queue, in which a call begins when the one before has ended.
+
+    Args:
+        dead: sends a message that has failed too often to the dead letters; None where it is gone.
+        done: told how far a queue is consumed.
+    """
+
+    def __init__(self, calls: Calls, options: PushOptions, dead: Dead | None, done: Done) -> None:
+        self._calls, self._options, self._dead, self._done = calls, options, dead, done
+        self._most = _ENDLESS if options.max_tries < 0 else options.max_tries
+        self._turns = asyncio.Semaphore(options.concurrency)
+        self._chains: dict[ProcessQueue, asyncio.Task[None]] = {}
+        self._calling: dict[ProcessQueue, asyncio.Lock] = {}
+        self._late: set[ProcessQueue] = set()
+        self._stopping = False
+
+    def start(self) -> None:
+        """Nothing is needed: a chain begins with the messages of its queue."""
+
+    async def stop(self, wait: float) -> None:
+        """Begin no call more, and wait for those that run. What is not at its end then counts as not consumed."""
+        self._stopping = True
+        chains = list(self._chains.values())
+        for process, chain in self._chains.items():
+            if not self._calls_now(process):
+                chain.cancel()
+        if chains:
+            _, late = await asyncio.wait(chains, timeout=wait)
+            if self._calls.threads is not None:  # they work on, and nobody else may have their queues yet
+                self._late = {process for process, chain in self._chains.items() if chain in late}
+            for chain in late:
+                chain.cancel()
+            await asyncio.gather(*chains, return_exceptions=True)
+
+    def submit(self, queue: MessageQueue, process: ProcessQueue, _messages: Sequence[Received]) -> None:
+        """There are messages to consume."""
+        if process not in self._chains and not self._stopping:
+            chain = self._chains[process] = asyncio.create_task(self._chain(queue, process))
+            chain.add_done_callback(lambda _: self._ended(queue, process))
+
+    async def leave(self, process: ProcessQueue, wait: float) -> bool:
+        """Begin no call more for a queue; whether the one that runs has ended within ``wait`` seconds."""
+        process.leaving = True
+        calling = self._calling.get(process)
+        if calling is None:
+            return process not in self._late
+        try:
+            async with asyncio.timeout(wait), calling:
+                return True
+        except TimeoutError:
+            return False
+
+    async def look_for_overdue(self, queue: MessageQueue, process: ProcessQueue, now: float) -> None:
+        """A listener that consumes in order has all the time that it wants."""
+
+    def _calls_now(self, process: ProcessQueue) -> bool:
+        calling = self._calling.get(process)
+        return calling is not None and calling.locked()
+
+    def _ended(self, queue: MessageQueue, process: ProcessQueue) -> None:
+        chain = self._chains.pop(process)
+        self._calling.pop(process, None)
+        if chain.cancelled():
+            return
+        if chain.exception() is not None:  # a mistake of ours; it must not run in circles
+            log.error("%s: consumption in order failed", queue, exc_info=chain.exception())
+            asyncio.get_running_loop().call_later(_AFTER_MISTAKE, self._begin_again, queue, process)
+        else:
+            self._begin_again(queue, process)
+
+    def _begin_again(self, queue: MessageQueue, process: ProcessQueue) -> None:
+        if self._goes_on(process) and process.waiting:  # it came when the chain was just at its end
+            self.submit(queue, process, [])
+
+    def _goes_on(self, process: ProcessQueue) -> bool:
+        return not (self._stopping or process.leaving or process.dropped)
+
+    def _may_call(self, process: ProcessQueue) -> bool:
+        return self._options.broadcasting or process.locked(asyncio.get_running_loop().time())
+
+    async def _chain(self, queue: MessageQueue, process: ProcessQueue) -> None:
+        calling = self._calling[process] = asyncio.Lock()
+        while self._goes_on(process):
+            if not self._may_call(process):
+                await asyncio.sleep(_LOOK)
+                continue
+            async with self._turns, calling:
+                if not (self._goes_on(process) and self._may_call(process)):
+                    continue  # it took time to have its turn
+                messages = process.take(self._options.batch)
+                if not messages:
+                    return
+                process.consumed_at = time.time_ns() // 1_000_000
+                try:
+                    pause = await self._settle(queue, process, messages, await self._calls.call(messages))
+                except BaseException:
+                    process.put_back(messages)
+                    raise
+            if pause:
+                await asyncio.sleep(pause)
+
+    async def _settle(
+        self, queue: MessageQueue, process: ProcessQueue, messages: list[Received], said: Said | Failed
+    ) -> float:
+        """Act upon what the listener said; seconds until the next call."""
+        auto = self._options.auto_commit
+        if said is None or isinstance(said, Ordered):
+            if auto or said is Ordered.COMMIT:
+                self._commit(queue, process)
+            elif said is Ordered.ROLLBACK:
+                process.put_back(process.taken)
+                return self._pause(None)
+            return 0.0
+        again = await self._again(process, messages)
+        if again:
+            process.put_back(again)
+            return self._pause(said.pause if isinstance(said, Suspend) else None)
+        if auto:
+            self._commit(queue, process)
+        return 0.0
+
+    async def _again(self, process: ProcessQueue, messages: list[Received]) -> list[Received]:
+        """Those that the listener gets again; the others have failed too often, and are dead letters now."""
+        again, dead = [], []
+        for message in messages:
+            if message.reconsume_times < self._most or not await self._is_dead(message):
+                again.append(replace(message, retried=message.retried + 1))
+            else:
+                dead.append(message)
+        if again:
+            process.discard(dead)
+        return again
+
+    async def _is_dead(self, message: Received) -> bool:
+        if self._dead is None:
+            log.warning("%s: not consumed, and does not come again", message.message_id)
+            return True
+        try:
+            await self._dead(message)
+        except (ClientError, RemotingError) as err:
+            log.warning("%s: no dead letter yet: %s", message.message_id, err)
+            return False
+        return True
+
+    def _commit(self, queue: MessageQueue, process: ProcessQueue) -> None:
+        offset = process.settle()
+        if offset is not None and not process.dropped:
+            self._done(queue, offset)
+
+    def _pause(self, wanted: float | None) -> float:
+        least, most = _PAUSES
+        return min(max(self._options.suspend_pause if wanted is None else wanted, least), most)

@@ -1,0 +1,1 @@
+"""Consuming by polls: queues of a group, or those that are asked for."""

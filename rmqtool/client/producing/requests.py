@@ -1,0 +1,140 @@
+"""One request that sends something: what goes out, and what its answer says (impl.MQClientAPIImpl.sendMessage)."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from formats.message import properties
+from formats.message.build import MAX_MESSAGE_SIZE
+from formats.message.properties import UNIQ_KEY
+from formats.primitives import TRANSACTION_PREPARED
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.answers import header_from
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError
+from rmqtool.client.producing.message import STATUSES, Message, SendResult
+from rmqtool.services.sending.rules import AUTO_CREATE_TOPIC, COMPRESS_FROM, OutMessage, compress
+
+TRAN_MSG = "TRAN_MSG"
+MESSAGE_TYPE, REPLY = "MSG_TYPE", "reply"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    """How messages are put into requests.
+
+    Attributes:
+        compress_from: bytes from which on a body is compressed.
+        compression: ``zlib``, ``lz4`` or ``zstd``.
+        template: the topic whose brokers make new topics.
+        queue_nums: queues that a new topic is to have on each broker.
+        unit_mode: the client is one of a unit, as it says with each message.
+    """
+
+    compress_from: int = COMPRESS_FROM
+    compression: str = "zlib"
+    compress_level: int = 5
+    max_message_size: int = MAX_MESSAGE_SIZE
+    template: str = AUTO_CREATE_TOPIC
+    queue_nums: int = 4
+    unit_mode: bool = False
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What is sent, whatever queue it goes to; ``part`` has the messages of a batch, each with its properties."""
+
+    code: RequestCode
+    out: OutMessage
+    body: bytes
+    sys_flag: int
+    part: Sequence[tuple[Message, dict[str, str]]] = ()
+
+    @property
+    def messages(self) -> Sequence[OutMessage]:
+        """Each of them."""
+        if not self.part:
+            return [self.out]
+        return [OutMessage(message.topic, message.body, message.flag, named) for message, named in self.part]
+
+    @property
+    def unique_ids(self) -> list[str]:
+        """Of each of them."""
+        return [named[UNIQ_KEY] for _message, named in self.part] or [self.out.properties[UNIQ_KEY]]
+
+    @property
+    def half(self) -> bool:
+        """Its message waits for the end of a transaction."""
+        return bool(self.sys_flag & TRANSACTION_PREPARED)
+
+
+class Packer:
+    """Makes requests for one group.
+
+    Attributes:
+        separated: properties end with a separator, as those of 5.x do.
+    """
+
+    def __init__(self, cluster: Cluster, group: str, packing: Packing) -> None:
+        self._cluster, self._group, self._packing = cluster, group, packing
+        self.separated = cluster.options.engine != "4.9"
+
+    def single(self, out: OutMessage) -> Outgoing:
+        """A message by itself: a reply has a code of its own."""
+        packing = self._packing
+        prepared = TRANSACTION_PREPARED if out.properties.get(TRAN_MSG, "").lower() == "true" else 0
+        body, flag = compress(
+            out.body or b"", prepared, kind=packing.compression, level=packing.compress_level,
+            over=packing.compress_from,
+        )  # fmt: skip
+        is_reply = out.properties.get(MESSAGE_TYPE) == REPLY
+        return Outgoing(RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2, out, body, flag)
+
+    def request(self, outgoing: Outgoing, queue: MessageQueue) -> Command:
+        """The request for a queue."""
+        header = h.Send(
+            producer_group=self._group,
+            topic=outgoing.out.topic,
+            default_topic=self._packing.template,
+            default_topic_queue_nums=self._packing.queue_nums,
+            queue_id=queue.queue_id,
+            sys_flag=outgoing.sys_flag,
+            born_timestamp=time.time_ns() // 1_000_000,
+            flag=outgoing.out.flag,
+            properties=properties.build(outgoing.out.properties, trailing_separator=self.separated).decode(),
+            reconsume_times=0,
+            unit_mode=self._packing.unit_mode,
+            batch=bool(outgoing.part),
+            bname=queue.broker_name,
+        )
+        return self._cluster.request(outgoing.code, header, outgoing.body)
+
+
+def results_of(outgoing: Outgoing, queue: MessageQueue, response: Command, address: str) -> list[SendResult]:
+    """A result for each message of a request.
+
+    Args:
+        queue: with the topic's name as applications know it.
+
+    Raises:
+        BrokerError: it was not stored.
+        BadAnswer: the answer does not tell where it is.
+    """
+    status = STATUSES.get(response.code)
+    if status is None:
+        raise BrokerError(response, address)
+    sent = header_from(h.Sent, response, address)
+    if sent.queue_id < 0 or sent.queue_offset < 0:
+        raise BadAnswer(f"{address}: a message in queue {sent.queue_id} at {sent.queue_offset}")
+    unique_ids, ids = outgoing.unique_ids, sent.msg_id.split(",")
+    if len(ids) != len(unique_ids):
+        ids = [sent.msg_id] * len(unique_ids)  # topics of 5.x that keep a batch as one record have one id for it
+    stored = MessageQueue(queue.topic, queue.broker_name, sent.queue_id)
+    more = sent.transaction_id, sent.recall_handle, sent.msg_region or "DefaultRegion", sent.trace_on != "false"
+    return [
+        SendResult(status, unique_id, offset_id, stored, offset, *more)
+        for offset, (unique_id, offset_id) in enumerate(zip(unique_ids, ids, strict=True), sent.queue_offset)
+    ]

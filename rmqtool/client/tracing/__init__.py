@@ -1,0 +1,1 @@
+"""Message traces: what clients did with messages, kept by brokers."""

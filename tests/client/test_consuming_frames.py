@@ -1,0 +1,230 @@
+"""Each frame by which recorded Java consumers sent back, locked, asked for queues, popped and acknowledged, by ours.
+
+Not the first of a kind but all of them; what a test needs to know beside (which messages a pop gave) is what the
+broker of the recording answered.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from formats.message.build import compose, pack
+from formats.message.properties import build
+from formats.message.read import End, read
+from formats.remoting import frame
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import MessageQueue
+from formats.variants.pop_handle import Handle
+from rmqtool.client import ClientOptions, Cluster, Received
+from rmqtool.client.consuming.broker.locks import Locks
+from rmqtool.client.consuming.broker.sending_back import SendBack
+from rmqtool.client.popping.assigning import Assigning
+from rmqtool.client.popping.popper import Popped, Popper
+from rmqtool.client.pulling.pull import Puller
+from tests import wire
+from tests.client.peers import Peer, peer, route, run, tells
+
+BROKER = "lab-a"
+
+
+def recorded(release: str, *codes: C, link: str = "broker") -> Iterator[tuple[Command, Command | None]]:
+    """Requests of these kinds in the order of the recording, with their answers."""
+    for asked, told in wire.requests(release, link):
+        if asked.request_code in codes:
+            command, _size = frame.parse(asked.raw) or (Command(0), 0)
+            answer, _size = frame.parse(told.raw) or (None, 0) if told is not None else (None, 0)
+            yield command, answer
+
+
+def fields_of(command: Command) -> dict[str, str]:
+    return dict(command.fields or {})
+
+
+def same(ours: Command, java: Command, *fleeting: str) -> None:
+    """Field by field, those aside that tell a time."""
+    one, other = fields_of(ours), fields_of(java)
+    for name in fleeting:
+        assert one.pop(name).lstrip("-").isdecimal()
+        other.pop(name)
+    assert one == other
+    assert (ours.fields is None) == (java.fields is None)
+    assert (ours.code, ours.flag, ours.version) == (java.code, java.flag, java.version)
+    if ours.body or java.body:
+        mine, theirs = json.loads(ours.body), json.loads(java.body)
+        assert list(mine) == list(theirs)
+        for body in (mine, theirs):  # a HashSet has no order
+            if "mqSet" in body:
+                body["mqSet"].sort(key=lambda queue: (queue["topic"], queue["queueId"]))
+        assert mine == theirs
+
+
+def repeat(release: str, client_id: str, test: Callable[[Cluster, Peer], Awaitable[None]], *topics: str) -> None:
+    """Run a test with a client of that id, whose topics are all on one broker."""
+
+    async def limited() -> None:
+        async with peer() as namesrv, peer() as one:
+            routes = dict.fromkeys(topics, route((BROKER, one.address)))
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(routes)
+            options = ClientOptions(namesrv=namesrv.address, engine=release[:3], client_id=client_id)
+            async with Cluster(options) as cluster:
+                for topic in topics:
+                    await cluster.route(topic)
+                await test(cluster, one)
+            for ours in namesrv.of(C.GET_ROUTEINFO_BY_TOPIC):
+                java, _answer = next(recorded(release, C.GET_ROUTEINFO_BY_TOPIC, link="namesrv"))
+                assert set(fields_of(ours)) == set(fields_of(java))
+                assert (ours.flag, ours.version, ours.body) == (java.flag, java.version, java.body)
+
+    run(limited)
+
+
+@pytest.mark.parametrize("release", wire.RELEASES)
+def test_messages_are_sent_back_as_by_the_java_client(release: str) -> None:
+    wanted = [java for java, _answer in recorded(release, C.CONSUMER_SEND_MSG_BACK)]
+    assert {fields_of(java)["delayLevel"] for java in wanted} >= {"1"}
+
+    async def test(cluster: Cluster, one: Peer) -> None:
+        one.replies[C.CONSUMER_SEND_MSG_BACK] = lambda request: request.response()
+        for java in wanted:
+            said = fields_of(java)
+            stored = read(
+                pack(
+                    compose(
+                        topic=said["originTopic"].encode(), queue_id=0, queue_offset=0,
+                        physical_offset=int(said["offset"]), body=b"x",
+                        properties=build({"UNIQ_KEY": said["originMsgId"]}), born_timestamp=1,
+                        born_address=b"\x7f\0\0\1", born_port=1, store_timestamp=1, store_address=b"\x7f\0\0\1",
+                        store_port=1,
+                    )
+                ), 0, 1 << 20,
+            )  # fmt: skip
+            assert not isinstance(stored, End)
+            message = Received(MessageQueue(said["originTopic"], BROKER, 0), stored)
+            back = SendBack(cluster, said["group"], int(said["maxReconsumeTimes"]))
+            await back.back(message, int(said["delayLevel"]))
+            same(one.of(C.CONSUMER_SEND_MSG_BACK)[-1], java)
+
+    topics = {fields_of(java)["originTopic"] for java in wanted}
+    repeat(release, "any", test, *topics)
+
+
+@pytest.mark.parametrize("release", wire.RELEASES)
+def test_queues_are_locked_and_given_back_as_by_the_java_client(release: str) -> None:
+    wanted = list(recorded(release, C.LOCK_BATCH_MQ, C.UNLOCK_BATCH_MQ))
+    assert {java.code for java, _answer in wanted} == {C.LOCK_BATCH_MQ, C.UNLOCK_BATCH_MQ}
+    said = [json.loads(java.body) for java, _answer in wanted]
+    (client_id,) = {body["clientId"] for body in said}
+    topics = {queue["topic"] for body in said for queue in body["mqSet"]}
+
+    async def test(cluster: Cluster, one: Peer) -> None:
+        for (java, answer), body in zip(wanted, said, strict=True):
+            assert answer is not None
+            one.replies[C(java.code)] = lambda request, told=answer: request.response(body=told.body)  # type: ignore[misc]
+            locks = Locks(cluster, body["consumerGroup"])
+            queues = {MessageQueue(queue["topic"], BROKER, queue["queueId"]) for queue in body["mqSet"]}
+            if java.code == C.LOCK_BATCH_MQ:
+                assert await locks.lock(queues) == queues
+            else:
+                await locks.unlock(queues)
+            same(one.got[-1], java)
+
+    repeat(release, client_id, test, *topics)
+
+
+@pytest.mark.parametrize("release", wire.RELEASES)
+def test_offsets_are_asked_for_and_kept_as_by_the_java_client(release: str) -> None:
+    """Kept by a request that is answered, as Java's admin does it: its consumers wait for no answer."""
+    wanted = list(recorded(release, C.QUERY_CONSUMER_OFFSET, C.UPDATE_CONSUMER_OFFSET, C.GET_MAX_OFFSET))
+    topics = {fields_of(java)["topic"] for java, _answer in wanted}
+
+    async def test(cluster: Cluster, one: Peer) -> None:
+        one.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
+        for java, answer in wanted:
+            said = fields_of(java)
+            queue = MessageQueue(said["topic"], said["bname"], int(said["queueId"]))
+            puller = Puller(cluster, said.get("consumerGroup", "g"))
+            one.replies[C(java.code)] = lambda request, told=answer: request.response(  # type: ignore[misc]
+                told.code if told else 0, fields=told.fields if told else None
+            )
+            if java.code == C.UPDATE_CONSUMER_OFFSET:
+                await puller.commit(queue, int(said["commitOffset"]))
+            elif java.code == C.QUERY_CONSUMER_OFFSET:
+                found = await puller.committed(queue)
+                assert answer is not None
+                assert (found is None) == (answer.code == ResponseCode.QUERY_NOT_FOUND)
+            else:
+                await puller.offsets(queue)
+            ours = one.of(C(java.code))[-1]
+            assert ours.flag == 0
+            ours.flag = java.flag  # one-way or not
+            same(ours, java)
+
+    repeat(release, "any", test, *topics)
+
+
+def test_queues_of_groups_that_pop_are_asked_for_as_by_the_java_client() -> None:
+    wanted = list(recorded("5.3.3", C.QUERY_ASSIGNMENT))
+    said = [json.loads(java.body) for java, _answer in wanted]
+    (client_id,) = {body["clientId"] for body in said}
+
+    async def test(cluster: Cluster, one: Peer) -> None:
+        for (java, answer), body in zip(wanted, said, strict=True):
+            assert answer is not None
+            one.replies[C.QUERY_ASSIGNMENT] = lambda request, told=answer: request.response(body=told.body)  # type: ignore[misc]
+            asking = Assigning(cluster, body["consumerGroup"], body["strategyName"])
+            assigned = await asking.of(await cluster.route(body["topic"]))
+            assert assigned is not None
+            theirs = [
+                (entry["mode"] == "POP", entry["messageQueue"]["queueId"])
+                for entry in json.loads(answer.body)["messageQueueAssignments"]
+            ]
+            ours = [(False, queue.queue_id) for queue in assigned.pulled]
+            ours += [(True, queue.queue_id) for queue in assigned.popped]
+            assert sorted(ours) == sorted(theirs)
+            same(one.got[-1], java)
+
+    repeat("5.3.3", client_id, test, *{body["topic"] for body in said})
+
+
+def test_what_is_popped_is_settled_with_the_handles_of_the_java_client() -> None:
+    """Of each answer to a pop ours makes the handles that Java's then acknowledged, or put off."""
+    pops = list(recorded("5.3.3", C.POP_MESSAGE))
+    settled = [java for java, _answer in recorded("5.3.3", C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME)]
+    assert {java.code for java in settled} == {C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME}
+    found: dict[str, Popped] = {}
+
+    async def test(cluster: Cluster, one: Peer) -> None:
+        for code in (C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME):
+            one.replies[code] = lambda request: request.response()
+        popper: Any = None
+        for java, answer in pops:
+            said = fields_of(java)
+            popper = Popper(cluster, said["consumerGroup"], [] if said["exp"] == "*" else said["exp"].split(" || "))
+            told = answer or java.response(ResponseCode.POLLING_TIMEOUT)  # one that the end of the recording cut off
+            one.replies[C.POP_MESSAGE] = lambda request, told=told: request.response(  # type: ignore[misc]
+                told.code, fields=told.fields, body=told.body
+            )
+            queue = MessageQueue(said["topic"], said["bname"], int(said["queueId"]))
+            messages = await popper.pop(
+                queue, most=int(said["maxMsgNums"]), invisible=int(said["invisibleTime"]) / 1000,
+                wait=int(said["pollTime"]) / 1000, from_first=said["initMode"] == "0",
+            )  # fmt: skip
+            same(one.of(C.POP_MESSAGE)[-1], java, "bornTime")
+            found.update((message.handle, message) for message in messages)
+        assert len(found) >= 20
+        assert {Handle.parse(handle).origin for handle in found} == {"0", "1"}  # from the topic, and from its retries
+        for java in settled:
+            said = fields_of(java)
+            message = found[said["extraInfo"]]
+            if java.code == C.ACK_MESSAGE:
+                await popper.ack(message)
+            else:
+                await popper.change(message, int(said["invisibleTime"]) / 1000)
+            same(one.got[-1], java)
+
+    topics = {fields_of(java)["topic"] for java, _answer in pops} | {fields_of(java)["topic"] for java in settled}
+    repeat("5.3.3", "any", test, *topics)

@@ -1,0 +1,100 @@
+"""Heartbeats of 5.x that leave out what a broker knows (heartbeat v2)."""
+
+from formats.remoting import bodies as b
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.frame import Command
+from formats.remoting.shapes import ConsumerData, SubscriptionData
+from formats.remoting.typed import read_body, to_fields
+from rmqtool.client import ClientOptions, Cluster
+from rmqtool.remoting.errors import ConnectionLost
+from tests.client.peers import peer, route, run, tells
+from tests.client.test_consuming import until
+
+
+def wants(group: str, *topics: str, version: int = 1) -> ConsumerData:
+    subscriptions = [SubscriptionData(topic, sub_version=version) for topic in topics]
+    return ConsumerData(group, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", subscriptions)
+
+
+def test_what_was_told_is_left_out_until_something_changes() -> None:
+    async def test() -> None:
+        async with peer() as one, peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
+            knows = changed = False
+
+            def answer(request: Command) -> Command:
+                said = h.HeartbeatAnswer(is_support_heart_beat_v2=knows or None, is_sub_change=changed)
+                return request.response(fields=to_fields(said))
+
+            one.replies[C.HEART_BEAT] = answer
+            one.replies[C.GET_MAX_OFFSET] = lambda request: request.response()
+            version = 1
+            client = ClientOptions(namesrv=namesrv.address, heartbeat_v2=True)
+            async with Cluster(client) as cluster:
+
+                async def beat() -> list[tuple[bool, int]]:
+                    """Whether each one was short, and how many topics it named."""
+                    before = len(one.of(C.HEART_BEAT))
+                    await cluster.heartbeat()
+                    said = [read_body(b.HeartbeatData, request.body) for request in one.of(C.HEART_BEAT)[before:]]
+                    assert all(data.heartbeat_fingerprint for data in said)
+                    assert all([group.group_name for group in data.consumer_data_set] for data in said)
+                    return [
+                        (bool(data.without_sub), sum(len(g.subscription_data_set) for g in data.consumer_data_set))
+                        for data in said
+                    ]
+
+                def short(at: int) -> bool:
+                    return bool(read_body(b.HeartbeatData, one.of(C.HEART_BEAT)[at].body).without_sub)
+
+                await cluster.route("T")
+                cluster.add_consumer("g", lambda: wants("g", "T", "%RETRY%g", version=version))
+                await until(lambda: len(one.of(C.HEART_BEAT)) >= 1)
+                await cluster.heartbeat()
+                assert await beat() == [(False, 2)]  # the broker does not say that it knows
+                knows = True
+                assert await beat() == [(False, 2)]
+                version = 2  # which is not what is wanted
+                assert await beat() == [(True, 0)]
+                changed = True
+                assert await beat() == [(True, 0), (False, 2)]  # all of it at once
+                assert await beat() == [(False, 2)]
+                changed = False
+                assert await beat() == [(False, 2)]
+                assert await beat() == [(True, 0)]
+                one.connections[-1].abort()
+                while True:
+                    try:
+                        await cluster.ask(one.address, cluster.request(C.GET_MAX_OFFSET))
+                        break
+                    except ConnectionLost:
+                        continue
+                await until(lambda: not short(-1))  # a broker forgets a client with its connection
+                assert await beat() == [(True, 0)]
+                cluster.add_consumer("more", lambda: wants("more", "U"))
+                await until(
+                    lambda: len(read_body(b.HeartbeatData, one.of(C.HEART_BEAT)[-1].body).consumer_data_set) == 2
+                )
+                await cluster.heartbeat()
+                assert await beat() == [(True, 0)]
+
+    run(test)
+
+
+def test_a_broker_of_4_9_is_told_everything() -> None:
+    async def test() -> None:
+        async with peer() as one, peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
+            client = ClientOptions(namesrv=namesrv.address, heartbeat_v2=True, engine="4.9")
+            async with Cluster(client) as cluster:
+                await cluster.route("T")
+                cluster.add_consumer("g", lambda: wants("g", "T"))
+                for _ in range(3):
+                    await cluster.heartbeat()
+            for request in one.of(C.HEART_BEAT):
+                data = read_body(b.HeartbeatData, request.body)
+                assert (data.heartbeat_fingerprint, data.without_sub) == (None, None)
+                assert data.consumer_data_set == [wants("g", "T")]
+
+    run(test)
