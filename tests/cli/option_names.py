@@ -1,22 +1,38 @@
 """Write ``rmqtool/cli/launch/option_names.py``: ``python -m tests.cli.option_names``."""
 
 import textwrap
+from enum import Enum
 from pathlib import Path
+from typing import Any, get_args
 
+from rmqtool.cli.launch.completing import CHOICES
+from rmqtool.cli.launch.defaults import OPTIONS
 from rmqtool.store.check.codes.all import CODES
 from tests.cli.running import ROOT
 from tests.cli.test_help import commands
 
 PATH: Path = ROOT / "rmqtool" / "cli" / "launch" / "option_names.py"
-HEAD = '''"""Options of all commands and codes of check, for completion, by ``python -m tests.cli.option_names``."""
+HEAD = '''\
+"""Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.option_names``."""
 
 TEXT = """
 '''
 
 
+def choices(parameter: Any) -> list[str]:
+    """Values of an option or argument that takes a few words; none of others."""
+    if parameter.metavar == "RELEASE":
+        return list(OPTIONS["engine"])
+    descriptor = getattr(parameter, "type_descriptor", None)
+    if descriptor is None:  # an older Typer
+        return [getattr(choice, "value", choice) for choice in getattr(parameter.type, "choices", ())]
+    kinds = [descriptor.annotation, *get_args(descriptor.annotation)]
+    return [member.value for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for member in kind]
+
+
 def text() -> str:
     """What the module holds, by the commands themselves."""
-    lines = []
+    lines, values = [], []
     for name, command in sorted(commands().items()):
         names = [
             option
@@ -24,10 +40,16 @@ def text() -> str:
             if parameter.param_type_name == "option" and not parameter.hidden
             for option in parameter.opts
         ]
+        for parameter in command.params:
+            if (found := choices(parameter)) and not parameter.hidden:
+                known = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar.strip("[].")]
+                said = [f"{name} {one}: {' '.join(found)}" for one in known if one not in CHOICES]
+                for line in said:
+                    values += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False)
         line = f"{name}: {' '.join(sorted({*names, '--help', '-h'}))}"
         lines += textwrap.wrap(line, 118, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
     codes = textwrap.wrap(" ".join(CODES), 118, break_on_hyphens=False)
-    return HEAD + "\n".join([*lines, '"""', "", 'CODES = """', *codes, '"""', ""])
+    return HEAD + "\n".join([*lines, '"""', "", 'VALUES = """', *values, '"""', "", 'CODES = """', *codes, '"""', ""])
 
 
 def main() -> None:

@@ -18,13 +18,14 @@ _build = typer.main.get_command
 
 
 @cache
-def _built(app: typer.Typer, _modules: tuple[str, ...]) -> Any:
+def _built(app: typer.Typer, _commands: int) -> Any:
     return _build(app)
 
 
 def _get_command(app: typer.Typer) -> Any:
-    """Building all commands takes longer than most of them run, so it is done when modules with new ones are there."""
-    return _built(app, tuple(name for name in sys.modules if name.startswith("rmqtool.cli.")))
+    """Building all commands takes longer than most of them run, so it is done when there are new ones."""
+    groups = [group.typer_instance for group in app.registered_groups]
+    return _built(app, sum(len(one.registered_commands) for one in (app, *groups) if one is not None))
 
 
 class Result(NamedTuple):

@@ -64,7 +64,8 @@ def test_a_signal_closes_the_store(number: int, code: int, store: Path) -> None:
     name = signal.Signals(number).name
     assert running.returncode == code
     assert out == b""
-    assert said.decode() == f"{name}: 10 messages appended up to line 10; what follows was not read\n"
+    upto = f"{name}: 10 messages appended up to line 10; what follows was not read"
+    assert said.decode() == f"{upto}; to go on, begin with line 11\n"
     assert count(store) == 10
 
 
@@ -194,10 +195,10 @@ def test_what_is_nothing_to_append(store: Path, tmp_path: Path) -> None:
         ([], {"stdin": None, "preexec_fn": lambda: os.close(0)}, "stdin: is closed"),
         ([tmp_path], {}, f"{tmp_path}: is a directory"),
         ([tmp_path / "none"], {}, f"{tmp_path}/none: No such file"),
-        ([tmp_path / "gz"], {}, f"{tmp_path}/gz: is no text"),
-        ([tmp_path / "utf-16"], {}, f"{tmp_path}/utf-16: is no text"),
-        ([tmp_path / "latin"], {}, f"{tmp_path}/latin: is no text"),
-        ([], {"stdin": None, "input": (tmp_path / "gz").read_bytes()}, "stdin: is no text"),
+        ([tmp_path / "gz"], {}, f"{tmp_path}/gz: is not text"),
+        ([tmp_path / "utf-16"], {}, f"{tmp_path}/utf-16: is not text"),
+        ([tmp_path / "latin"], {}, f"{tmp_path}/latin: is not text"),
+        ([], {"stdin": None, "input": (tmp_path / "gz").read_bytes()}, "stdin: is not text"),
     ):
         done = process("append", store, *words, **options)
         assert (done.code, done.out) == (3, "")

@@ -52,6 +52,7 @@ COMMANDS: dict[str, list[str]] = {
     "group diff": ["group", "diff", "STORE", "STORE"],
     "topic list": ["topic", "list", "STORE"],
     "topic show": ["topic", "show", "STORE", "Orders"],
+    "topic latest": ["topic", "latest", "STORE", "Orders"],
     "topic unused": ["topic", "unused", "STORE"],
     "retry list": ["retry", "list", "STORE"],
     "dlq list": ["dlq", "list", "STORE"],
@@ -183,7 +184,7 @@ def test_only_config_files(name: str, golden: Unpacked, tmp_path: Path) -> None:
         assert (result.code, result.err) == (1, "nothing to undo\n")
     elif name == "rebuild config":
         assert result.code == 0
-        assert "nor log to compare" in result.err
+        assert "not compared with queues and log" in result.err
     else:
         one_line(result, 3, str(tmp_path))
     assert os.listdir(tmp_path) == ["config"]

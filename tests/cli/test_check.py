@@ -49,8 +49,8 @@ def test_advice_has_the_settings_that_it_was_found_by(golden_copy: Unpacked, tmp
     refused = rmqtool("recover", store, "--dry-run", "--engine", "4.9", "-o", "json", "--broker-conf", conf)
     assert refused.code == 1
     assert json.loads(refused.out)["nextSteps"] == [
-        f"mv -n {empty} {store}: moves the empty file out of the way",
-        f"rmqtool recover {store} --dry-run --broker-conf {conf}: looks again",
+        f"mv -n {empty} {store}: moves the empty file away",
+        f"rmqtool recover {store} --dry-run --broker-conf {conf}: shows the plan again",
     ]
 
 
@@ -60,7 +60,8 @@ def test_explain_knows_every_code() -> None:
     for code in CODES:
         shown = rmqtool("explain", code)
         assert (shown.code, shown.err) == (0, "")
-        assert shown.out.startswith(f"{code} ({CODES[code].severity}): {CODES[code].title}\n")
+        first = shown.out.partition("\n\n")[0]
+        assert " ".join(first.split()) == f"{code} ({CODES[code].severity}): {CODES[code].title}"
     unknown = rmqtool("explain", "cq-mising")
     assert (unknown.code, unknown.out) == (2, "")
     assert "cq-missing" in unknown.err

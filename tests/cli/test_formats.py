@@ -321,7 +321,7 @@ def test_a_terminal_gets_lines_that_fit(nasty: Path) -> None:
     code, shown = on_terminal(["commitlog", "dump", str(nasty)], {}, columns=170)
     assert code == 0
     lines = shown.splitlines()
-    assert lines.pop() == "no room for storeSize: --wide or --columns shows them"
+    assert lines.pop() == "not shown: storeSize (--wide or --columns)"
     assert len(lines) == 1 + len(hostile.BODIES) * len(hostile.TOPICS)
     assert all(cells(line) <= 170 for line in lines)
     assert "…" in shown  # 3000 times x

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rmqtool.cli.shell.writing import WRITING
 from tests.cli.running import process, rmqtool
 
 
+@cache
 def commands() -> dict[str, Any]:
     """Full name to every command, as Typer has them."""
     rmqtool("--version")  # registers them

@@ -18,7 +18,16 @@ NOTHING: dict[str, str] = {
 # arguments behind the store
 ARGUMENTS = {"group diff": ["STORE"], "query-key": ["Orders", "user-9"]}
 # These choose what is written or changed, or where one message is looked for; Spark's have a test of their own
-OTHERS = {"dump-to-parquet", "group reset", "group clone", "query-id", "run", "serve", "commitlog hexdump"}
+OTHERS = {
+    "dump-to-parquet",
+    "group reset",
+    "group clone",
+    "query-id",
+    "run",
+    "serve",
+    "commitlog hexdump",
+    "topic latest",
+}
 LIVE = {name for name, module in MODULES.items() if module.startswith("live.")}
 
 

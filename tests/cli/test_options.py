@@ -22,6 +22,7 @@ OWN_WAY = {
     ("--to", "dlq requeue"): "where dead letters go",
     ("--namesrv", "serve"): "need not be there",
     ("--engine", "send"): "a cluster has no store that says it",
+    ("--group", "consume"): "the one that consumes",
     ("--group", "send"): "of the producer, one",
     ("--group", "replay"): "of the producer, one",
     ("--engine", "replay"): "a cluster has no store that says it",
@@ -29,6 +30,7 @@ OWN_WAY = {
     ("--queue", "send"): "one, on one of many brokers",
     ("--key", "send"): "what a message is to have",
     ("--tag", "send"): "what a message is to have",
+    ("--follow", "serve"): "a store that grows, not topics",
     ("--to", "sql"): "a file",
     ("--to", "salvage"): "a kind of file",
 }
@@ -52,6 +54,7 @@ SELECTING = {
     "group offsets": {"--group", "--topic", "--queue", "--limit"},
     "group diff": {"--group", "--topic", "--queue", "--limit"},
     "topic list": {"--topic", "--limit"},
+    "topic latest": {"--key", "--limit"},  # of one topic
 }
 
 

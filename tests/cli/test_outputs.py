@@ -42,6 +42,7 @@ WORDS |= {
 # exit code where it is not 0, on a store that a broker closed
 CODES = {
     "query-key --scan": 1,  # no such key
+    "topic latest": 1,  # no topic of that store is compacted
     "truncate": 1,  # there is something to do
     "undo": 1,  # nothing to undo
     "group reset --dry-run": 1,  # there is something to do

@@ -21,8 +21,8 @@ from tests.store.helpers import tree
 
 FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
-    "append", "check", "clean", "dispatch", "dump-to-parquet", "import", "rebuild", "recover", "salvage", "sql",
-    "truncate", "undo",
+    "append", "check", "clean", "dispatch", "dump-to-parquet", "import", "mirror", "rebuild", "recover", "replay",
+    "run", "salvage", "sql", "truncate", "undo",
 }  # fmt: skip
 
 
@@ -134,6 +134,9 @@ def stages(err: str) -> list[dict[str, Any]]:
         (["dump-to-parquet", "STORE", "NEW", "--runner", "local"], {"reading the log"}),
         (["append", "STORE", "LINES"], {"appending"}),
         (["import", "NEW", "LINES"], {"importing"}),
+        (["clean", "STORE", "--hours", "0", "--files", "1", "--yes"], {"changing the store"}),
+        (["clean", "STORE", "--hours", "0", "--files", "1", "--yes", "--delete"], {"deleting"}),
+        (["truncate", "STORE", "99791", "--yes"], {"changing the store"}),
     ],
 )
 def test_for_programs(words: list[str], wanted: set[str], golden_copy: Unpacked, tmp_path: Path) -> None:
@@ -149,6 +152,14 @@ def test_for_programs(words: list[str], wanted: set[str], golden_copy: Unpacked,
     assert any(row["done"] for row in rows)
 
 
+def test_an_undo_says_how_far_it_is(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    assert rmqtool("clean", store, "--hours", "0", "--files", "1", "--yes").code == 0
+    (row,) = stages(rmqtool("undo", store, "--yes", "--progress", "json").err)
+    assert (row["progress"], row["unit"]) == ("putting back", "changes")
+    assert row["done"] == row["total"] == 1
+
+
 def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (["--progress", "none"], []):
         assert rmqtool("check", golden("clean"), *words).err == "clean: nothing found\n"
@@ -158,15 +169,18 @@ def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) ->
     assert (refused.code, refused.out) == (2, "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["check", "STORE"], "stopped while reading the log ("),
-        (["recover", "STORE", "--yes"], "SIGINT: nothing was changed\n"),
+        (["check", "STORE"], "%): nothing was changed, and the same command begins again\n"),
+        (["recover", "STORE", "--yes"], "{}: nothing was changed\n"),
         (["salvage", "STORE", "NEW"], "%): no store was made\n"),
     ],
 )
-def test_ctrl_c_says_what_was_going_on(words: list[str], said: str, tmp_path: Path) -> None:
+def test_a_signal_makes_it_say_what_was_going_on(
+    words: list[str], said: str, number: signal.Signals, tmp_path: Path
+) -> None:
     store = tmp_path / "store"
     write_log(store / "commitlog", body=128, file_size=64 << 20, messages=BLOCK * 10_000)
     before = tree(store)
@@ -178,9 +192,9 @@ def test_ctrl_c_says_what_was_going_on(words: list[str], said: str, tmp_path: Pa
         for line in process.stderr:
             if (row := json.loads(line))["total"] and row["done"]:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         err = process.stderr.read()
-    assert process.returncode == 130, (row, err)
-    assert said in err
+    assert process.returncode == 128 + number, (row, err)
+    assert said.format(number.name) in err
     assert tree(store) == before
     assert [path.name for path in tmp_path.iterdir()] == ["store"]

@@ -89,8 +89,10 @@ def test_rows_are_the_same_in_every_form(words: str, golden: Unpacked) -> None:
     assert code == (1 if no_match else 0)
     if "--limit" in words:
         assert err == f"stopped after {words.split()[-1]} rows (--limit)\n"
+    elif no_match:
+        assert err.startswith("nothing matches --")
     else:
-        assert err.startswith("nothing matches --") if no_match else err == ""
+        assert err == ("no topic is unused\n" if words == "topic unused STORE" else "")
     assert [json.loads(line) for line in results["ndjson"].out.splitlines()] == rows
     assert len(results["table"].out.splitlines()) == len(rows) + 1
     table = list(csv.DictReader(io.StringIO(results["csv"].out, newline="")))

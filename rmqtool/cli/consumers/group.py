@@ -36,7 +36,7 @@ BrokerOption = Annotated[
     str | None, typer.Option("--broker", metavar="NAME", help="Which broker of that file this store is.")
 ]
 ClampOption = Annotated[
-    bool, typer.Option("--clamp", help="Take the nearest offset where one is out of its queue's range.")
+    bool, typer.Option("--clamp", help="Take the nearest offset if one is out of its queue's range.")
 ]
 
 
@@ -203,7 +203,7 @@ def group_reset(
     to_earliest: Annotated[
         bool, typer.Option("--to-earliest", help="To the first message that is still there.")
     ] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last message.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end, after the last message.")] = False,
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help="To the first message stored at or after this time.")
     ] = None,
@@ -211,7 +211,7 @@ def group_reset(
         int | None, typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this queue offset.")
     ] = None,
     shift: Annotated[
-        int | None, typer.Option("--shift", metavar="N", help="By this many messages; backwards where negative.")
+        int | None, typer.Option("--shift", metavar="N", help="By this many messages; a negative number goes back.")
     ] = None,
     from_csv: Annotated[
         str | None,

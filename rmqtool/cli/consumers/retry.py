@@ -203,9 +203,9 @@ def dlq_requeue(
 ) -> int:
     """Give dead letters back to their group (its retry topic), or to the topic that they came from, for all its groups.
 
-    Each becomes a new message with no retries behind it; the dead letter itself stays. The property REQUEUED_FROM names
-    it, so that none is given back twice, nor to both, however often the command runs or is killed. A topic that is
-    gone, or that nobody sends to, gets none. The plan is shown first.
+    Each becomes a new message that has not been retried yet; the dead letter itself stays. The property REQUEUED_FROM
+    names it, so that none is given back twice, nor to both, however often the command runs or is killed. A topic that
+    is gone, or that nobody sends to, gets none. The plan is shown first.
     Exit code 0: done, or all were given back before; 1: a dry run found some, one was refused, or there is none.
     """
     from rmqtool.cli.write.run_services import run_requeue

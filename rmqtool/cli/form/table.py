@@ -23,9 +23,11 @@ _LESS = (
         "previous",
         "maxHashSlotNum",
     ),
-    *("maxIndexNum", "hashSlotCount", "delay", "checkTimes", "halfQueueOffset", "minOffset", "lastStoreTime"),
-    *("lastTime", "storeSize", "delivered", "lastDeliverTime"),
+    *("maxIndexNum", "hashSlotCount", "checkTimes", "halfQueueOffset", "minOffset", "lastStoreTime"),
+    *("lastTime", "storeSize", "delivered", "lastDeliverTime", "deliveredOffset", "brokerOffset", "maxOffset"),
+    *("consumerOffset", "delay"),
 )
+_BY_LAG = {"brokerOffset", "consumerOffset"}  # where there is a column lag, that is what people look for
 _READABLE = 24  # cells; a cut text says something as long as it has so many
 
 Row = dict[str, Any]
@@ -63,7 +65,7 @@ class Tables:
     def tell(self) -> None:
         """Say so where there was no table to choose columns of."""
         if (self.columns or self.wide) and not self._used:
-            note("--columns and --wide are for tables, and there was none")
+            note("--columns and --wide apply to tables only, and this output has none")
 
     def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
         """The columns that are asked for, in the order in which they are asked for.
@@ -133,7 +135,9 @@ class TableWriter:
 
         room = shutil.get_terminal_size().columns
         titles = [column.title for column in self._columns]
-        less = [titles.index(title) for title in _LESS if title in titles and not TABLES.columns]
+        going = [title for title in _LESS if title in titles and (title not in _BY_LAG or "lag" in titles)]
+        empty = [number for number, column in enumerate(zip(*self._waiting, strict=True)) if not any(column)]
+        less = [*empty, *(titles.index(title) for title in going)] if not TABLES.columns else []
         for without in range(len(less) + 1):
             shown = [number for number in range(len(widths)) if number not in less[:without]]
             fitting = self._cut_to(room, widths, shown)
@@ -178,9 +182,9 @@ class TableWriter:
                 self._out.write(f"{bold(column.title.ljust(room))}  {cell}\n")
 
     def close(self) -> None:
-        if self._widths is None:
+        if self._widths is None and not (self._terminal and not self._waiting):  # a title alone says nothing
             self._begin()
         self._out.flush()
         left_out = [column.title for number, column in enumerate(self._columns) if number not in self._shown]
         if left_out:
-            note(f"no room for {', '.join(left_out)}: --wide or --columns shows them")
+            note(f"not shown: {', '.join(left_out)} (--wide or --columns)")

@@ -1,13 +1,21 @@
 """Text as it may be shown: no control characters, JSON, widths in terminal cells, colour where it is wanted."""
 
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from json import JSONEncoder
 
+clearing: list[Callable[[], None]] = []  # what takes a line that is no text off the terminal
+MOST_COLUMNS = 100  # cells; longer lines of text are hard to read
+_LEAST_COLUMNS = 20
+_COLUMNS = 80  # of a terminal that does not say how wide it is
 _LONGEST_CELL = 1 << 16  # characters; a table is for people, and other forms have all of it
+_NO_BREAK = "\0"  # no text of ours has it
+_ENDS = (":", ";", ",", ".", ")")  # of the word that a command ends with, where a sentence goes on
+_PARTS = {"index", "consumequeue", "checkpoint", "timer", "config", "compaction"}  # of a store, for rebuild
 _C1 = {i: f"\\u{i:04x}" for i in range(127, 160)}  # JSON may carry them as they are, but terminals obey them
 _CONTROL = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160))} | {
     # line ends of Unicode, and what turns the direction of text around
@@ -61,8 +69,78 @@ def use_color(stream: TextIO | None = None) -> bool:
 
 
 def note(text: str) -> None:
-    """One line for people, on stderr."""
-    sys.stderr.write(plain(text) + "\n")
+    """One line for people, on stderr; a terminal gets it folded, and in the place of a line of progress."""
+    for clear in clearing:
+        clear()
+    sys.stderr.write(folded(plain(text), sys.stderr) + "\n")
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and what is counted: ``1 file``, ``2 files``.
+
+    Args:
+        many: the word for more than one, where it is not the other with an s.
+    """
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def columns_of(stream: IO[str]) -> int | None:
+    """Cells in a line of the terminal that a stream writes to; None where it is none."""
+    import os
+
+    if not stream.isatty():
+        return None
+    try:
+        return int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        pass
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except OSError:
+        return _COLUMNS
+
+
+def folded(text: str, stream: IO[str], indent: str = "", hang: str = "  ") -> str:
+    """A text as lines that a terminal holds, broken between words alone; as it is for everything but a terminal.
+
+    A command is copied, so it stays in one line, though the terminal may have to break that.
+
+    Args:
+        indent: before every line.
+        hang: before every line but the first, too.
+    """
+    columns = columns_of(stream)
+    if columns is None or width_of(indent + text) <= (room := max(min(columns, MOST_COLUMNS), _LEAST_COLUMNS)):
+        return indent + text
+    from textwrap import wrap
+
+    lines = wrap(
+        _with_whole_commands(text), room, initial_indent=indent, subsequent_indent=indent + hang,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join(lines).replace(_NO_BREAK, " ")
+
+
+def _with_whole_commands(text: str) -> str:
+    """A text in which no blank of a command is one: from ``rmqtool`` to its last path, or the word behind its last
+    option, with what is named behind that."""
+    words = text.split(" ")
+    glued: list[str] = []
+    at = 0
+    while at < len(words):
+        stop = at + 1
+        if words[at].lstrip("(") == "rmqtool":
+            end = next((n for n in range(at, len(words)) if words[n].endswith(_ENDS)), len(words) - 1)
+            # a path with blanks ends with a quote
+            named = [n for n in range(at, end + 1) if "/" in words[n] or words[n][:1] == "-" or words[n][-1:] == "'"]
+            named += [n + 1 for n in named[-1:] if words[n][:1] == "-" and n < end]
+            stop = named[-1] + 1 if named else min(at + 1, end) + 1
+            if named and at + 1 < len(words) and words[at + 1] == "rebuild":
+                while stop <= end and words[stop].rstrip(":;,.)") in _PARTS:
+                    stop += 1
+        glued.append(_NO_BREAK.join(words[at:stop]))
+        at = stop
+    return " ".join(glued)
 
 
 def plain(text: str) -> str:

@@ -1,7 +1,7 @@
 """Completion without loading the command line: commands, and the topics, groups, queues, codes and files of a store.
 
 Shells ask by environment variables, with the scripts that ``--install-completion`` puts in place (they are Typer's, as
-are the names of the variables). What is not answered here, as the files of a place, is left to them or to Typer.
+are the names of the variables). Files are left to them.
 """
 
 import os
@@ -9,25 +9,42 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rmqtool.cli.launch.defaults import OPTIONS
 
-# What stands behind a command, word by word, where it can be completed; "" is nothing, or a file
+if TYPE_CHECKING:
+    from rmqtool.store.layout.paths import StoreLayout
+
+# What comes after a command, word by word, where it can be completed; "" is nothing, or a file, and a word in capitals
+# one of a few words, which may be repeated where it ends with dots
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "config": ("", "config"),
     "dlq requeue": ("", "group"),
     "explain": ("code",),
     "group clone": ("", "group", "group"),
     "group reset": ("", "group"),
+    "manual": ("TOPIC",),
     "query-key": ("", "topic"),
     "query-offset": ("", "topic", "queue"),
     "query-time": ("", "topic", "queue"),
     "rebalance plan": ("", "topic"),
+    "rebuild": ("", "PART..."),
+    "topic latest": ("", "topic"),
     "topic show": ("", "topic"),
 }
+# Where the broker's files say names. Their codecs take longer to load than a person who has pressed a key wants to wait
+_SAID: dict[str, tuple[tuple[str, bytes], ...]] = {
+    "topic": (("topics.json", rb'"topicName"\s*:\s*"([^"\\]+)"'),),
+    "group": (
+        ("subscriptionGroup.json", rb'"groupName"\s*:\s*"([^"\\]+)"'),
+        ("consumerOffset.json", rb'"[^"@]*@([^"@\\]+)"\s*:\s*\{'),
+    ),
+}
 VALUES = {"--topic": "topic", "-t": "topic", "--group": "group", "-g": "group", "--queue": "queue", "-q": "queue"}
+# the same in all commands that have it; of others the generated table has the words
 CHOICES = {"--output": OPTIONS["output"], "-o": OPTIONS["output"], "--body": OPTIONS["body"]}
-CHOICES |= {"--engine": OPTIONS["engine"]}
+CHOICES |= {"--progress": OPTIONS["progress"]}
 # A shell evaluates what it is told, or puts it on the line as it is; names of a store may be anything
 _HARMLESS = re.compile(r"[A-Za-z0-9_%@.:+-]+")
 # options without a value; all others have one
@@ -35,6 +52,7 @@ FLAGS = {
     *("--accept-loss", "--all", "--bak", "--clamp", "--create", "--delete", "--dry-run", "-n", "--exactly", "--force"),
     *(
         "--fix-delay-times",
+        "--follow",
         "--forget",
         "--headers",
         "--keep-times",
@@ -58,8 +76,6 @@ def complete() -> bool:
         return False
     words, begun = asked
     found = candidates(words, begun)
-    if found is None:
-        return False
     chosen = sorted({word for word in found if word.startswith(begun) and _HARMLESS.fullmatch(word)})
     if shell == "zsh":
         quoted = " ".join(word.replace(":", "\\:") for word in chosen)
@@ -100,8 +116,8 @@ def _split(line: str) -> list[str]:
     return line.split()
 
 
-def candidates(words: list[str], begun: str) -> Iterable[str] | None:
-    """What may come next; None where that is Typer's to say.
+def candidates(words: list[str], begun: str) -> Iterable[str]:
+    """What may come next; nothing where that is a file, or anything.
 
     Args:
         words: those before.
@@ -127,17 +143,36 @@ def candidates(words: list[str], begun: str) -> Iterable[str] | None:
     if option is not None:
         if option in CHOICES:
             return CHOICES[option]
-        return _of_store(VALUES[option], arguments) if option in VALUES and arguments else None
+        if option in VALUES and arguments:
+            return _of_store(VALUES[option], arguments)
+        return _words_of(f"{name} {option}")
     kinds = ARGUMENTS.get(name, ())
-    kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
-    return _of_store(kind, arguments) if kind else None
+    if kinds and len(arguments) >= len(kinds) and kinds[-1].endswith("..."):
+        kind = kinds[-1]
+    else:
+        kind = kinds[len(arguments)] if len(arguments) < len(kinds) else ""
+    if kind.isupper():
+        return _words_of(f"{name} {kind.removesuffix('...')}")
+    return _of_store(kind, arguments) if kind else ()
 
 
-def _options_of(name: str) -> Iterable[str] | None:
+def _options_of(name: str) -> Iterable[str]:
     from rmqtool.cli.launch.option_names import TEXT
 
-    lines = dict(line.split(": ", 1) for line in TEXT.replace("\n  ", " ").splitlines() if line)
-    return lines[name].split() if name in lines else None
+    return _lines(TEXT).get(name, "").split()
+
+
+def _words_of(what: str) -> Iterable[str]:
+    """Values of an option or an argument of a command; none where they are not a few words."""
+    from rmqtool.cli.launch.option_names import VALUES
+
+    return _lines(VALUES).get(what, "").split()
+
+
+def _lines(table: str) -> dict[str, str]:
+    return {
+        name: rest for name, _colon, rest in (one.partition(": ") for one in table.replace("\n  ", " ").splitlines())
+    }
 
 
 def _arguments(words: list[str]) -> tuple[list[str], str | None]:
@@ -169,25 +204,47 @@ def _of_store(kind: str, arguments: list[str]) -> Iterable[str]:
 
 
 def _names(kind: str, arguments: list[str]) -> Iterable[str]:
-    from rmqtool.services.lookup.configs import group_offsets, groups_of, topics_of
     from rmqtool.store.layout.paths import StoreLayout
 
     layout = StoreLayout(os.path.expanduser(arguments[0]))
     if kind == "config":
         return [entry.name for entry in layout.entries("config")]
-    if kind == "topic":
-        settings = topics_of(layout, _silent)
-        return {
-            *(settings.topics if settings is not None else ()),
-            *(entry.name for entry in layout.entries("consumequeue")),
-        }
     if kind == "queue":
         return [
             str(queue) for topic, queue, _path in layout.queue_dirs() if len(arguments) < 2 or topic == arguments[1]
         ]
+    known = _in_databases(kind, layout) if _has_databases(layout) else _in_files(kind, layout)
+    return {*known, *(entry.name for entry in layout.entries("consumequeue"))} if kind == "topic" else known
+
+
+def _has_databases(layout: "StoreLayout") -> bool:
+    return any(
+        os.path.isdir(layout.path("config", name))
+        for name in ("topics", "subscriptionGroups", "consumerOffsets", "rdb")
+    )
+
+
+def _in_files(kind: str, layout: "StoreLayout") -> set[str]:
+    from rmqtool.store.disk.segments import read_small
+
+    names: set[str] = set()
+    for file, pattern in _SAID[kind]:
+        for end in ("", ".bak"):
+            found = re.findall(pattern, read_small(layout.path("config", file + end)) or b"")
+            if found:
+                names |= {name.decode("utf-8", "replace") for name in found}
+                break
+    return names
+
+
+def _in_databases(kind: str, layout: "StoreLayout") -> set[str]:
+    from rmqtool.services.lookup.configs import group_offsets, groups_of, topics_of
+
+    if kind == "topic":
+        settings = topics_of(layout, _silent)
+        return set(settings.topics if settings is not None else ())
     groups = groups_of(layout, _silent)
-    configured = groups.groups if groups is not None else ()
-    return {*configured, *(entry.group for entry in group_offsets(layout, _silent))}
+    return {*(groups.groups if groups is not None else ()), *(one.group for one in group_offsets(layout, _silent))}
 
 
 def _silent(_text: str) -> None:

@@ -57,13 +57,13 @@ def _from_file(path: str) -> dict[str, str]:
     try:
         table = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as err:
-        raise BadValue(f"{path}: no TOML: {err}") from err
+        raise BadValue(f"{path}: not TOML: {err}") from err
     found = {}
     for option, value in table.items():
         if option not in OPTIONS:
-            raise BadValue(f"{path}: {option!r} has no default to set: {', '.join(OPTIONS)} have")
+            raise BadValue(f"{path}: {option!r} cannot have a default: {', '.join(OPTIONS)} have")
         if not isinstance(value, str):
-            raise BadValue(f"{path}: {option} is not a text")
+            raise BadValue(f"{path}: {option} is not a string")
         found[option] = _checked(option, value, f"{path}: {option}")
     if "broker-conf" in found:
         found["broker-conf"] = os.path.join(os.path.dirname(path), os.path.expanduser(found["broker-conf"]))

@@ -5,8 +5,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from rmqtool.cli.form.text import dump_json, folded, note, plain
 from rmqtool.cli.launch.defaults import read
-from rmqtool.cli.shell.output import dump_json, plain
 from rmqtool.errors import CorruptFile, RmqError
 
 _MACHINE = ("json", "ndjson")
@@ -50,26 +50,27 @@ def say(error: RmqError, argv: list[str]) -> int:
         sys.stdout.flush()
     except OSError:
         stop_writing()
+    words = line(error, argv)
     with suppress(OSError):  # stderr is gone too
-        sys.stderr.write(line(error, argv) + "\n")
+        sys.stderr.write((words if words.startswith("{") else folded(words, sys.stderr)) + "\n")
     return error.exit_code
 
 
-# what Ctrl-C leaves of a command that it ends in the middle of its work
+# what Ctrl-C or SIGTERM leaves of a command that it ends in the middle of its work
 _LEFT = {"dump-to-parquet": "the same command goes on with it", "salvage": "no store was made"}
 
 
 def stopped(argv: list[str]) -> None:
-    """Tell on stderr what was going on when the user ended a command, and how far it was."""
+    """Tell on stderr what was going on when the user or SIGTERM ended a command, and how far it was."""
     from rmqtool.progress import broken_off
 
     stage = broken_off()
     if stage is None:
         return
     far = f" ({min(stage.done / stage.total, 1):.0%})" if stage.total else ""
-    left = _LEFT.get(next(iter(argv), ""))
+    left = _LEFT.get(next(iter(argv), ""), "nothing was changed, and the same command begins again")
     with suppress(OSError):
-        sys.stderr.write(plain(f"stopped while {stage.name}{far}{f': {left}' if left else ''}") + "\n")
+        note(f"stopped while {stage.name}{far}: {left}")
 
 
 def stop_writing() -> None:

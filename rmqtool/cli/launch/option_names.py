@@ -1,4 +1,4 @@
-"""Options of all commands and codes of check, for completion, by ``python -m tests.cli.option_names``."""
+"""Options of all commands, their values and codes of check, for completion, by ``python -m tests.cli.option_names``."""
 
 TEXT = """
 append: --broker-conf --columns --engine --help --keep-times --output --progress --sync --tz --wide -h -o
@@ -10,7 +10,8 @@ commitlog dump: --body --broker-conf --columns --help --key --limit --offset --o
   --since --tag --topic --tz --until --wide -h -o -q -t
 commitlog hexdump: --broker-conf --help --limit --offset --tz -h
 config: --bak --broker-conf --columns --help --output --tz --wide -h -o
-consume: --body --columns --follow --from --help --limit --namesrv --output --sql --tag --tls-config --wide -f -h -o
+consume: --ack --acl --body --columns --follow --from --group --help --limit --namesrv --orderly --output --sql --tag
+  --tls-config --wide -f -g -h -o
 consumequeue dump: --all --broker-conf --columns --help --key --limit --offset --output --queue --queue-offset --since
   --tag --topic --tz --until --wide -h -o -q -t
 delay due: --all --at --broker-conf --columns --help --level --limit --output --queue --since --topic --tz --until
@@ -37,13 +38,13 @@ group offsets: --broadcast --broker --broker-conf --columns --group --help --lim
   --wide -g -h -o -q -t
 group reset: --backup --broadcast --broker --broker-conf --clamp --columns --dry-run --from-csv --help --output
   --queue --shift --to-earliest --to-latest --to-offset --to-time --topic --tz --wide --yes -h -n -o -q -t -y
-import: --broker-conf --columns --engine --help --new-times --output --progress --tz --wide -h -o
+import: --broker-conf --columns --engine --help --new-times --output --progress --topics-of --tz --wide -h -o
 index dump: --broker-conf --columns --headers --help --limit --offset --output --since --tz --until --wide -h -o
 info: --broker-conf --columns --help --output --table --tz --wide -h -o
 init: --broker-conf --columns --help --output --tz --wide -h -o
 manual: --columns --help --man --output --wide -h -o
-mirror: --broker-conf --columns --engine --follow --help --keep-times --limit --namesrv --output --tls-config --wide
-  -f -h -o
+mirror: --acl --broker-conf --columns --engine --follow --help --keep-times --limit --namesrv --output --progress
+  --tls-config --wide -f -h -o
 namesrv: --columns --help --kv-config --listen --output --tls-config --wide -h -o
 offsets: --bak --broker-conf --columns --group --help --limit --output --queue --topic --tz --wide -g -h -o -q -t
 query-id: --body --broker-conf --columns --help --limit --output --scan --topic --tz --wide -h -o -t
@@ -55,8 +56,9 @@ rebalance plan: --broker --broker-conf --columns --consumer --help --inner --out
 rebuild: --backup --broker-conf --columns --dry-run --help --output --progress --table --tz --wide --yes -h -n -o -y
 recover: --accept-loss --backup --broker-conf --columns --dry-run --engine --exactly --fix-delay-times --help --output
   --progress --table --tz --wide --yes -h -n -o -y
-replay: --batch --broker-conf --columns --dry-run --engine --group --help --journal --key --limit --namesrv --offset
-  --output --queue --queue-offset --rate --since --tag --tls-config --to --topic --tz --until --wide -g -h -n -o -q -t
+replay: --acl --batch --broker-conf --columns --dry-run --engine --group --help --journal --key --limit --namesrv
+  --offset --output --progress --queue --queue-offset --rate --since --tag --tls-config --to --topic --tz --until
+  --wide -g -h -n -o -q -t
 report duplicates: --broker-conf --by --columns --help --limit --output --progress --since --topic --tz --until --wide
   -h -o -t
 report lag: --broker-conf --columns --group --help --limit --output --progress --topic --tz --wide -g -h -o -t
@@ -71,13 +73,14 @@ report unconsumed: --broker-conf --columns --group --help --limit --output --pro
   --wide -g -h -o -t
 retry list: --broker-conf --columns --group --help --limit --output --since --state --topic --tz --until --wide -g -h
   -o -t
-run: --broker-conf --columns --help --once --output --transactions --tz --until --wide -h -o
+run: --broker-conf --columns --help --once --output --progress --transactions --tz --until --wide -h -o
 salvage: --broker-conf --columns --help --output --progress --to --tz --wide -h -o
-send: --batch --columns --delay --engine --group --help --key --lines --namesrv --oneway --output --property --queue
-  --rate --tag --tls-config --wide -g -h -o -q
-serve: --broker-conf --cluster --columns --create --engine --help --listen --metrics --name --namesrv --namesrv-listen
-  --offsets --output --read-only --tls-config --tz --until --wide -h -o
+send: --acl --batch --columns --delay --engine --group --help --key --lines --namesrv --oneway --output --property
+  --queue --rate --tag --tls-config --transaction --wide -g -h -o -q
+serve: --acl-config --broker-conf --cluster --columns --create --engine --follow --help --listen --metrics --name
+  --namesrv --namesrv-listen --offsets --output --read-only --tls-config --tz --until --wide -h -o
 sql: --broker-conf --columns --help --output --overwrite --progress --to --tz --wide -h -o
+topic latest: --body --broker-conf --columns --help --key --limit --output --tz --wide -h -o
 topic list: --broker-conf --columns --help --limit --output --system --topic --tz --wide -h -o -t
 topic show: --broker-conf --columns --help --output --table --tz --wide -h -o
 topic unused: --broker-conf --columns --help --output --tz --wide -h -o
@@ -89,6 +92,33 @@ truncate: --backup --broker-conf --columns --dry-run --help --output --progress 
 undo: --backup --broadcast --broker-conf --columns --dry-run --force --forget --help --output --progress --tz --wide
   --yes -h -n -o -y
 warm-up: --columns --help --output --remove --wide -h -o
+"""
+
+VALUES = """
+append --engine: auto 4.9 5.3
+check --severity: error warning info
+dump-to-parquet --codec: zstd snappy gzip none
+dump-to-parquet --runner: spark local
+dump-to-parquet --engine: spark local
+group lag --by: queue topic group
+import --engine: auto 4.9 5.3
+manual TOPIC: emergencies commands installing machine-output recipes writing services serving client consuming sql
+  spark remote mqadmin promises formats developing
+mirror --engine: auto 4.9 5.3
+query-offset --engine: auto 4.9 5.3
+query-time --engine: auto 4.9 5.3
+rebalance plan --strategy: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
+rebalance plan --inner: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
+rebuild PART: consumequeue index checkpoint config timer compaction
+recover --engine: auto 4.9 5.3
+replay --engine: auto 4.9 5.3
+report duplicates --by: id key
+retry list --state: scheduled waiting in-flight retried dead done
+salvage --to: ndjson parquet
+send --transaction: commit rollback
+send --engine: auto 4.9 5.3
+serve --engine: auto 4.9 5.3
+transaction list --state: pending committed rolled-back given-up passed
 """
 
 CODES = """
@@ -105,5 +135,10 @@ index-ghost index-time index-missing index-behind config-broken config-bak-broke
 topic-unknown queue-unread group-unknown offset-ahead offset-expired delay-offset-ahead delay-offset-lost
 timer-wheel-size timer-wheel-missing timer-slot-outside timer-slot-misplaced timer-chain timer-log-damage
 timer-log-torn timer-no-message timer-other-message timer-expired timer-properties timer-deliver-time timer-twice
-timer-lost timer-behind timer-checkpoint-empty timer-checkpoint-ahead
+timer-lost timer-behind timer-checkpoint-empty timer-checkpoint-ahead compaction-foreign compaction-unpaired
+compaction-half compaction-size compaction-hole compaction-torn compaction-no-record compaction-other-record
+compaction-order compaction-no-key compaction-unqueued compaction-queue-missing compaction-missing compaction-behind
+compaction-ahead compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused
+pop-database pop-record pop-record-key pop-ahead tiered-missing tiered-short tiered-gap tiered-unknown tiered-message
+epoch-broken epoch-order epoch-ahead identity-broken
 """

@@ -1,19 +1,26 @@
 """What commands that talk to a live cluster have in common."""
 
+from collections.abc import Sequence
+
+from rmqtool.cli.live.access import credentials
 from rmqtool.cli.serve.running import address_of
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.name_servers import addresses_of
 from rmqtool.errors import BadValue
+from rmqtool.services.sending.rules import check_topic
 
 
-def client_options(namesrv: str, engine: str = "5.3", tls_config: str | None = None) -> ClientOptions:
+def client_options(
+    namesrv: str, engine: str = "5.3", tls_config: str | None = None, acl: str | None = None
+) -> ClientOptions:
     """Options of a client.
 
     Args:
         tls_config: a ``tls.properties``; without one connections are plain.
+        acl: a file of keys to sign requests with; without one those of the environment are used, if there are any.
 
     Raises:
-        BadValue: no addresses, no engine that is known, or a setting of TLS that cannot be understood.
+        BadValue: no addresses, no engine that is known, or a setting of TLS or of keys that cannot be understood.
         UnreadableStore: the file, or one that it names, cannot be read.
     """
     if engine not in ("auto", "4.9", "5.3"):
@@ -28,4 +35,20 @@ def client_options(namesrv: str, engine: str = "5.3", tls_config: str | None = N
         from rmqtool.remoting.tls import client_tls  # OpenSSL takes its time to load
 
         tls = client_tls(tls_config)
-    return ClientOptions(namesrv=namesrv, engine="4.9" if engine == "4.9" else "5.3", tls=tls)
+    return ClientOptions(
+        namesrv=namesrv, engine="4.9" if engine == "4.9" else "5.3", tls=tls, credentials=credentials(acl)
+    )
+
+
+def check_wanted(topic: str, tags: Sequence[str], sql: str | None) -> None:
+    """Whether messages of a topic can be asked for so.
+
+    Raises:
+        BadValue: they cannot.
+    """
+    try:
+        check_topic(topic, sending=False)
+    except ValueError as err:
+        raise BadValue(str(err)) from None
+    if tags and sql is not None:
+        raise BadValue("--sql: goes without --tag; in SQL a tag is TAGS = 'paid'")

@@ -6,7 +6,16 @@ import typer
 
 from rmqtool.cli.live.send import NamesrvOption, TopicArgument
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import Body, BodyOption, LimitOption, Output, OutputOption, TagOption, TlsOption
+from rmqtool.cli.shell.options import (
+    AclOption,
+    Body,
+    BodyOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    TagOption,
+    TlsOption,
+)
 
 
 @command("consume", "rmqtool consume --namesrv 127.0.0.1:9876 Orders --from -1h --follow")
@@ -21,7 +30,17 @@ def consume(
             help="Where to begin: earliest, latest, a time, or an offset (digits below 10^11).",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until a signal.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="Begin where this group is; with --ack, consume in it."),
+    ] = None,
+    ack: Annotated[
+        bool, typer.Option("--ack", help="Consume: what has been written is committed for --group.")
+    ] = False,
+    orderly: Annotated[
+        bool, typer.Option("--orderly", help="With --ack: each queue in order, locked by the broker for this process.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages, until a signal.")] = False,
     tag: TagOption = None,
     sql: Annotated[
         str | None,
@@ -30,17 +49,33 @@ def consume(
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
     tls_config: TlsOption = None,
+    acl: AclOption = None,
     output: OutputOption = Output.table,
 ) -> int:
-    """Show messages of a live topic. It only looks: it joins no group, and no offset is changed.
+    """Show messages of a live topic. Without --ack it only looks: it joins no group, and no offset is changed.
 
-    It begins at the first messages of the queues, with --follow at their ends, and ends at what was the end when it
-    began. Then messages come queue by queue; with --follow as brokers have them. The rows are those of commitlog dump.
-    --sql filters by properties in the broker, which must have enablePropertyFilter=true.
+    It begins at the first messages of the queues, with --follow at their ends, with --group at the group's offsets. It
+    shows queue by queue up to what was the end when it began; with --follow, messages as they come. The rows are those
+    of commitlog dump. --sql filters by properties in the broker, which must have enablePropertyFilter=true.
+
+    With --group and --ack it is a member of the group, beside others of any language: it gets a share of the queues,
+    and the group's retries; --from says where a new group begins. It commits what stdout has taken and nothing else:
+    a reader that ends, a signal or a kill loses no message, but some may come twice after a kill.
     """
+    if group is not None or ack or orderly:
+        from rmqtool.cli.live.run_consume import check_group_options
+
+        check_group_options(group, ack=ack, orderly=orderly)
+    if ack and group is not None:
+        from rmqtool.cli.live.run_acked import run as run_acked
+
+        return run_acked(
+            namesrv, topic, group, orderly=orderly, start=start, follow=follow, tags=tuple(tag or ()), sql=sql,
+            limit=limit, body=body.value, tls_config=tls_config, acl=acl, output=output.value,
+        )  # fmt: skip
     from rmqtool.cli.live.run_consume import run
 
     return run(
-        namesrv, topic, start=start, follow=follow, tags=tuple(tag or ()), sql=sql, limit=limit, body=body.value,
-        tls_config=tls_config, output=output.value,
+        namesrv, topic, group, start=start, follow=follow, tags=tuple(tag or ()), sql=sql, limit=limit, body=body.value,
+        tls_config=tls_config, acl=acl, output=output.value,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.live.common import client_options
+from rmqtool.cli.live.common import check_wanted, client_options
 from rmqtool.cli.serve.running import until_told
 from rmqtool.cli.shell.message_rows import message_writer
 from rmqtool.cli.shell.output import TableWriter, note
@@ -18,15 +18,33 @@ from rmqtool.client.pulling.consumer import PullConsumer
 from rmqtool.client.pulling.pull import LOOKING, Puller, Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
-from rmqtool.services.sending.rules import check_topic
+from rmqtool.services.sending.rules import check_group
 
 _OFFSETS = 100_000_000_000  # digits below that are an offset, as no message was stored before 1973
 _INTERRUPTED = 130
 
 
+def check_group_options(group: str | None, *, ack: bool, orderly: bool) -> None:
+    """What goes together.
+
+    Raises:
+        BadValue: it does not.
+    """
+    if ack and group is None:
+        raise BadValue("--ack: give --group too, the group for which messages are consumed")
+    if orderly and not ack:
+        raise BadValue("--orderly: goes with --group and --ack; without them messages of a queue are in order anyway")
+    if group is not None:
+        try:
+            check_group(group)
+        except ValueError as err:
+            raise BadValue(f"--group: {err}") from None
+
+
 def run(
     namesrv: str,
     topic: str,
+    group: str | None,
     *,
     start: str | None,
     follow: bool,
@@ -35,24 +53,32 @@ def run(
     limit: int | None,
     body: str,
     tls_config: str | None,
+    acl: str | None,
     output: str,
 ) -> int:
     """Write messages; 1 when there was none."""
-    try:
-        check_topic(topic, sending=False)
-    except ValueError as err:
-        raise BadValue(str(err)) from None
-    if tags and sql is not None:
-        raise BadValue("--sql: goes without --tag; in SQL a tag is TAGS = 'paid'")
-    options = client_options(namesrv, tls_config=tls_config)
-    looking = _Looking(options, topic, start or ("latest" if follow else "earliest"), follow, tags, sql)
+    check_wanted(topic, tags, sql)
+    options = client_options(namesrv, tls_config=tls_config, acl=acl)
+    if group is None:
+        start = start or ("latest" if follow else "earliest")
+    elif start is not None:
+        raise BadValue("--from: goes with --group only where it is consumed (--ack); else it begins where the group is")
+    looking = _Looking(options, topic, group, start or "earliest", follow, tags, sql)
     return asyncio.run(looking.write(output, body, limit))
 
 
 class _Looking:
     def __init__(
-        self, options: ClientOptions, topic: str, start: str, follow: bool, tags: Sequence[str], sql: str | None
+        self,
+        options: ClientOptions,
+        topic: str,
+        group: str | None,
+        start: str,
+        follow: bool,
+        tags: Sequence[str],
+        sql: str | None,
     ) -> None:
+        self._group = group
         self._options, self._topic, self._follow, self._tags, self._sql = options, topic, follow, tags, sql
         self._start = start
         self._offset = int(start) if re.fullmatch("[0-9]{1,11}", start) and int(start) < _OFFSETS else None
@@ -72,7 +98,7 @@ class _Looking:
             return 0 if self._follow else _INTERRUPTED
 
     async def _write(self, cluster: Cluster, output: str, body: str, limit: int | None) -> int:
-        puller = Puller(cluster, LOOKING, self._tags, self._sql)
+        puller = Puller(cluster, self._group or LOOKING, self._tags, self._sql)
         queues = (await cluster.route(self._topic)).readable
         places = {queue: await self._place(puller, queue) for queue in queues}
         to = message_writer(output)
@@ -97,6 +123,8 @@ class _Looking:
     async def _place(self, puller: Puller, queue: MessageQueue) -> tuple[int, int]:
         """Where to begin in a queue, and its end now."""
         low, high = await puller.offsets(queue)
+        if self._group is not None:
+            return max(await puller.committed(queue) or 0, low), high
         if self._time is not None:
             return max(await puller.offset_at(queue, self._time), low), high
         if self._offset is not None:
@@ -111,7 +139,7 @@ class _Looking:
                 async for messages in _until(puller, queue, first, end):
                     yield messages
             return
-        async with PullConsumer(cluster, tags=self._tags, sql=self._sql) as consumer:
+        async with PullConsumer(cluster, self._group or LOOKING, tags=self._tags, sql=self._sql) as consumer:
             await consumer.assign({queue: first for queue, (first, _end) in places.items()})
             while True:
                 yield await consumer.poll()

@@ -10,14 +10,18 @@ from typing import Any
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import client_options
+from rmqtool.cli.live.undecided import Undecided
 from rmqtool.cli.shell.ending import Ending
 from rmqtool.cli.shell.output import Column, note, writer
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.cli.write.run_append import Lines, parse_row
+from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.producing.message import Message, NotSent, SendResult
-from rmqtool.client.sync import Producer
+from rmqtool.client.producing.transactions import NotEnded, State
+from rmqtool.client.sync import Producer, TransactionProducer
 from rmqtool.contract import SEND_FIELDS, message_fields
 from rmqtool.errors import BadValue, OutputLost, RmqError
+from rmqtool.progress import stage
 from rmqtool.services.sending.again import own_properties
 from rmqtool.services.sending.rules import check_group, check_message, check_topic
 
@@ -48,6 +52,7 @@ class SendPlan:
     batch: int = 1
     rate: float | None = None
     oneway: bool = False
+    transaction: str | None = None
 
 
 class Unsent(RmqError):
@@ -77,7 +82,7 @@ class _Messages:
         if fields["was_stored"]:
             properties = own_properties(properties)
         elif properties.get("TRAN_MSG", "").lower() == "true":
-            raise ValueError("TRAN_MSG: half of a transaction, which nobody would end")
+            raise ValueError("TRAN_MSG: half of a transaction, which nobody would commit or roll back")
         deliver_at = self._time if self._time is None or self._time >= 0 else time.time_ns() // 1_000_000 - self._time
         message = Message(
             self._plan.topic,
@@ -125,7 +130,7 @@ def _queue(text: str | None, queues: Sequence[MessageQueue]) -> MessageQueue | N
         return found[0]
     if found:
         names = ", ".join(f"{q.broker_name}:{q.queue_id}" for q in found)
-        raise BadValue(f"--queue {text}: several brokers have it: {names}")
+        raise BadValue(f"--queue {text}: several brokers have this queue: {names}")
     raise BadValue(f"--queue {text}: the topic has no such queue to write to")
 
 
@@ -140,19 +145,25 @@ class _Tally:
         except OSError as err:
             raise OutputLost(f"stdout: {os.strerror(err.errno or 0)}: nothing was read") from err
 
-    def stored(self, line: int, result: SendResult) -> None:
+    def stored(self, line: int, result: SendResult, status: str | None = None) -> None:
         """A message was acknowledged."""
         queue = result.queue
         self.sent += 1
         self._row(
-            line, result.status, brokerName=queue.broker_name, queueId=queue.queue_id, queueOffset=result.queue_offset,
-            msgId=result.message_id, offsetMsgId=result.offset_message_id,
+            line, status or result.status, brokerName=queue.broker_name, queueId=queue.queue_id,
+            queueOffset=result.queue_offset, msgId=result.message_id, offsetMsgId=result.offset_message_id,
         )  # fmt: skip
 
     def gone(self, line: int, message_id: str) -> None:
         """A message was sent that nobody acknowledges."""
         self.sent += 1
         self._row(line, "SENT", msgId=message_id)
+
+    def undecided(self, line: int, result: SendResult, reason: str) -> None:
+        """Half of a transaction was stored, and its broker has not said that it knows the end."""
+        self.stored(line, result, "UNDECIDED")
+        self.sent, self.refused = self.sent - 1, self.refused + 1
+        note(f"line {line}: {reason}")
 
     def not_sent(self, line: int, status: str, reason: str) -> None:
         """A message was not acknowledged."""
@@ -201,8 +212,15 @@ class _Sender:
     """Sends messages in groups."""
 
     def __init__(
-        self, producer: Producer, plan: SendPlan, queue: MessageQueue | None, tally: _Tally, ending: Ending
+        self,
+        producer: Producer,
+        plan: SendPlan,
+        queue: MessageQueue | None,
+        tally: _Tally,
+        ending: Ending,
+        undecided: Undecided | None,
     ) -> None:
+        self._undecided = undecided
         self._producer, self._plan, self._queue, self._tally, self._ending = producer, plan, queue, tally, ending
         self._next = time.monotonic()
 
@@ -252,6 +270,9 @@ class _Sender:
                 for line, message in zip(lines, messages, strict=True):
                     self._tally.gone(line, self._producer.send_oneway(message, queue=self._queue))
                 return
+            if isinstance(self._producer, TransactionProducer) and self._undecided is not None:
+                self._send_half(self._producer, self._undecided, lines[0], messages[0])
+                return
             if len(messages) == 1:
                 results = [self._producer.send(messages[0], queue=self._queue)]
             else:
@@ -265,6 +286,18 @@ class _Sender:
             for line, result in zip(lines, results, strict=True):
                 self._tally.stored(line, result)
 
+    def _send_half(self, producer: TransactionProducer, undecided: Undecided, line: int, message: Message) -> None:
+        def ends(*_: object) -> State:
+            return undecided.state
+
+        try:
+            sent, ended = producer.send_in_transaction(message, ends, queue=self._queue, confirm=True)
+        except NotEnded as err:
+            undecided.add(err.sent.message_id, line)
+            self._tally.undecided(line, err.sent, str(err))
+        else:  # what is not stored as safely as it should be is rolled back
+            self._tally.stored(line, sent, "COMMITTED" if ended == State.COMMIT else "ROLLED_BACK")
+
     def _failed(self, lines: Sequence[int], err: NotSent) -> None:
         for line, result in zip(lines, err.sent, strict=False):
             self._tally.stored(line, result)
@@ -277,7 +310,15 @@ class _Sender:
 
 
 def run(
-    namesrv: str, file: str, plan: SendPlan, *, group: str, engine: str, tls_config: str | None, output: str
+    namesrv: str,
+    file: str,
+    plan: SendPlan,
+    *,
+    group: str,
+    engine: str,
+    tls_config: str | None,
+    acl: str | None,
+    output: str,
 ) -> int:
     """Send all lines of a file or of stdin; 1 when one was refused."""
     try:
@@ -288,24 +329,46 @@ def run(
     messages = _Messages(plan)
     if plan.batch > 1 and (plan.delay is not None or plan.oneway):
         raise BadValue("--batch: delayed and one-way messages go alone")
-    options = client_options(namesrv, engine, tls_config)
+    if plan.transaction is not None and (plan.batch > 1 or plan.oneway or plan.delay is not None):
+        raise BadValue("--transaction: goes without --batch, --oneway and --delay")
+    options = client_options(namesrv, engine, tls_config, acl)
     ending = Ending()
-    with Lines(file) as lines, ending.watched(), Producer(options, group) as producer:
+    undecided = None
+    if plan.transaction is not None:
+        undecided = Undecided(State.COMMIT if plan.transaction == "commit" else State.ROLLBACK)
+    with Lines(file) as lines, ending.watched(), _producer(options, group, undecided) as producer:
         queue = _queue(plan.queue, producer.queues(plan.topic))
         tally = _Tally(output, plan.topic)
-        sender = _Sender(producer, plan, queue, tally, ending)
+        sender = _Sender(producer, plan, queue, tally, ending, undecided)
         try:
-            for numbers, rows in lines.rows(ending, _line if plan.lines else parse_row):
-                sender.take(numbers, [_made(messages, row) for row in rows])
+            with stage("sending", lines.size, "messages" if lines.size is None else "bytes") as progress:
+                for numbers, rows in lines.rows(ending, _line if plan.lines else parse_row):
+                    sender.take(numbers, [_made(messages, row) for row in rows])
+                    progress.done = tally.sent if lines.size is None else min(lines.done, lines.size)
         except RmqError:
             tally.close()
+            _await_questions(undecided, ending)
             raise
         tally.close()
+        _await_questions(undecided, ending)
         if ending.signal is not None:
             note(f"{ending.signal.name}: {tally.words}; what follows was not read")
             return ending.exit_code
         note(tally.words)
         return 1 if tally.refused else 0
+
+
+def _producer(options: ClientOptions, group: str, undecided: Undecided | None) -> Producer:
+    return Producer(options, group) if undecided is None else TransactionProducer(options, group, undecided.asked)
+
+
+def _await_questions(undecided: Undecided | None, ending: Ending) -> None:
+    if undecided is not None and (lines := undecided.lines()):
+        note(f"{len(lines)} not confirmed: waiting until their brokers ask about them")
+        undecided.wait(ending)
+        left = undecided.lines()
+        more = f"; not about those of lines {', '.join(map(str, left[:20]))}" if left else ""
+        note(f"brokers have asked about {len(lines) - len(left)} of them, and were told{more}")
 
 
 def _line(line: bytes) -> Mapping[str, Any]:

@@ -8,19 +8,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from rmqtool.cli.shell.output import Column, dump_json, note, plain, write_all, write_object, writer
+from rmqtool.cli.form.text import MOST_COLUMNS
+from rmqtool.cli.shell.output import Column, Row, dump_json, note, plain, write_all, write_object, writer
 from rmqtool.errors import BadValue
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.advice.steps import Step, sentences
-from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES
+from rmqtool.store.check.codes.all import CODE_FIELDS, SEVERITIES, Code
 from rmqtool.store.layout.paths import StoreLayout
+
+
+def _topic(row: Row) -> str | None:
+    """A topic with what sets it apart from a plain one; that it is for retries or the broker itself its name says."""
+    plain, _comma, more = (row["topicKind"] or "").partition(", ")
+    return f"{row['topic']} ({more})" if plain == "normal" and more else row["topic"]
+
 
 _COLUMNS = (
     Column("severity"),
     Column("code"),
     Column("file", wide=True),
     Column("offset", right=True),
-    Column("topic", wide=True),
+    Column("topic", _topic, wide=True),
     Column("queue", lambda row: row["queueId"], right=True),
     Column("queueOffset", right=True),
     Column("count", right=True),
@@ -30,12 +38,10 @@ _COLUMNS = (
 _CODE_COLUMNS = (Column("code"), Column("severity"), Column("title", wide=True))
 _TEXTS = (
     ("meaning", "What it means"),
-    ("cause", "How it comes"),
+    ("cause", "How it comes about"),
     ("broker", "What a broker does"),
-    ("fix", "What to do"),
 )
 _STORE = re.compile(r"\bSTORE\b")
-_WIDTH = 100
 
 
 def run_check(
@@ -71,7 +77,7 @@ def run_check(
             row["fix"] = _in_words(steps, store)
             told = [step.to_dict() for step in steps]
             row["steps"] = dump_json(told) if output == "csv" else told
-            yield row
+            yield {name: row[name] for name in FINDING_FIELDS}
 
     if output == "table":
         _table(rows())
@@ -153,20 +159,27 @@ def run_explain(code: str | None, output: str) -> int:
         from difflib import get_close_matches
 
         near = get_close_matches(code, CODES, 3)
-        raise BadValue(f"{code!r} is not a code of check" + (f"; perhaps {' or '.join(near)}" if near else ""))
+        raise BadValue(f"{code!r} is not a code of check" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
     if output in ("json", "ndjson"):
         write_object(output, kind.to_dict())
     elif output == "csv":
         write_all(writer("csv", CODE_FIELDS, ()), [kind.to_dict()])
     else:
-        _explain(kind.to_dict())
+        _explain(kind)
     return 0
 
 
-def _explain(kind: dict[str, Any]) -> None:
-    from textwrap import fill
+def _explain(kind: Code) -> None:
+    from shutil import get_terminal_size
+    from textwrap import wrap
 
-    sys.stdout.write(f"{kind['code']} ({kind['severity']}): {kind['title']}\n")
+    from rmqtool.cli.look.show_check import lines_of_steps
+
+    width = min(MOST_COLUMNS, get_terminal_size().columns) if sys.stdout.isatty() else MOST_COLUMNS
+    lines = wrap(f"{kind.code} ({kind.severity}): {kind.title}", width, subsequent_indent="  ", break_on_hyphens=False)
     for name, title in _TEXTS:
-        text = fill(kind[name], _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-        sys.stdout.write(f"\n{title}:\n{text}\n")
+        lines += ["", f"{title}:"]
+        text = getattr(kind, name)
+        lines += wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    lines += ["", "What to do:", *lines_of_steps(kind.steps, width)]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

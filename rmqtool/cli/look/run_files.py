@@ -63,7 +63,7 @@ def say_damage(item: Damage) -> None:
     """One damaged range, on stderr."""
     note(
         f"damage: {item.path}: byte {item.at}: {item.reason}; physical offset {item.physical_offset}, "
-        f"{item.length} bytes passed over"
+        f"{item.length} bytes skipped"
     )
 
 
@@ -96,8 +96,8 @@ def run_commitlog_dump(
             elif stop is None or item.physical_offset < stop:
                 yield from filter(has, (item,) if records else item.messages())
 
-    if start:
-        say_no_record(log, start, "what begins behind it is shown, up to the end of the range")
+    if start and (stop is None or start < stop):
+        say_no_record(log, start, "records that begin after it are shown, up to the end of the range")
     source = log.walk(start or None, stop)
     chosen_few = limited(found(), limit, source)
     rows = (message_row(message.record, message.physical_offset, body) for message in chosen_few)
@@ -122,6 +122,9 @@ def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
         item = log.look(start, crc=False)
         stop = start + (item.record.total_size if isinstance(item, Found) else 64)
         say_no_record(log, start, "64 bytes are shown")
+    if stop is not None and stop <= start:
+        say_empty(offset=(start, stop))
+        return 1
     files = [file for file in log.segments if file.end > start and (stop is None or file.base < stop)]
     if not files:
         note(f"no commit-log file holds offset {start}")

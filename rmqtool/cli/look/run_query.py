@@ -3,6 +3,7 @@
 Free of Typer and everything else that is slow to import, so that :mod:`rmqtool.cli.look.quick` can call them at once.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from rmqtool.cli.shell.message_rows import write_messages
@@ -11,7 +12,7 @@ from rmqtool.cli.shell.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.lookup.query import Search, query_id, query_key
-from rmqtool.store.disk.remote import is_dir
+from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
@@ -34,6 +35,11 @@ def need_log(store: str, broker_conf: str | None) -> CommitLog:
     """
     layout = open_store(store, broker_conf)
     log = CommitLog(layout)
+    if not log.segments.files:
+        from rmqtool.store.layout.version import dledger_dirs
+
+        for folder in dledger_dirs(layout):
+            note(f"warning: {folder}: a DLedger log, which is not read: its messages are missing here")
     if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
         raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
     return log
@@ -56,6 +62,15 @@ def first(found: list[T], limit: int | None) -> list[T]:
     return found[:limit]
 
 
+def _scanning(scan: bool) -> AbstractContextManager[None]:
+    """Where the whole log may be read, a terminal shows how far that is."""
+    if not scan:
+        return nullcontext()
+    from rmqtool.cli.shell.progress import showing
+
+    return showing("auto", streams=False)
+
+
 def run_query_key(
     store: str,
     topic: str,
@@ -71,10 +86,11 @@ def run_query_key(
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
     layout, search = need_log(store, broker_conf).layout, search_of(scan, limit, since, until)
-    found = first(query_key(layout, topic, key, search, note), limit)
+    with _scanning(scan):
+        found = first(query_key(layout, topic, key, search, note), limit)
     write_messages(output, found, body)
     if not found:
-        where = "in the log" if scan else "through the index; --scan goes through the whole log"
+        where = "in the log" if scan else "through the index; --scan reads the whole log"
         note(f"no message of topic {topic} with key {key} found {where}")
     return FOUND if found else NOTHING
 
@@ -92,10 +108,11 @@ def run_query_id(
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
     layout, search = need_log(store, broker_conf).layout, search_of(scan, limit, None, None)
-    found = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
+    with _scanning(scan):
+        found = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
     write_messages(output, found, body)
     if not found:
-        note(f"no message with id {message_id} found" + ("" if scan else "; --scan goes through the whole log"))
+        note(f"no message with id {message_id} found" + ("" if scan else "; --scan reads the whole log"))
     return FOUND if found else NOTHING
 
 
@@ -139,9 +156,19 @@ def run_query_offset(
     from rmqtool.services.lookup.get_message import asked_for, get_message
     from rmqtool.store.queues.batch import open_any_queue
 
+    rules = engine_of(engine)
     log = need_log(store, broker_conf)
     queue = open_any_queue(log.layout, topic, queue_id)
-    result = get_message(log, queue, offset, max_msgs, engine=engine_of(engine))
+    compacted = None
+    if exists(log.layout.path("compaction")):
+        from rmqtool.services.lookup.compacted import compacted_queue, get_compacted
+
+        compacted = compacted_queue(log.layout, topic, queue_id, note)
+    if compacted is not None:
+        note(f"{topic} is compacted: read from its compaction log, in which physicalOffset is a position")
+        result = get_compacted(compacted, offset, max_msgs)
+    else:
+        result = get_message(log, queue, offset, max_msgs, engine=rules)
     if status:
         row = dict(
             zip(
@@ -154,12 +181,20 @@ def run_query_offset(
     else:
         write_messages(output, asked_for(result, queue, offset, max_msgs), body)
     if not result.messages:
+        _note_unbuilt(log)
         known = "" if queue is not None else f" (the store has no queue {queue_id} of topic {topic})"
         note(
             f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
             f"next offset {result.next_begin_offset}{known}"
         )
     return FOUND if result.messages else NOTHING
+
+
+def _note_unbuilt(log: "CommitLog") -> None:
+    """Why a queue in RocksDB may seem shorter than it is."""
+    from rmqtool.services.lookup.queue_messages import warn_of_unbuilt
+
+    warn_of_unbuilt(log, lambda text: note(f"warning: {text}"))
 
 
 def run_query_time(
@@ -189,6 +224,7 @@ def run_query_time(
     to = writer(output, TIME_FIELDS, TIME_COLUMNS)
     if queue is None:
         to.close()
+        _note_unbuilt(log)
         note(f"the store has no queue {queue_id} of topic {topic}")
         return NOTHING
     if isinstance(queue, ConsumeQueue) and rules == "4.9":

@@ -3,9 +3,10 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from rmqtool.cli.form.text import MOST_COLUMNS
 from rmqtool.cli.shell.output import plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
@@ -13,13 +14,12 @@ from rmqtool.store.check.reading.reading import Cause, Reading, Told, counted
 
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
 _STORE = re.compile(r"\bSTORE\b")
-_MOST = 100  # cells; longer lines are hard to read
 _INDENT = "   "
 
 
 def show_reading(reading: Reading, width: int) -> None:
     """Print a reading to stdout, in lines of at most ``width`` cells but for commands, which stay whole."""
-    sys.stdout.write("".join(line + "\n" for line in lines_of(reading, min(width, _MOST), colour=use_color())))
+    sys.stdout.write("".join(line + "\n" for line in lines_of(reading, min(width, MOST_COLUMNS), colour=use_color())))
     sys.stdout.flush()
 
 
@@ -28,12 +28,7 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
     paint = _Paint(colour)
     yield from _verdict(reading, width, paint)
     if reading.steps:
-        yield ""
-        yield paint.bold("What to do" + (", in this order" if len(reading.steps) > 1 else ""))
-        for number, step in enumerate(reading.steps, 1):
-            yield from _step(number, step, paint, width)
-        if reading.then:
-            yield from _text(f"Then: {reading.then[0].lower()}{reading.then[1:]}", width, "")
+        yield from _steps(reading, width, paint)
     if reading.causes:
         counts = ", ".join(f"{n} {name}{'s' if n != 1 else ''}" for name, n in counted(reading.causes).items())
         yield ""
@@ -42,6 +37,15 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
             yield from _cause(cause, width, paint)
         yield ""
         yield from _text("What a code means: rmqtool explain CODE. Every finding: --output ndjson.", width, "")
+
+
+def lines_of_steps(steps: Sequence[Step], width: int) -> Iterator[str]:
+    """Steps of a code, without a store that they are for."""
+    paint = _Paint(use_color())
+    for number, step in enumerate(steps, 1):
+        if step.destroys:
+            yield from _text("Only if a broker must run on STORE itself, and after the copy was made:", width, "")
+        yield from _step(f"{number}. " if not step.destroys else _INDENT, step, paint, width, of="STORE")
 
 
 class _Paint:
@@ -72,25 +76,45 @@ def _verdict(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
         yield from _text(f"Lost: {reading.lost[0].lower()}{reading.lost[1:]}", width, "")
 
 
-def _step(number: int, step: Step, paint: _Paint, width: int) -> Iterator[str]:
-    lead = f"{number}. "
+def _steps(reading: Reading, width: int, paint: _Paint) -> Iterator[str]:
+    """What keeps everything, in order; behind it, and not as one step more, what takes messages out of the store."""
+    keeping = [step for step in reading.steps if not step.destroys]
+    yield ""
+    yield paint.bold("What to do" + (", in this order" if len(keeping) > 1 else ""))
+    for number, step in enumerate(keeping, 1):
+        yield from _step(f"{number}. ", step, paint, width)
+    if reading.then:
+        yield from _text(f"Then: {reading.then[0].lower()}{reading.then[1:]}", width, "")
+    for step in reading.steps:
+        if step.destroys:
+            yield ""
+            yield from _text("Only if a broker must run on this very store, and after the copy was made:", width, "")
+            yield from _step(_INDENT, step, paint, width)
+
+
+def _step(lead: str, step: Step, paint: _Paint, width: int, of: str = "this store") -> Iterator[str]:
     if step.command:
         yield lead + paint.bold(plain(shlex.join(step.command)))
-    text = " ".join(_sentence(_STORE.sub("this store", part)) for part in (step.does, step.costs) if part)
+    text = " ".join(_sentence(_STORE.sub(of, part)) for part in (step.does, step.costs) if part)
     if step.command:
         yield from _text(text, width, _INDENT)
     else:
         first, *rest = _text(text, width, _INDENT)
-        yield lead + first[len(_INDENT) :]
+        yield lead + first.lstrip()
         yield from rest
 
 
 def _cause(cause: Cause, width: int, paint: _Paint) -> Iterator[str]:
     yield ""
     yield from _head(cause.told, width, "", paint)
-    for place in cause.told.places:
+    first, *more = cause.told.places
+    yield from _place(first, width)
+    about_all = first.consequence == CODES[cause.told.code].broker
+    for place in more if about_all else ():
         yield from _place(place, width)
-    yield from _text(_sentence(cause.told.places[0].consequence), width, _INDENT)
+    yield from _text(_sentence(first.consequence), width, _INDENT)
+    for place in () if about_all else more:
+        yield from _place(place, width)
     if cause.follows:
         yield f"{_INDENT}and from that follows:"
         for told in cause.follows:
@@ -107,12 +131,16 @@ def _head(told: Told, width: int, indent: str, paint: _Paint) -> Iterator[str]:
 
 def _place(finding: Finding, width: int) -> Iterator[str]:
     parts = [finding.file + (f" at byte {finding.offset}" if finding.offset is not None else "")]
-    if finding.topic is not None and not finding.file.startswith("consumequeue"):
+    if finding.topic is not None and finding.topic not in finding.file.split("/"):
         parts.append(finding.topic + (f"/{finding.queueId}" if finding.queueId is not None else ""))
     if finding.queueOffset is not None:
         parts.append(f"queue offset {finding.queueOffset}")
-    said = [f"{word} {value}" for word, value in (("is", finding.actual), ("expected", finding.expected)) if value]
-    text = plain(", ".join(parts) + (f": {', '.join(said)}" if said else ""))
+    text = ", ".join(parts)
+    if finding.actual:
+        text += f": {finding.actual}"
+    if finding.expected:
+        text += f" (expected: {finding.expected})"
+    text = plain(text)
     yield from _text(text, width, _INDENT, hang="  ")
 
 

@@ -34,6 +34,11 @@ def text(value: object, style: str = "") -> Text:
     return Text(plain(str(value)), style=style)
 
 
+def text_of_lines(lines: str, style: str = "") -> Text:
+    """Lines whose control characters are spelled out already."""
+    return Text(lines, style=style)
+
+
 def table(*titles: str, right: tuple[str, ...] = ()) -> Table:
     """A plain table in the one style of this program."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -85,6 +90,9 @@ def show(info: StoreInfo) -> None:
             rows.append((f"checkpoint {field}", time_text(number) if field.endswith("Timestamp") else str(number)))
     if info.checkpoint is None:
         rows.append(("checkpoint", "none"))
+    if info.identity is not None:
+        rows.append(("broker identity", info.identity))
+    rows += [(f"epoch {one['epoch']}", f"begins at physical offset {one['startOffset']}") for one in info.epochs]
     out.print(facts_table(rows))
     files = table("files", "count", "size", "file size", "note", right=("count", "size", "file size"))
     for group in info.files:
@@ -92,11 +100,21 @@ def show(info: StoreInfo) -> None:
         files.add_row(text(group.kind), str(group.files), size_text(group.bytes), one, text(group.note or ""))
     out.print()
     out.print(files)
-    topics = table("topic", "queues", "messages", right=("queues", "messages"))
+    topics = table("topic", "queues", "messages", "kind", right=("queues", "messages"))
     for topic in info.topics:
-        topics.add_row(text(topic.topic), str(topic.queues), str(topic.messages))
+        kind = ", ".join(topic.nature)
+        topics.add_row(text(topic.topic), str(topic.queues), str(topic.messages), text(kind))
     out.print()
     out.print(topics)
+    if info.tiered:
+        right = ("queue", "min offset", "max offset", "segments", "size")
+        tiers = table("tiered storage", *right, "store time", right=right)
+        for queue in info.tiered:
+            numbers = (queue.queueId, queue.minOffset, queue.maxOffset, queue.segments)
+            known = [time_text(t) for t in (queue.firstStoreTimestamp, queue.lastStoreTimestamp) if t is not None]
+            tiers.add_row(text(queue.topic), *map(str, numbers), size_text(queue.bytes), text(" to ".join(known)))
+        out.print()
+        out.print(tiers)
     if info.groups:
         out.print()
-        out.print(text("groups  ", "bold") + text(" ".join(info.groups)))
+        out.print(facts_table([("groups", " ".join(info.groups))]))

@@ -6,9 +6,20 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command, group
-from rmqtool.cli.shell.options import BrokerConfOption, LimitOption, Output, OutputOption, StoreDir, TopicOption
+from rmqtool.cli.shell.options import (
+    Body,
+    BodyOption,
+    BrokerConfOption,
+    KeyOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    StoreDir,
+    TopicOption,
+)
+from rmqtool.cli.shell.output import note
 
-topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, unused).")
+topic_command = group("topic", "Look at topics: settings, queues and consumers (list, show, latest, unused).")
 
 
 @command(
@@ -60,7 +71,7 @@ def topic_show(
     Exit code 1: the store has no such topic.
     """
     from rmqtool.cli.look.show_info import console, facts_table
-    from rmqtool.cli.shell.output import note, with_times, write_object
+    from rmqtool.cli.shell.output import with_times, write_object
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
@@ -91,6 +102,39 @@ def topic_show(
     return warn.tell()
 
 
+@command(
+    "latest",
+    "rmqtool topic latest store Prices --key ACME",
+    topic_command,
+    short="Show the newest message of each key of a compacted topic.",
+)
+def topic_latest(
+    store: StoreDir,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic with cleanup.policy=COMPACTION.")],
+    key: KeyOption = None,
+    limit: LimitOption = None,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.table,
+    broker_conf: BrokerConfOption = None,
+) -> int:
+    """Show the newest message of each key of a compacted topic, from its compaction log.
+
+    A key whose newest message has no body is deleted, and is not shown. physicalOffset is the position in that log.
+    Exit code 1: there is none.
+    """
+    from rmqtool.cli.look.run_query import first
+    from rmqtool.cli.shell.message_rows import write_messages
+    from rmqtool.cli.shell.output import note
+    from rmqtool.services.lookup.compacted import latest
+
+    found = first(latest(need_log(store, broker_conf).layout, topic, key or ()), limit)
+    write_messages(output.value, found, body.value)
+    if not found:
+        of = f" with key {', '.join(key)}" if key else ""
+        note(f"no message of topic {topic}{of} in a compaction log")
+    return 0 if found else 1
+
+
 @command("unused", "rmqtool topic unused store", topic_command, short="List topics that nobody needs, and why.")
 def topic_unused(
     store: StoreDir,
@@ -106,4 +150,6 @@ def topic_unused(
 
     warn = Warnings()
     count = write_rows(output.value, UnusedTopic, StoreTopics(need_log(store, broker_conf), warn).unused())
+    if not count:
+        note("no topic is unused")
     return warn.tell() or (1 if count else 0)

@@ -35,11 +35,13 @@ def trace(
 
     from rmqtool.cli.look.show_trace import write_trace
     from rmqtool.cli.shell.output import note
+    from rmqtool.cli.shell.progress import showing
     from rmqtool.cli.shell.show_rows import Warnings
     from rmqtool.services.waiting import trace as engine
 
     warn = Warnings()
-    found = engine.trace(need_log(store, broker_conf), message_id, int(time.time() * 1000), warn, scan=scan)
+    with showing("auto", streams=False):
+        found = engine.trace(need_log(store, broker_conf), message_id, int(time.time() * 1000), warn, scan=scan)
     if found.events or output in (Output.json, Output.ndjson):
         write_trace(found, output.value)
     if not found.events:

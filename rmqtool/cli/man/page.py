@@ -11,6 +11,7 @@ from typing import Any
 from rmqtool.cli.man import roff
 
 _NAME = "rmqtool"
+_FIRST = re.compile(r"^(\.S[HS] .*\n)\.PP\n", re.MULTILINE)  # behind a heading a paragraph begins anyway
 _ROW = re.compile(r"^\| *(\d+) *\| *(.+?) *\|$", re.MULTILINE)
 
 
@@ -47,7 +48,7 @@ def man_page(root: Any, version: str, first_screen: str, codes: str, topics: Map
         roff.paragraph("The manual, which is part of the installation:"),
         *(roff.tagged(roff.bold(f"{_NAME} manual {topic}"), words) for topic, words in topics.items()),
     ]
-    return "".join(parts)
+    return _FIRST.sub(r"\1", "".join(parts))
 
 
 def emergencies(first_screen: str) -> list[tuple[str, str]]:

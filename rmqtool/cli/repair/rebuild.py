@@ -27,6 +27,7 @@ class Target(StrEnum):
     checkpoint = "checkpoint"
     config = "config"
     timer = "timer"
+    compaction = "compaction"
 
 
 @command(
@@ -39,7 +40,7 @@ def rebuild(
     store: StoreDir,
     part: Annotated[
         list[Target],
-        typer.Argument(metavar="PART...", help="consumequeue, index or checkpoint; or config or timer alone."),
+        typer.Argument(metavar="PART...", help="consumequeue, index, checkpoint; or config, timer, compaction alone."),
     ],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -58,6 +59,9 @@ def rebuild(
 
     timer makes wheel, log and checkpoint of the timer of 5.x anew: every message of its queue waits again whose time
     was still to come, by config/timercheck.
+
+    compaction makes the damaged logs of compacted topics anew, of every intact message that they or the commit log
+    have. A queue in order is left as it is.
     """
     from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.cli.shell.parts import PARTS

@@ -32,7 +32,7 @@ def recover(
         typer.Option(
             "--exactly",
             help="Also do what a 5.3 broker does wrong: after a clean stop it leaves out the first message that no "
-            "queue has, and moves those behind it; it does not load a queue whose last file is empty. Without this "
+            "queue has, and moves later ones; it does not load a queue whose last file is empty. Without this "
             "the message is kept, and the file is removed.",
         ),
     ] = False,
@@ -40,7 +40,7 @@ def recover(
         bool,
         typer.Option(
             "--accept-loss",
-            help="With --yes: also where intact messages are cut off, or all queues because the log is not there.",
+            help="With --yes: even if intact messages are cut off, or all queues because the log is missing.",
         ),
     ] = False,
     fix_delay_times: Annotated[
@@ -53,7 +53,7 @@ def recover(
     """Recover a store as a broker would at its next start, keeping everything that is cut.
 
     The plan is shown first. Every byte and file that goes is kept in STORE.rmqtool beside the store. A killed run is
-    finished by the next one. Where intact messages lie behind damage, a broker cuts them off; salvage keeps them. The
+    finished by the next one. Where intact messages lie after damage, a broker cuts them off; salvage keeps them. The
     plan says how many there are, and --yes alone is then refused, as it is where the log is missing. Exit code 0:
     nothing to do, or done; 1: a dry run found work, or the broker would refuse to load the store; 4: refused.
     """
@@ -68,6 +68,7 @@ def recover(
     from rmqtool.store.recovery.report import RecoveryReport
     from rmqtool.store.recovery.rocks.command import plan_rocks
 
+    rules = engine_of(engine) or "auto"
     layout = need_log(store, broker_conf).layout
     pid = holder(layout.root)
     if pid is not None:
@@ -82,12 +83,12 @@ def recover(
     if asking and not sys.stdin.isatty():
         raise Refused("recover writes: give --yes to do it, or --dry-run to look only")
     if dry_run or asking:
-        if engine_of(engine) != "4.9" and has_rocksdb_queues(layout):
+        if rules != "4.9" and has_rocksdb_queues(layout):
             plan = plan_rocks(layout)
         else:
             plan = recovery.plan(
                 layout,
-                engine=engine_of(engine) or "auto",
+                engine=rules,
                 exactly=exactly,
                 fix_delay_times=fix_delay_times,
                 backup=backup,
@@ -107,7 +108,7 @@ def recover(
 
     report = recovery.recover(
         layout,
-        engine=engine_of(engine) or "auto",
+        engine=rules,
         exactly=exactly,
         fix_delay_times=fix_delay_times,
         backup=backup,

@@ -24,7 +24,7 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
     for queue in report.renumbered:
         note(f"{queue.topic} queue {queue.queueId}: {queue.lost} queue offsets lost; later messages moved down")
     if report.restarted:
-        note(f"{report.restarted} messages of queues that began anew at a lower offset follow those before them")
+        note(f"{report.restarted} messages of queues that began again at a lower offset follow the earlier ones")
     note(f"{report.messages} messages, {report.bytes} bytes in {report.store}; {report.lostBytes} bytes not readable")
     return 1 if report.lostRangeCount else 0
 

@@ -33,7 +33,7 @@ def salvage(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Carve every intact message, also behind damage, into a fresh store that a broker boots.
+    """Carve every intact message, also after damage, into a fresh store that a broker boots.
 
     The source is not written. Queues, index and checkpoint of the new store are built; readable config files come
     along. What could not be read is kept in NEWSTORE/lost+found. Exit code 0: nothing was lost; 1: something was.

@@ -1,14 +1,19 @@
 """A recovery report for people and for scripts; a plan and a deed read alike."""
 
+import re
 import shlex
 
 from rich.console import Console
 
-from rmqtool.cli.look.show_info import console, facts_table, size_text, table, text
+from rmqtool.cli.form.text import counted, folded, plain
+from rmqtool.cli.look.show_info import console, facts_table, size_text, table, text, text_of_lines
 from rmqtool.cli.shell.output import Column, write_all, write_object, writer
 from rmqtool.cli.shell.parts import PARTS
 from rmqtool.store.recovery.report import RecoveryReport
 
+_COMMANDS = ("rmqtool ", "truncate ", "mv ")  # what a step begins with that a person can type
+_STORE = re.compile(r"\bSTORE\b")
+_ENDS = {"unwritten": "nothing is written after it", "filler": "the next file goes on"}
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
 
 
@@ -54,12 +59,12 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, 
 def _show(report: RecoveryReport, out: Console, options: str) -> None:
     would = "" if report.applied else "would be "
     if not report.loadOk:
-        out.print(text(f"A {report.engine} broker refuses to load this store; nothing is changed:", "bold"))
+        _say(out, f"A {report.engine} broker refuses to load this store; nothing is changed:", "bold")
         for reason in report.refusals:
-            out.print(text(f"  {reason}"))
-        out.print(text("What to do:", "bold"))
+            _say(out, reason, indent="  ")
+        _say(out, "What to do:", "bold")
         for number, way in enumerate(report.nextSteps, 1):
-            out.print(text(f"  {number}. {way}"))
+            _step(out, f"  {number}. ", way)
         return
     rows = [
         ("rules of", f"{report.engine}: {report.engineReason}"),
@@ -69,21 +74,20 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
         rows.append(("check begins in", f"{report.startFile}: {report.startReason}"))
     if report.stop:
         stop = report.stop
-        rows.append(("log ends at", f"{stop.physicalOffset}: {stop.file} byte {stop.at}: {stop.ending}: {stop.reason}"))
+        why = _ENDS.get(stop.ending, stop.reason)
+        rows.append(("log ends at", f"{stop.physicalOffset} ({stop.file}, byte {stop.at}): {why}"))
     lost = sum(loss.messages for loss in report.lost)
     if report.bytesCut:
-        rows.append((f"{would}cut", f"{size_text(report.bytesCut)}, in them {lost} intact messages"))
+        rows.append((f"{would}cut", f"{size_text(report.bytesCut)}, in them {counted(lost, 'intact message')}"))
     added = sum(change.entriesAdded for change in report.queues)
     cut = sum(change.entriesCut for change in report.queues)
     if added or cut:
-        rows.append(("queue entries", f"{added} {would}added, {cut} {would}cut, in {len(report.queues)} queues"))
+        queues = counted(len(report.queues), "queue")
+        rows.append(("queue entries", f"{added} {would}added, {cut} {would}cut, in {queues}"))
     if report.indexFilesRemoved or report.indexEntriesAdded:
-        rows.append(
-            (
-                "index",
-                f"{report.indexFilesRemoved} files {would}removed, {report.indexEntriesAdded} entries {would}added",
-            )
-        )
+        files = counted(report.indexFilesRemoved, "file")
+        entries = counted(report.indexEntriesAdded, "entry", "entries")
+        rows.append(("index", f"{files} {would}removed, {entries} {would}added"))
     out.print(facts_table(rows))
     if report.lost:
         losses = table("topic", "queue", "messages cut off", right=("queue", "messages cut off"))
@@ -91,25 +95,41 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
             losses.add_row(text(loss.topic), str(loss.queueId), str(loss.messages))
         out.print()
         out.print(losses)
+    store = shlex.quote(report.store)
     for path in report.pending:
-        out.print(text(f"warning: {path}", "yellow"))
+        _say(out, f"warning: {path}", "yellow")
     for warning in report.warnings:
-        out.print(text(f"warning: {warning}", "yellow"))
+        _say(out, f"warning: {warning}", "yellow")
     for words in report.notes:
-        out.print(text(f"note: {words}"))
+        _say(out, f"note: {_STORE.sub(lambda _match: store, words)}")
     out.print()
     if not report.actions:
-        out.print("Nothing to do: a broker's next start changes nothing.")
+        _say(out, "Nothing to do: a broker's next start changes nothing.")
         return
-    out.print(text("Done:" if report.applied else "Plan:", "bold"))
+    _say(out, "Done:" if report.applied else "Plan:", "bold")
     for action in report.actions:
-        out.print(text(f"  {action}"))
+        _say(out, action, indent="  ")
     if report.backup:
-        out.print(text(f"What was replaced is kept in {report.backup}"))
-    store = shlex.quote(report.store)
+        _say(out, f"What was replaced is kept in {report.backup}")
     if report.applied:
-        out.print(text("Next:", "bold"))
-        out.print(text(f"  rmqtool check {store}{options}: looks whether all is in order; then start the broker"))
-        out.print(text(f"  rmqtool undo {store}{options}: puts back what was replaced, as long as nothing was written"))
+        _say(out, "Next:", "bold")
+        _step(out, "  ", f"rmqtool check {store}{options}: checks the result; then start the broker")
+        undo = "puts back what was replaced, as long as nothing else was written"
+        _step(out, "  ", f"rmqtool undo {store}{options}: {undo}")
     for gone in report.destroys:
-        out.print(text(f"LOSS: {gone.replace(' STORE ', f' {store} ')}", "bold red"))
+        _say(out, f"LOSS: {_STORE.sub(lambda _match: store, gone)}", "bold red")
+
+
+def _say(out: Console, words: str, style: str = "", indent: str = "") -> None:
+    """A line; a terminal gets it folded between words."""
+    out.print(text_of_lines(folded(plain(words), out.file, indent), style))
+
+
+def _step(out: Console, lead: str, way: str) -> None:
+    """A command and what it does; on a terminal the command has a line of its own, from which it can be copied."""
+    command, colon, does = way.rpartition(": ")
+    if not colon or not way.startswith(_COMMANDS) or not out.file.isatty():
+        _say(out, f"{lead}{way}")
+        return
+    out.print(text(f"{lead}{command}", "bold"))
+    _say(out, f"{does[:1].upper()}{does[1:]}.", indent=" " * (len(lead) + 2))

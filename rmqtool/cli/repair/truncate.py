@@ -31,7 +31,7 @@ def truncate(
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Cut the log at a message: remove it and all behind it, from queues and index too.
+    """Cut the log at a message: remove it and all after it, from queues and index too.
 
     The plan is shown first, with the messages that would be lost. What goes is kept in STORE.rmqtool, and undo brings
     it back. The store must have been stopped cleanly. Consumer offsets stay as they are; those that then point beyond
@@ -69,9 +69,9 @@ def dispatch(
 ) -> int:
     """Put messages that no queue has yet into consume queues and index; nothing is cut.
 
-    This is what a broker's start does after its recovery, from the last message that any queue has: a queue that lags
-    behind the others is mended by rebuild consumequeue. A store in which a broker would cut anything is refused. Exit
-    code 0: nothing to do, or done; 1: a dry run found work.
+    This is what a broker's start does after its recovery, from the last message that any queue has: a queue that ends
+    before the others do is mended by rebuild consumequeue. A store in which a broker would cut anything is refused.
+    Exit code 0: nothing to do, or done; 1: a dry run found work.
     """
     from rmqtool.cli.repair.show_recovery import write_report
     from rmqtool.store.recovery.command import dispatch as run

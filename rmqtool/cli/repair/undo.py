@@ -27,7 +27,7 @@ def undo(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where files have changed since, for example by a broker.")
+        bool, typer.Option("--force", help="Also if files have changed since, for example by a broker.")
     ] = False,
     forget: Annotated[
         bool,

@@ -4,10 +4,11 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
+from rmqtool.cli.shell.progress import showing
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.errors import BadValue
 from rmqtool.remoting.tls import PLAIN, server_tls
@@ -20,6 +21,7 @@ def run(
     *,
     create: bool,
     read_only: bool,
+    follow: bool,
     offsets: str | None,
     listen: str | None,
     namesrv: str | None,
@@ -29,14 +31,19 @@ def run(
     until: str | None,
     tls_config: str | None,
     metrics: str | None,
+    acl_config: str | None,
     engine: str,
     output: str,
 ) -> int:
     """Serve until a signal or the time comes."""
     if read_only and create:
-        raise BadValue("--read-only cannot be given with --create: a new store has nothing to read")
-    if offsets is not None and not read_only:
-        raise BadValue("--offsets needs --read-only: otherwise offsets are kept in the store")
+        raise BadValue("--read-only cannot be used with --create: a new store has nothing to read")
+    if follow and create:
+        raise BadValue("--follow cannot be used with --create: nobody writes to a new store")
+    if follow and namesrv is not None:
+        raise BadValue("--follow cannot be used with --namesrv: clients would take this broker for the live one")
+    if offsets is not None and not (read_only or follow):
+        raise BadValue("--offsets needs --read-only or --follow: otherwise offsets are kept in the store")
     servers = [part.strip() for part in (namesrv or "").split(";") if part.strip()]
     for server in servers:
         address_of(server, "--namesrv")
@@ -50,8 +57,10 @@ def run(
         create=create,
         engine=engine_of(engine),
         read_only=read_only,
+        follow=follow,
         offsets=offsets,
         metrics=None if metrics is None else address_of(metrics, "--metrics"),
+        acl=acl_config,
         tls=PLAIN if tls_config is None else server_tls(tls_config),
     )
     end = None if until is None else parse_time(until)
@@ -61,7 +70,9 @@ def run(
 
 
 async def _serve(store: str, options: ServeOptions, end: int | None, output: str) -> None:
-    async with until_told() as told, Served(store, options) as served:
+    async with until_told() as told, AsyncExitStack() as stack:
+        with showing("auto", streams=False):  # a store that is recovered first takes its time
+            served = await stack.enter_async_context(Served(store, options))
         addresses = {"broker": served.broker_address, "namesrv": ";".join(served.name_servers)}
         say_ready(output, addresses | ({"metrics": served.metrics_address} if served.metrics_address else {}))
         async with _status(served):

@@ -11,7 +11,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from rmqtool.cli.shell.help import TEXT, VERSION_TEXT
 from rmqtool.cli.shell.output import TABLES
-from rmqtool.errors import BadValue
 
 # newer releases of Typer have a Click of their own
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -253,25 +252,7 @@ def run(argv: list[str], defaults: dict[str, str], word: str | None = None) -> i
     except _Escaped as escaped:
         raise escaped.error from None
     except _ClickException as error:
-        return _usage(error)
+        from rmqtool.cli.form.usage import tell
+
+        return tell(error, next((word for word in argv[:1] if word in MODULES), None))
     return code if isinstance(code, int) else 0
-
-
-def _did_you_mean(found: re.Match[str]) -> str:
-    return f" (did you mean {found[1]}?)" if found[1] else f"(did you mean {found[2]}?)"
-
-
-def _usage(error: Any) -> int:
-    """A command line that Click cannot make sense of: one line, as all errors are.
-
-    Raises:
-        BadValue: always, but where there is nothing but the name of a group, of which help is shown.
-    """
-    text = error.format_message()
-    if type(error).__name__ == "NoArgsIsHelpError":
-        sys.stderr.write(text.rstrip("\n") + "\n")
-        return int(error.exit_code)
-    text = " ".join(text.split()).replace("Value error, ", "").removesuffix(".")
-    text = re.sub(r"\. Did you mean (.*)\?$|\(Possible options?: (.*)\)$", _did_you_mean, text)
-    path = error.ctx.command_path if getattr(error, "ctx", None) is not None else "rmqtool"
-    raise BadValue(f"{text[:1].lower()}{text[1:]}; see {path} --help")

@@ -19,7 +19,7 @@ Look:
     check            Check a whole store, and tell what to do.
     explain          Explain a code of check, and what to do about it.
     trace            Tell the whole life of one message, copy by copy.
-    topic            Topics, their queues and consumers (list, show, unused).
+    topic            Topics and their queues (list, show, latest, unused).
     query-key        Find the messages of a topic by key, through the index.
     query-id         Find a message by its offset id or its unique id.
     query-offset     Read messages of a queue from a queue offset on.
@@ -34,8 +34,8 @@ Look:
 
 Repair:
   * recover          Recover a store as a broker would, keeping what is cut.
-  * salvage          Carve every intact message into a fresh store.
-  * rebuild          Build queues, index or checkpoint anew, mend configs.
+  * salvage          Copy every intact message into a new store.
+  * rebuild          Build queues, index or checkpoint again, repair config.
   * undo             Put back what the last writing command replaced.
   * truncate         Cut the log at a message, queues and index too.
   * dispatch         Put messages that no queue has yet into queues and index.
@@ -53,7 +53,7 @@ Serve:
 
 Live clusters:
     send             Send messages, given as NDJSON or lines.
-    consume          Show messages of a topic, and change nothing.
+    consume          Show messages of a topic; --ack consumes them.
     replay           Send the messages of a store, each once.
   * mirror           Copy topics into a store, each message once.
 
@@ -88,7 +88,7 @@ Emergencies:
   is anything wrong with a store?   rmqtool check STORE
   broker does not start any more    rmqtool recover STORE --dry-run
   ... and to do what is shown       rmqtool recover STORE
-  ... keep what is behind damage    rmqtool salvage STORE NEWSTORE
+  ... keep messages after damage    rmqtool salvage STORE NEWSTORE
   a JSON file in config/ is broken  rmqtool rebuild STORE config --dry-run
   where is the message with a key?  rmqtool query-key STORE TOPIC KEY --scan
   what is it, and who holds it?     rmqtool info STORE

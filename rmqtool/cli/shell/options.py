@@ -50,6 +50,12 @@ TlsOption = Annotated[
     str | None,
     typer.Option("--tls-config", metavar="FILE", help="Speak TLS as this tls.properties says, the same as for Java."),
 ]
+AclOption = Annotated[
+    str | None,
+    typer.Option(
+        "--acl", metavar="FILE", help="Sign as mqadmin does with this tools.yml; else with RMQTOOL_ACCESS_KEY."
+    ),
+]
 BrokerConfOption = Annotated[
     str | None,
     typer.Option("--broker-conf", metavar="FILE", help="The broker's properties file, for its file sizes and paths."),
@@ -82,7 +88,7 @@ OffsetOption = Annotated[
 QueueOffsetOption = Annotated[
     str | None, typer.Option("--queue-offset", metavar="A:B", help="Queue offsets from A up to, not including, B.")
 ]
-ScanOption = Annotated[bool, typer.Option("--scan", help="Go through the whole log when the index has no answer.")]
+ScanOption = Annotated[bool, typer.Option("--scan", help="Read the whole log if the index has no answer.")]
 ZoneOption = Annotated[
     str | None,
     typer.Option("--tz", metavar="ZONE", help="Zone of times, here and in tables: UTC, +08:00, Asia/Shanghai."),
@@ -90,7 +96,7 @@ ZoneOption = Annotated[
 ColumnsOption = Annotated[
     str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns of the table: topic,queueId.")
 ]
-WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, whole, however long its lines.")]
+WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, in full, however long the lines.")]
 ProgressOption = Annotated[
     Progress,
     typer.Option("--progress", metavar="FORM", help="On stderr: auto (a line on a terminal), json each second, none."),
@@ -112,6 +118,8 @@ BakOption = Annotated[bool, typer.Option("--bak", help="Read the previous genera
 EngineOption = Annotated[
     str,
     typer.Option(
-        "--engine", metavar="RELEASE", help="Whose rules: 4.9, 5.3, or auto for those of the store (4.9 for a new one)."
+        "--engine",
+        metavar="RELEASE",
+        help="Rules of this release: 4.9, 5.3, or auto for that of the store (4.9 for a new one).",
     ),
 ]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TextIO
 
 from rmqtool.cli.form.table import TABLES, Column, Row, TableWriter
-from rmqtool.cli.form.text import dump_json, encode, note, plain, use_color
+from rmqtool.cli.form.text import dump_json, encode, folded, note, plain, use_color
 
 __all__ = [
     "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
@@ -140,7 +140,7 @@ def with_times(value: Any) -> Any:
 
 def confirm(question: str) -> bool:
     """Ask on the terminal; anything but a yes is a no, the end of the input too."""
-    sys.stderr.write(f"{question} [y/N]: ")
+    sys.stderr.write(f"{folded(f'{question} [y/N]:', sys.stderr)} ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

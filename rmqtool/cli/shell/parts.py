@@ -29,7 +29,7 @@ class Parts:
             BadValue: it is none of them, or the form is not CSV.
         """
         if asked is not None and output != "csv":
-            raise BadValue("--table is for --output csv: JSON has all of them")
+            raise BadValue("--table needs --output csv: JSON has all tables")
         if asked is not None and asked not in known:
             raise BadValue(f"--table {asked}: give {', '.join(known)}")
         self.known, self.asked = known, asked

@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqtool.cli.shell.output import dump_json
+from rmqtool.cli.form.text import clearing, columns_of, cut_to, dump_json, width_of
 from rmqtool.progress import Stage, listening
 
 FORMS = ("auto", "json", "none")
 _SILENT = 1.0  # seconds; what is done by then shows no progress
 _EVERY = {"auto": 0.2, "json": 1.0}  # seconds between two looks
+_COLUMNS = 80
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -66,7 +67,13 @@ class Shown:
                     self._write(dump_json(row(stage, seconds)) + "\n")
                 elif time.monotonic() - self._stages[0][1] >= _SILENT:
                     self._visible = True
-                    self._write(f"\r\x1b[K{line(stage, seconds)}")
+                    text, room = line(stage, seconds), (columns_of(sys.stderr) or _COLUMNS) - 1
+                    self._write(f"\r\x1b[K{text if width_of(text) <= room else cut_to(text, room)}")
+
+    def clear(self) -> None:
+        """Take the line off the terminal, for something else is written; the next look brings it back."""
+        with self._lock:
+            self._clear()
 
     def _clear(self) -> None:
         if self._visible:
@@ -147,8 +154,10 @@ def showing(form: str, *, streams: bool) -> Iterator[None]:
         yield
         return
     shown = Shown(form)
+    clearing.append(shown.clear)
     with listening(shown):
         try:
             yield
         finally:
+            clearing.remove(shown.clear)
             shown.close()

@@ -43,7 +43,7 @@ def zone_of(name: str) -> "tzinfo | None":
         zone = ZoneInfo(name)
         datetime.now(zone).utcoffset()
     except (OSError, ValueError, KeyError):
-        raise BadValue(f"{name!r} is no time zone: give UTC, +08:00 or a name as Asia/Shanghai") from None
+        raise BadValue(f"{name!r} is not a time zone: give UTC, +08:00 or a name like Asia/Shanghai") from None
     return zone
 
 
@@ -74,7 +74,7 @@ def parse_time(text: str) -> int:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         raise BadValue(
-            f"{text!r} is no time: give ms since the epoch, 2026-01-31, 2026-01-31T12:00:00Z, -48h or now"
+            f"{text!r} is not a time: give ms since the epoch, 2026-01-31, 2026-01-31T12:00:00Z, -48h or now"
         ) from None
     parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=_zone or UTC)
     return round(parsed.timestamp() * 1000)

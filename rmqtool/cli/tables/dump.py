@@ -55,17 +55,17 @@ def parse_size(text: str) -> int:
 
 @command("dump-to-parquet", "rmqtool dump-to-parquet store messages --partition-by topic,day", progress=True)
 def dump_to_parquet(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="Store directory, or URI as s3://bucket/store.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Store directory, or URI like s3://bucket/store.")],
     out: Annotated[
         str,
-        typer.Argument(metavar="OUT", help="Directory to write, or URI as s3://...; must be absent or empty."),
+        typer.Argument(metavar="OUT", help="Directory to write, or URI like s3://...; must be absent or empty."),
     ],
     partition_by: Annotated[
         list[str] | None,
         typer.Option(
             "--partition-by",
             metavar="FIELDS",
-            help="Directories by topic, day, hour (UTC), with commas; may be repeated.",
+            help="Directories by topic, bucket (of topics), day, hour (UTC), with commas.",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older output.")] = False,
@@ -85,14 +85,15 @@ def dump_to_parquet(
     row_group_size: Annotated[
         str,
         typer.Option(
-            "--row-group-size", metavar="BYTES", help="Memory of a row group, as 128M; each task takes as much."
+            "--row-group-size", metavar="BYTES", help="Memory of a row group, like 128M; each task needs as much."
         ),
     ] = "128M",
     file_size: Annotated[
-        str | None, typer.Option("--file-size", metavar="BYTES", help="Begin another file after about so much, as 1G.")
+        str | None,
+        typer.Option("--file-size", metavar="BYTES", help="Begin a new file after about this size, like 1G."),
     ] = None,
     split_size: Annotated[
-        str, typer.Option("--split-size", metavar="BYTES", help="Log for each task, as 64M.")
+        str, typer.Option("--split-size", metavar="BYTES", help="Size of the log for each task, like 64M.")
     ] = "128M",
     split_mb: Annotated[int | None, typer.Option("--split-mb", min=1, hidden=True, help="The same in MiB.")] = None,
     runner: Annotated[
@@ -109,7 +110,7 @@ def dump_to_parquet(
 ) -> int:
     """Write all messages to Parquet through Spark.
 
-    A damaged record is counted and reported, and the messages behind it are written. The same command continues a run
+    A damaged record is counted and reported, and the messages after it are written. The same command continues a run
     that was killed or interrupted. With --since-last OUT keeps its position in the log, and each message is written
     once, however often the command runs. Exit code 0: all is written; 1: all that can be read is written, and there was
     damage, or log that expired before it was written.

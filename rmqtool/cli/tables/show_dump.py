@@ -27,7 +27,7 @@ def write_report(report: DumpReport, form: str) -> None:
     for item in report.damage:
         note(
             f"damage: {item.path}: byte {item.at}: {item.reason}; physical offset {item.physical_offset}, "
-            f"{item.length} bytes passed over"
+            f"{item.length} bytes skipped"
         )
     if report.damaged > len(report.damage):
         note(f"damage: {report.damaged - len(report.damage)} more damaged ranges")

@@ -11,7 +11,7 @@ StoresDir = Annotated[
     str,
     typer.Argument(
         metavar="STORE",
-        help="Store directory, or URI as s3://...; several with commas between them, or * in the path.",
+        help="Store directory, or URI like s3://...; several with commas between them, or * in the path.",
     ),
 ]
 
@@ -27,8 +27,8 @@ def sql(
 ) -> int:
     """Query a store in SQL, through Spark.
 
-    Tables: messages, queues, offsets, topics, index, findings. Columns are the fields of the other commands' machine
-    output; broker tells stores apart. Only what the query needs is read. Exit code 1: damage was met.
+    Tables: messages, queues, offsets, topics, index, compacted, findings. Columns are the fields of the other commands'
+    machine output; broker tells stores apart. Only what the query needs is read. Exit code 1: damage was met.
     """
     from rmqtool.cli.tables.run_sql import request, run_sql
 

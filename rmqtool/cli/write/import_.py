@@ -18,6 +18,10 @@ def import_(
         bool,
         typer.Option("--new-times", help="Store the messages with the current time instead of their storeTimestamp."),
     ] = False,
+    topics_of: Annotated[
+        str | None,
+        typer.Option("--topics-of", metavar="STORE", help="Take over that store's table of topics, batch queues too."),
+    ] = None,
     engine: EngineOption = "auto",
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
@@ -27,9 +31,11 @@ def import_(
     It takes what dump-to-parquet and --output ndjson write, filtered or edited as you like; columns may be missing, but
     not topic. Messages come in the order of their physical offsets, or without these of their queue offsets, and are
     numbered from 0 in each queue. Bodies that were decompressed stay so. The store appears when it is whole, without
-    config files: a broker delivers its SCHEDULE_TOPIC_XXXX once more, so leave that out where it was delivered. Exit
-    code 1: some rows were not taken.
+    config files but the table that --topics-of takes over: a broker delivers its SCHEDULE_TOPIC_XXXX once more, so
+    leave that out where it was delivered. Exit code 1: some rows were not taken.
     """
     from rmqtool.cli.write.run_import import run
 
-    return run(store, source, broker_conf, engine=engine, keep_times=not new_times, output=output.value)
+    return run(
+        store, source, broker_conf, engine=engine, keep_times=not new_times, output=output.value, topics_of=topics_of
+    )

@@ -8,7 +8,7 @@ from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
 
 
-@command("run", "rmqtool run store --until delivered --transactions 'exec ./decide.sh'")
+@command("run", "rmqtool run store --until delivered --transactions 'exec ./decide.sh'", progress=True)
 def run(
     store: StoreDir,
     once: Annotated[bool, typer.Option("--once", help="Do what is due now, and end.")] = False,
@@ -40,7 +40,7 @@ def run(
     unknown. As in a broker, each check moves the half message to the end of its queue, and after transactionCheckMax
     checks without an answer it is given up. A command that is not there or cannot be started is an error and no answer;
     one that is silent for a minute is ended. Exit code 1: something could not be delivered; stderr says what. --until
-    delivered does not wait for messages behind such a one: it ends with that code when nothing more can be delivered.
+    delivered does not wait for messages after such a one: it ends with that code when nothing more can be delivered.
     """
     from rmqtool.cli.write.run_services import run_loop
 

@@ -17,7 +17,7 @@ from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.importer import Answer, Importer, Row
-from rmqtool.store.append.outgoing import PutResult
+from rmqtool.store.append.answers import PutResult
 
 _READ = 1 << 20  # bytes taken at once, and so many messages in one go as they hold
 _LONGEST = 64 << 20  # of a line; no message of a broker's is so long
@@ -30,6 +30,8 @@ class Lines:
 
     Attributes:
         ended: whether all of it was read.
+        size: bytes that there are to read; None where nobody knows.
+        done: bytes that were read.
 
     Raises:
         UnreadableStore: it cannot be read, or is no text.
@@ -38,6 +40,8 @@ class Lines:
     def __init__(self, file: str) -> None:
         self._name = "stdin" if file == "-" else file
         self.ended = False
+        self.size: int | None = None
+        self.done = 0
         if file == "-" and sys.__stdin__ is None:
             raise UnreadableStore("stdin: is closed: give a file, or - and something to read from it")
         try:
@@ -56,7 +60,9 @@ class Lines:
         if stat.S_ISDIR(kind):
             raise UnreadableStore(f"{self._name}: is a directory; give a file with one message on each line")
         if stat.S_ISREG(kind):
-            self._check_text(os.pread(self._fd, _READ, os.lseek(self._fd, 0, os.SEEK_CUR)))
+            at = os.lseek(self._fd, 0, os.SEEK_CUR)
+            self.size = max(os.fstat(self._fd).st_size - at, 0)
+            self._check_text(os.pread(self._fd, _READ, at))
 
     def _check_text(self, data: bytes) -> None:
         """The first line tells what the file is; whatever else is no message is answered by line."""
@@ -67,7 +73,7 @@ class Lines:
         except UnicodeDecodeError:
             wrong = True
         if wrong:
-            raise UnreadableStore(f"{self._name}: is no text: give one message on each line, as JSON")
+            raise UnreadableStore(f"{self._name}: is not text: give one message on each line, as JSON")
 
     def __enter__(self) -> "Lines":
         return self
@@ -86,6 +92,7 @@ class Lines:
             if not data:
                 self.ended = True
                 break
+            self.done += len(data)
             *lines, rest = (rest + data).split(b"\n")
             if not begun and (lines or len(rest) > _READ):
                 begun = True
@@ -221,7 +228,8 @@ class Tally:
             raise self._lost(err, "all was read" if ending is None else "what follows was not read") from err
         if ending is not None and ending.signal is not None:
             upto = f" up to {self._unit} {self.last}" if self.last else ""
-            note(f"{ending.signal.name}: {self.words}{upto}; what follows was not read")
+            goes_on = f"; to go on, begin with {self._unit} {self.last + 1}" if self.last else ""
+            note(f"{ending.signal.name}: {self.words}{upto}; what follows was not read{goes_on}")
             return ending.exit_code
         note(self.words)
         return 1 if self.refused else 0
@@ -244,10 +252,10 @@ def run(
             path, write=True, broker_conf=broker_conf, engine=rules, sync_flush=sync or None, mend=True
         ) as store:
             if store.live.mended is not None and store.live.mended.actions:
-                note(f"{store.layout.root}: was not closed; put in order first, nothing is lost")
+                note(f"{store.layout.root}: was not stopped cleanly; recovered first, nothing was lost")
             importer = Importer(store, keep_times=keep_times)
-            with stage("appending", unit="messages") as appending:
+            with stage("appending", lines.size, "messages" if lines.size is None else "bytes") as appending:
                 for numbers, rows in lines.rows(ending):
                     tally.take(numbers, importer.take(rows))
-                    appending.done += len(rows)
+                    appending.done = appending.done + len(rows) if lines.size is None else min(lines.done, lines.size)
         return tally.close(None if lines.ended else ending)

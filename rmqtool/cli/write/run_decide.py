@@ -101,7 +101,7 @@ class Command:
         if why is None and not process.returncode and answer in tuple(Decision):
             return Decision(answer)
         why = why or f"ended with {process.returncode} and said {answer[:80]!r}"
-        note(f"warning: {request.message_id}: {self._words[0]} {why}: its end stays unknown")
+        note(f"warning: {request.message_id}: {self._words[0]} {why}: its outcome stays unknown")
         return Decision.UNKNOWN
 
     def _talk(self, process: subprocess.Popen[bytes], question: bytes) -> tuple[bytes, str | None]:
@@ -116,9 +116,9 @@ class Command:
         try:
             while True:
                 if self._asked():
-                    return said, "was ended, because this program was told to end,"
+                    return said, "was ended, because rmqtool was asked to end,"
                 if (rest := until - time.monotonic()) <= 0:
-                    return said, f"has said nothing in {_SECONDS:.0f} s"
+                    return said, f"has given no answer within {_SECONDS:.0f} s"
                 ready, writable, _ = select.select([out, ended, self._interrupt], [to] if left else [], [], rest)
                 if writable:
                     left = _tell(process, left)

@@ -1,27 +1,35 @@
 """import: files of any kind into a fresh store."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from formats.config.files import Topics
 from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.shell.ending import Ending, Stopped
 from rmqtool.cli.shell.output import note
 from rmqtool.cli.write.run_append import Lines, Tally
-from rmqtool.errors import OutputLost
-from rmqtool.progress import stage
+from rmqtool.errors import BadValue, OutputLost
+from rmqtool.progress import Stage, stage
+from rmqtool.services.lookup.configs import topics_of as topics_table
 from rmqtool.services.sending.importer import Answer, Importer, new_store
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.releases.rules import batch_topics_of
 
 _ROWS = 4096
 _NDJSON = (".ndjson", ".jsonl", ".json")
 
 
-def _batches(path: str, ending: Ending) -> Iterator[tuple[list[int], list[Any]]]:
-    """(row numbers, rows) of one input."""
+def _batches(path: str, ending: Ending, importing: Stage) -> Iterator[tuple[list[int], list[Any]]]:
+    """(row numbers, rows) of one input, which are counted when they were taken."""
     if path == "-" or path.endswith(_NDJSON):
+        before = importing.done
         with Lines(path) as lines:
-            yield from lines.rows(ending)
+            for numbers, part in lines.rows(ending):
+                yield numbers, part
+                importing.done = before + lines.done if importing.unit == "bytes" else importing.done + len(part)
         return
     from rmqtool.analytics.load.rows import parquet_files, rows
 
@@ -29,22 +37,49 @@ def _batches(path: str, ending: Ending) -> Iterator[tuple[list[int], list[Any]]]
     while part := list(islice(read, _ROWS)):
         yield list(range(number + 1, number + len(part) + 1)), part
         number += len(part)
+        importing.done += len(part)
 
 
-def run(path: str, sources: list[str], broker_conf: str | None, *, engine: str, keep_times: bool, output: str) -> int:
+def _size(sources: list[str]) -> tuple[int | None, str]:
+    """How much there is to import, and of what; None where inputs of several kinds, or of unknown length, are mixed."""
+    lines = [path for path in sources if path == "-" or path.endswith(_NDJSON)]
+    if len(lines) == len(sources) and all(map(os.path.isfile, lines)):
+        return sum(map(os.path.getsize, lines)), "bytes"
+    if lines:
+        return None, "messages"
+    from rmqtool.analytics.load.rows import count_of, parquet_files
+
+    return sum(count_of(parquet_files(path)) for path in sources), "messages"
+
+
+def run(
+    path: str,
+    sources: list[str],
+    broker_conf: str | None,
+    *,
+    engine: str,
+    keep_times: bool,
+    output: str,
+    topics_of: str | None = None,
+) -> int:
     """Import all; 1 when a row was not taken.
 
     Raises:
         Refused: the target exists.
+        BadValue: the store that topics are taken from has no table of them, or batch queues, which 4.9 does not have.
     """
-    rules = engine_of(engine) or "4.9"
+    topics = _topics(topics_of) if topics_of is not None else None
+    batches = topics is not None and bool(batch_topics_of(topics.topics))
+    rules = engine_of(engine) or ("5.3" if batches else "4.9")
+    if batches and rules == "4.9":
+        raise BadValue(f"{topics_of}: has topics with batch queues, which 4.9 does not know: give --engine 5.3")
     ending, steps = Ending(), Steps()
     try:
         with ending.watched():
             tally = Tally(output, "row")
             with (
                 suppress(_NothingTaken),
-                new_store(path, broker_conf, engine=rules, keep_times=keep_times) as importer,
+                new_store(path, broker_conf, engine=rules, keep_times=keep_times, topics=topics) as importer,
                 ending.at_once(),
             ):
                 _import(importer, sources, tally, steps, ending)
@@ -56,17 +91,23 @@ def run(path: str, sources: list[str], broker_conf: str | None, *, engine: str, 
         return ending.exit_code
 
 
+def _topics(store: str) -> Topics:
+    table = topics_table(StoreLayout(store), note)
+    if table is None:
+        raise BadValue(f"{store}: no config/topics.json says which topics it has")
+    return table
+
+
 def _import(importer: Importer, sources: list[str], tally: Tally, steps: "Steps", ending: Ending) -> None:
-    with stage("importing", unit="messages") as importing:
+    with stage("importing", *_size(sources)) as importing:
         for source in sources:
-            for numbers, rows in _batches(source, ending):
+            for numbers, rows in _batches(source, ending, importing):
                 answers = importer.take(rows)
                 try:
                     tally.take(numbers, answers)
                 except OutputLost as err:
                     raise OutputLost(f"{err}; no store was made") from err
                 steps.add(answers)
-                importing.done += len(rows)
     if tally.refused and not tally.counts:
         note(f"none of {tally.refused} rows is taken; no store was made")
         raise _NothingTaken

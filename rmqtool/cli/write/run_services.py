@@ -2,6 +2,7 @@
 
 import os
 import select
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -79,7 +80,7 @@ class _Spoken(Warnings):
 def _open(path: str, broker_conf: str | None) -> Store:
     store = Store(path, write=True, broker_conf=broker_conf, mend=True)
     if store.live.mended is not None and store.live.mended.actions:
-        note(f"{store.layout.root}: was not closed; put in order first, nothing is lost")
+        note(f"{store.layout.root}: was not stopped cleanly; recovered first, nothing was lost")
     return store
 
 
@@ -102,12 +103,15 @@ def run_loop(
             if isinstance(decide, Command):
                 decide.close()
     if report.stuck and until == "delivered":
-        levels = ", ".join(map(str, report.stuck))
-        note(f"ended with messages that wait: nothing more can be delivered of level {levels}")
-    names = (
+        levels = ", ".join(f"level {level}" if level else "the timer" for level in report.stuck)
+        note(f"ended with messages that wait: nothing more can be delivered of {levels}")
+    if ending.asked:
+        note(f"told to end: what waits still is delivered by the next run (rmqtool delay list {shlex.quote(path)})")
+    names = [
         *("delivered", "discarded", "skipped", "checked", "committed", "rolledBack", "unknown", "givenUp"),
+        *(name for name in ("rolled", "recalled") if getattr(report, name)),
         "nextTimestamp",
-    )
+    ]
     write_rows(output, RunReport, [report], names)
     return warn.tell()
 

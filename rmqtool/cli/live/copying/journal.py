@@ -21,6 +21,7 @@ from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 
 _KIND, _VERSION = "rmqtool replay", 1
 _LONGEST = 16 << 20  # of a line
+_MOST = 1 << 16  # messages of a round, which are in memory together
 
 
 @dataclass
@@ -72,7 +73,7 @@ class FileJournal:
         except FileNotFoundError:
             if read_only:
                 return  # nothing was sent yet
-            raise UnreadableStore(f"{path}: its folder is not there") from None
+            raise UnreadableStore(f"{path}: its directory does not exist") from None
         except OSError as err:
             raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
         try:
@@ -118,12 +119,12 @@ class FileJournal:
             while line := file.readline(_LONGEST):
                 if not line.endswith(b"\n"):
                     if len(line) >= _LONGEST or (not end and not b'{"journal"'.startswith(line[:10])):
-                        raise CorruptFile(self.path, end, "no journal of a replay")
+                        raise CorruptFile(self.path, end, "not a journal of rmqtool replay")
                     break
                 try:
                     self._take(json.loads(line))
-                except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                    raise CorruptFile(self.path, end, "no line of a journal of a replay") from None
+                except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+                    raise CorruptFile(self.path, end, "not a line of a replay's journal") from None
                 end += len(line)
         return end
 
@@ -135,8 +136,8 @@ class FileJournal:
             other = [name for name, value in self._subject.items() if line.get(name) != value]
             if other:
                 raise Refused(
-                    f"{self.path}: is the journal of another replay ({', '.join(other)}): name another one, or remove "
-                    "it to begin anew"
+                    f"{self.path}: is the journal of another replay ({', '.join(other)}): name another one, or "
+                    "remove it to begin again"
                 )
             since, until = line["times"]
             self.run, self.times, self.new = str(line["run"]), (int(since), int(until)), False
@@ -145,6 +146,8 @@ class FileJournal:
                 self.targets[Origin(topic, queue_id)] = _queue(*to)
         elif "begin" in line:
             floors = {_queue(*queue): int(offset) for *queue, offset in line["floors"]}
+            if not 0 < line["count"] <= _MOST:
+                raise ValueError
             position.begun = Round(Place(*line["begin"]), int(line["digest"]), int(line["count"]), floors)
         elif "stopped" in line and position.begun is not None:
             position.begun.arrived = {Place(*place) for place in line["stopped"]}

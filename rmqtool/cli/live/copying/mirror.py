@@ -6,22 +6,31 @@ import typer
 
 from rmqtool.cli.live.send import NamesrvOption
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, EngineOption, LimitOption, Output, OutputOption, TlsOption
+from rmqtool.cli.shell.options import (
+    AclOption,
+    BrokerConfOption,
+    EngineOption,
+    LimitOption,
+    Output,
+    OutputOption,
+    TlsOption,
+)
 
 
-@command("mirror", "rmqtool mirror --namesrv 127.0.0.1:9876 Orders Payments store --follow")
+@command("mirror", "rmqtool mirror --namesrv 127.0.0.1:9876 Orders Payments store --follow", progress=True)
 def mirror(
     namesrv: NamesrvOption,
     words: Annotated[
         list[str], typer.Argument(metavar="TOPIC... STORE", help="The topics, and the store, made where there is none.")
     ],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until a signal.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages, until a signal.")] = False,
     limit: LimitOption = None,
     keep_times: Annotated[
         bool, typer.Option("--keep-times", help="Keep the messages' storeTimestamp instead of the current time.")
     ] = False,
     engine: EngineOption = "auto",
     tls_config: TlsOption = None,
+    acl: AclOption = None,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -37,6 +46,6 @@ def mirror(
 
     plan = MirrorPlan(
         namesrv=namesrv, topics=tuple(dict.fromkeys(words[:-1])), store=words[-1], follow=follow, limit=limit,
-        keep_times=keep_times, engine=engine, tls_config=tls_config, broker_conf=broker_conf,
+        keep_times=keep_times, engine=engine, tls_config=tls_config, acl=acl, broker_conf=broker_conf,
     )  # fmt: skip
     return run(plan, output.value)

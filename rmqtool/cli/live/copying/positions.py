@@ -2,26 +2,29 @@
 
 The file says where the mirror was in each queue when the log had a length that it names too. Behind that the marks of
 the messages themselves tell, so that a message and the position behind it are stored in one write: a kill between them
-is not possible.
+is not possible. The record before that place proves, the next time, that the log is still the same: one that was cut
+and has grown again lacks messages that the file counts as copied.
 """
 
 import json
 import re
 import secrets
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from formats.message.properties import parse
 from formats.remoting.shapes import MessageQueue
+from rmqtool.analytics.dump.position import Position
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.files import open_file
-from rmqtool.store.log.commit_log import Found
+from rmqtool.store.log.commit_log import CommitLog, Found
 
 FILE = "config/rmqtoolMirror.json"
-_VERSION, _LARGEST = 1, 64 << 20  # bytes
-_MARK = re.compile(r"([0-9a-f]{16}):(.+):([0-9]{1,10}):([0-9]{1,19})", re.ASCII)
+_VERSION, _LARGEST = 2, 64 << 20  # bytes
+_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_MARK = re.compile(rf"({_ID.pattern}):(.+):([0-9]{{1,10}}):([0-9]{{1,19}})", re.ASCII | re.DOTALL)
 
 
 class Key(NamedTuple):
@@ -50,24 +53,23 @@ class Positions:
 
     def __init__(self, store: Store) -> None:
         self._store, self._path = store, store.layout.path(FILE)
-        self._id, self.at, log = secrets.token_hex(8), dict[Key, int](), store.live.end
+        self._id, self.at, self._log = secrets.token_hex(8), dict[Key, int](), store.live.end
         if (data := _read(self._path)) is not None:
             try:
-                found = json.loads(data)
-                if found["version"] != _VERSION:
-                    raise ValueError
-                self._id, log = str(found["mirror"]), int(found["log"])
-                self.at = {Key(str(t), str(b), int(q)): int(offset) for t, b, q, offset in found["positions"]}
+                self._id, self.at, position = _understood(json.loads(data))
             except (ValueError, TypeError, KeyError, RecursionError):
-                raise CorruptFile(self._path, None, "no positions of a mirror") from None
-        if log > store.live.end:
-            raise Refused(
-                f"{store.layout.root}: the log ends at {store.live.end}, and the mirror was at {log}: messages that it "
-                "has copied are gone; mirror into another store"
-            )
-        for item in store.messages(log, None):
-            if isinstance(item, Found):
-                self._take(item)
+                raise CorruptFile(self._path, None, "not the positions of a mirror") from None
+            changed = position.differs(CommitLog(store.layout))
+            if position.next > self._log:
+                changed = f"it ends at {self._log}, and the mirror was at {position.next}"
+            if changed is not None:
+                raise Refused(
+                    f"{store.layout.root}: its log is not the one that the mirror wrote: {changed}. Messages "
+                    "that it has copied may be gone; mirror into another store"
+                )
+            for item in store.messages(position.next, None):
+                if isinstance(item, Found):
+                    self._take(item)
 
     def _take(self, found: Found) -> None:
         mark = _MARK.fullmatch(parse(found.record.properties).get(ORIGIN, ""))
@@ -79,12 +81,36 @@ class Positions:
         """What a message of a queue carries."""
         return f"{self._id}:{key.broker_name}:{key.queue_id}:{offset}"
 
+    def move(self, key: Key, offset: int) -> None:
+        """All messages of a queue before an offset are in the log."""
+        self.at[key], self._log = offset, self._store.live.end
+
     def save(self) -> None:
         """Make the messages durable, then the file that speaks of them."""
         self._store.flush()
         positions = [[*key, offset] for key, offset in sorted(self.at.items())]
-        value = {"version": _VERSION, "mirror": self._id, "log": self._store.live.end, "positions": positions}
+        # not to its end where an error has ended the work: what lies behind has marks, if it is there
+        log = Position.at(CommitLog(self._store.layout), self._log).to_dict()
+        value = {"version": _VERSION, "mirror": self._id, "log": log, "positions": positions}
         replace_file(self._path, json.dumps(value, indent=1).encode(), keep=False)
+
+
+def _understood(value: Any) -> tuple[str, dict[Key, int], Position]:
+    """The mirror's id, the positions, and up to where the log was then.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is something else.
+    """
+    if value["version"] != _VERSION or not _ID.fullmatch(value["mirror"]):
+        raise ValueError
+    positions = dict[Key, int]()
+    for topic, broker, queue_id, offset in value["positions"]:
+        if not all(type(text) is str for text in (topic, broker)):
+            raise ValueError
+        if not all(type(number) is int and 0 <= number < 1 << 63 for number in (queue_id, offset)):
+            raise ValueError
+        positions[Key(topic, broker, queue_id)] = offset
+    return value["mirror"], positions, Position.from_dict(value["log"])
 
 
 def _read(path: str) -> bytes | None:

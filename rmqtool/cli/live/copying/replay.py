@@ -7,6 +7,7 @@ import typer
 from rmqtool.cli.live.send import NamesrvOption
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
+    AclOption,
     BrokerConfOption,
     DryRunOption,
     KeyOption,
@@ -24,7 +25,7 @@ from rmqtool.cli.shell.options import (
 )
 
 
-@command("replay", "rmqtool replay store --namesrv 127.0.0.1:9876 --topic Orders --since -1h --rate 500")
+@command("replay", "rmqtool replay store --namesrv 127.0.0.1:9876 --topic Orders --since -1h --rate 500", progress=True)
 def replay(
     store: Annotated[
         str, typer.Argument(metavar="STORE", help="Store directory; or Parquet, NDJSON, or - for NDJSON on stdin.")
@@ -44,11 +45,15 @@ def replay(
         float | None, typer.Option("--rate", metavar="N", min=0.001, help="Messages a second, at most.")
     ] = None,
     batch: Annotated[
-        int, typer.Option("--batch", metavar="N", min=1, max=1000, help="Up to so many messages in one request.")
+        int, typer.Option("--batch", metavar="N", min=1, max=1000, help="At most this many messages in one request.")
     ] = 32,
     journal: Annotated[
         str | None,
-        typer.Option("--journal", metavar="FILE", help="What was sent; STORE.replay by default. It is gone on with."),
+        typer.Option(
+            "--journal",
+            metavar="FILE",
+            help="Record of what was sent, by default STORE.replay; a later run continues it.",
+        ),
     ] = None,
     group: Annotated[
         str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group.")
@@ -60,6 +65,7 @@ def replay(
         ),
     ] = "auto",
     tls_config: TlsOption = None,
+    acl: AclOption = None,
     dry_run: DryRunOption = False,
     output: OutputOption = Output.table,
     broker_conf: BrokerConfOption = None,
@@ -79,7 +85,7 @@ def replay(
 
     plan = ReplayPlan(
         source=store, namesrv=namesrv, to=to, rate=rate, batch=batch, limit=limit, journal=journal, group=group,
-        engine=engine, tls_config=tls_config, dry_run=dry_run, broker_conf=broker_conf, topics=topic, queues=queue,
-        tags=tag, keys=key, offset=offset, queue_offset=queue_offset, since=since, until=until,
+        engine=engine, tls_config=tls_config, acl=acl, dry_run=dry_run, broker_conf=broker_conf, topics=topic,
+        queues=queue, tags=tag, keys=key, offset=offset, queue_offset=queue_offset, since=since, until=until,
     )  # fmt: skip
     return run(plan, output.value)

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from formats.message.properties import parse
 from formats.primitives import TRANSACTION_MASK
@@ -22,6 +22,7 @@ from rmqtool.client.pulling.consumer import PullConsumer
 from rmqtool.client.pulling.pull import Puller, Received
 from rmqtool.contract import MIRROR_FIELDS
 from rmqtool.errors import BadValue, Refused
+from rmqtool.progress import stage
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
@@ -46,6 +47,7 @@ class MirrorPlan:
     keep_times: bool
     engine: str
     tls_config: str | None
+    acl: str | None = None
     broker_conf: str | None
 
 
@@ -69,13 +71,13 @@ class Copied:
 def run(plan: MirrorPlan, output: str) -> int:
     """Copy; 1 when messages had expired before."""
     if not plan.topics:
-        raise BadValue("give topics, and a store behind them")
+        raise BadValue("give one or more topics, and then a store")
     try:
         for topic in plan.topics:
             check_topic(topic)
     except ValueError as err:
         raise BadValue(str(err)) from None
-    options, rules = client_options(plan.namesrv, tls_config=plan.tls_config), engine_of(plan.engine)
+    options, rules = client_options(plan.namesrv, tls_config=plan.tls_config, acl=plan.acl), engine_of(plan.engine)
     return asyncio.run(_Mirror(plan).go(options, rules, output))
 
 
@@ -96,7 +98,8 @@ class _Mirror:
                     if self._copied:
                         write_all(writer(output, MIRROR_FIELDS, _COLUMNS), map(_row, sorted(self._copied.items())))
             assert routes
-        note(f"{sum(one.messages for one in self._copied.values())} messages copied")
+        words = f"{sum(one.messages for one in self._copied.values())} messages copied"
+        note(f"{words}; the same command goes on from there" if told.is_set() else words)
         if told.is_set() and not self._plan.follow:
             return told.exit_code
         return 1 if any(one.expired for one in self._copied.values()) else 0
@@ -111,19 +114,24 @@ class _Mirror:
         positions, puller = Positions(store), Puller(cluster)
         ends = await self._begin(cluster, puller, store, positions)
         stopped = asyncio.create_task(told.wait())
+        total = None if self._plan.follow else sum(end - positions.at[key] for key, end in ends.items())
+        if total is not None and self._left is not None:
+            total = min(total, self._left)
         try:
-            async with aclosing(self._messages(cluster, puller, positions, ends)) as found:
-                while not told.is_set() and self._left != 0:
-                    coming = asyncio.ensure_future(anext(found, None))
-                    await asyncio.wait([stopped, coming], return_when=asyncio.FIRST_COMPLETED)
-                    if not coming.done():
-                        coming.cancel()
-                        await asyncio.wait([coming])
-                        break
-                    got = coming.result()
-                    if got is None:
-                        break
-                    self._take(store, positions, *got)
+            with stage("copying messages", total, "messages") as copying:
+                async with aclosing(self._messages(cluster, puller, positions, ends)) as found:
+                    while not told.is_set() and self._left != 0:
+                        coming = asyncio.ensure_future(anext(found, None))
+                        await asyncio.wait([stopped, coming], return_when=asyncio.FIRST_COMPLETED)
+                        if not coming.done():
+                            coming.cancel()
+                            await asyncio.wait([coming])
+                            break
+                        got = coming.result()
+                        if got is None:
+                            break
+                        self._take(store, positions, *got)
+                        copying.done = sum(one.messages + one.expired for one in self._copied.values())
         finally:
             stopped.cancel()
             if positions.at:
@@ -137,17 +145,18 @@ class _Mirror:
             queues = (await cluster.route(topic)).readable
             if topic in there and not any(key.topic == topic for key in positions.at):
                 raise Refused(
-                    f"{store.layout.root}: has messages of {topic} that no mirror has brought: name another store"
+                    f"{store.layout.root}: has messages of {topic} that were not mirrored: name another store"
                 )
             if queues:
-                state.ensure_topic(topic, max(queue.queue_id for queue in queues) + 1)
+                _ensure_queues(state, topic, max(queue.queue_id for queue in queues) + 1)
             for queue in queues:
                 low, high = await puller.offsets(queue)
                 key = key_of(queue)
                 at = positions.at.setdefault(key, low)
                 if at > high:
                     raise CannotGoOn(
-                        f"{queue}: ends at offset {high}, and was copied up to {at}: it is another topic by now"
+                        f"{queue}: ends at offset {high}, and was copied up to {at}: the topic was made again since "
+                        "then: mirror it into another store"
                     )
                 self._copied[key] = Copied(at, at)
                 ends[key] = high
@@ -196,7 +205,8 @@ class _Mirror:
             goes_on = new[-1].queue_offset + 1
         copied.messages += len(new)
         copied.expired += max(goes_on - at - len(new), 0)
-        positions.at[key] = copied.next = max(goes_on, at)
+        copied.next = max(goes_on, at)
+        positions.move(key, copied.next)
         if self._left is not None:
             self._left -= len(new)
         if time.monotonic() - self._saved > _SAVED_EVERY:
@@ -211,6 +221,14 @@ class _Mirror:
         return copy_of(
             record, key.topic, key.queue_id, named, sys_flag=sys_flag, was_stored=True, store_host=None, **time_kept
         )
+
+
+def _ensure_queues(state: BrokerState, topic: str, count: int) -> None:
+    """A topic with as many queues as in the cluster: where it has got more, nobody would look for messages there."""
+    found = state.ensure_topic(topic, count)
+    if min(found.read_queue_nums, found.write_queue_nums) < count:
+        read, write = max(found.read_queue_nums, count), max(found.write_queue_nums, count)
+        state.set_topic(replace(found, read_queue_nums=read, write_queue_nums=write))
 
 
 def _row(item: tuple[Key, Copied]) -> dict[str, object]:

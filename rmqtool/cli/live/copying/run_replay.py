@@ -4,7 +4,6 @@ import asyncio
 import errno
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -29,13 +28,13 @@ from rmqtool.client.copying.steps import Origin, Place, Step
 from rmqtool.client.producing.producer import Producer
 from rmqtool.contract import REPLAY_FIELDS
 from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.progress import Stage, stage
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.sending.rules import check_group, check_topic
 
 _ROUND, _ROUND_BYTES = 1000, 8 << 20
 _MOST_NAMED = 100  # messages that are named on stderr
-_SILENT, _EVERY = 2.0, 0.5  # s without a line of progress, and between two
 _NDJSON = (".ndjson", ".jsonl", ".json")
 _COLUMNS = (
     Column("topic"), Column("queueId", right=True), Column("status"), Column("messages", right=True), Column("toTopic"),
@@ -57,6 +56,7 @@ class ReplayPlan:
     group: str
     engine: str
     tls_config: str | None
+    acl: str | None = None
     dry_run: bool
     broker_conf: str | None
     topics: list[str] | None
@@ -87,7 +87,7 @@ class ReplayPlan:
             BadValue: stdin has no place beside it.
         """
         if self.journal is None and self.source == "-":
-            raise BadValue("--journal: name a file, as stdin has no name to call it after")
+            raise BadValue("--journal: name a file, because stdin has no name to derive it from")
         return self.journal or os.path.realpath(self.source) + ".replay"
 
 
@@ -97,8 +97,6 @@ class Tally:
     def __init__(self) -> None:
         self.counts: Counter[tuple[Origin, str, MessageQueue | None, str]] = Counter()
         self.sent = self.refused = self.passed = 0
-        self._began = self._shown = time.monotonic()
-        self._terminal = sys.stderr.isatty()
 
     def stored(self, origin: Origin, queue: MessageQueue, status: str = "SENT") -> None:
         """A message is at the cluster."""
@@ -122,20 +120,6 @@ class Tally:
         elif self.refused == _MOST_NAMED + 1:
             note("more are not named here")
 
-    def show(self) -> None:
-        """A line of a terminal that goes at the end."""
-        now = time.monotonic()
-        if self._terminal and now - self._began >= _SILENT and now - self._shown >= _EVERY:
-            self._shown = now
-            sys.stderr.write(f"\r\x1b[K{self.sent} messages sent, {self.sent / (now - self._began):.0f} a second")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        """No such line any more."""
-        if self._terminal and self._shown > self._began:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
     def rows(self) -> Iterator[dict[str, Any]]:
         """By queue."""
         for (origin, status, queue, reason), count in sorted(self.counts.items(), key=lambda item: str(item[0])):
@@ -158,7 +142,7 @@ def run(plan: ReplayPlan, output: str) -> int:
             check_topic(plan.to)
     except ValueError as err:
         raise BadValue(str(err)) from None
-    options = client_options(plan.namesrv, plan.engine, plan.tls_config)
+    options = client_options(plan.namesrv, plan.engine, plan.tls_config, plan.acl)
     chosen = plan.chosen()
     say_empty(offset=chosen.physical, queue_offset=chosen.queue_offsets, time=(chosen.since, chosen.until))
     with ExitStack() as stack:
@@ -174,14 +158,14 @@ def run(plan: ReplayPlan, output: str) -> int:
         try:
             code = asyncio.run(running.go(options))
         finally:
-            tally.end()
             if tally.counts or sys.exception() is None:  # an error that comes before anything else stands alone
                 write_all(writer(output, REPLAY_FIELDS, _COLUMNS), tally.rows())
         earlier = f"; {before} were sent before" if before else ""
         if plan.dry_run:
             note(f"{tally.words.replace('messages sent', 'messages to be sent')}{earlier}; nothing was sent")
         else:
-            note(f"{tally.words}{earlier}; journal {journal.path}")
+            goes_on = "; the same command goes on from there" if running.told_to_end else ""
+            note(f"{tally.words}{earlier}; journal {journal.path}{goes_on}")
         return code
 
 
@@ -216,7 +200,9 @@ class _Running:
     def __init__(self, plan: ReplayPlan, source: Source, journal: FileJournal, ending: Ending) -> None:
         self._plan, self._source, self._journal, self._ending = plan, source, journal, ending
         self.tally = Tally()
+        self.told_to_end = False
         self._left = plan.limit
+        self._sending: Stage | None = None
 
     async def go(self, client: ClientOptions) -> int:
         async with until_told() as told, Producer(client, self._plan.group) as producer:
@@ -226,8 +212,10 @@ class _Running:
             )  # fmt: skip
             replay = Replay(producer, self._journal, options, told, note)
             reading = asyncio.create_task(self._wake(told))
+            size = self._source.size()
             try:
-                return await self._go(replay, told)
+                with stage("sending messages", size, "messages" if size is None else "bytes") as self._sending:
+                    return await self._go(replay, told)
             except CannotGoOn as err:
                 raise CannotGoOn(f"{err}; {self.tally.words}; the same command goes on from there") from err
             finally:
@@ -245,7 +233,7 @@ class _Running:
             begun = position.begun
             steps = await self._next(items, begun.count, resumed=True)
             if len(steps) < begun.count or steps[-1].place != begun.last or steps[-1].digest != begun.digest:
-                raise CannotGoOn(f"what the last run was about to send is not all there any more, up to {begun.last}")
+                raise CannotGoOn(f"some of what the last run was about to send is gone, up to {begun.last}")
             if self._plan.dry_run:
                 await self._planned(replay, steps)
             else:
@@ -256,6 +244,7 @@ class _Running:
             else:
                 self._count(steps, await replay.send(steps))
         if told.is_set():
+            self.told_to_end = True
             return told.exit_code
         return 1 if self.tally.refused or self._source.damaged else 0
 
@@ -289,7 +278,12 @@ class _Running:
                 self.tally.stored(step.origin, queue)
             elif (reason := sent.refused.get(step.place)) is not None:
                 self.tally.not_taken(step.place, step.origin, reason)
-        self.tally.show()
+        self._told_of(steps)
+
+    def _told_of(self, steps: list[Step]) -> None:
+        """How far this is: by the places of messages where these are offsets, else by their number."""
+        if self._sending is not None and steps:
+            self._sending.done = self.tally.sent if self._sending.total is None else self._source.done(steps[-1].place)
 
     async def _planned(self, replay: Replay, steps: list[Step]) -> None:
         for step in steps:
@@ -299,3 +293,4 @@ class _Running:
                 if not isinstance(err, ClientError):
                     raise
                 self.tally.not_taken(step.place, step.origin, str(err))
+        self._told_of(steps)

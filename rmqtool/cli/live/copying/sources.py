@@ -1,6 +1,7 @@
 """What is replayed: messages of a store in the order of its log, or rows in the order that they are read."""
 
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.sending.again import own_properties, why_not
 from rmqtool.services.sending.rules import check_message
 from rmqtool.store.log.commit_log import CommitLog, Damage
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # two of them separate properties
 
 
 class Passed(NamedTuple):
@@ -46,6 +49,12 @@ class Source(Protocol):
     chosen: Selection
     damaged: bool
 
+    def size(self) -> int | None:
+        """Bytes that are gone through; None where nobody knows."""
+
+    def done(self, place: Place) -> int:
+        """Bytes up to a place, where the size is known."""
+
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
         """Those behind a place.
 
@@ -62,6 +71,19 @@ class StoreSource:
     chosen: Selection
     to: str | None
     damaged: bool = False
+
+    def size(self) -> int | None:
+        """Bytes of the log that are gone through."""
+        end = self.log.written_end
+        return max(min(end, self.chosen.physical[1] or end) - self._low, 0)
+
+    def done(self, place: Place) -> int:
+        """Bytes up to a place."""
+        return place.at - self._low
+
+    @property
+    def _low(self) -> int:
+        return max(self.chosen.physical[0], self.log.min_offset)
 
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
         """Those behind a place; damage is told on stderr."""
@@ -85,12 +107,16 @@ class StoreSource:
         found = self.log.read(last.at)
         if found is None:
             if self.log.min_offset > last.at:
-                note(f"the log begins at {self.log.min_offset} by now, behind {last}, where the last run was")
+                note(f"the log now begins at {self.log.min_offset}, after {last}, where the last run ended")
                 return
-            raise Refused(f"{self.log.layout.root}: no message at {last.at}, where the last run was: another store?")
+            raise Refused(
+                f"{self.log.layout.root}: no message at {last.at}, where the last run ended: is this another store?"
+            )
         records = [one.record for one in found.messages()]
         if last.inner >= len(records) or _digest(records[last.inner].topic, records[last.inner].body) != digest:
-            raise Refused(f"{self.log.layout.root}: another message at {last.at} than was sent: another store?")
+            raise Refused(
+                f"{self.log.layout.root}: another message at {last.at} than the last run sent: is this another store?"
+            )
 
     def _step(self, place: Place, record: Record) -> Step | Passed:
         topic = record.topic.decode("utf-8", "replace")
@@ -119,6 +145,14 @@ class RowSource:
     to: str | None
     damaged: bool = False
 
+    def size(self) -> int | None:
+        """Unknown."""
+        return None
+
+    def done(self, place: Place) -> int:
+        """Rows, of which nobody knows how many there are."""
+        return place.at
+
     def steps(self, last: Place | None, digest: int) -> Iterator[Step | Passed]:
         """Those behind a place."""
         number = 0
@@ -126,14 +160,14 @@ class RowSource:
             place = Place(number)
             if last is not None and place <= last:
                 if place == last and _row_digest(row) != digest:
-                    raise Refused(f"row {number} is another one than the last run sent: another input?")
+                    raise Refused(f"row {number} is not the one that the last run sent: is this another input?")
                 continue
             if isinstance(row, ValueError):
                 yield Passed(place, Origin("", 0), str(row), refused=True)
             elif self._has(row):
                 yield self._step(place, row)
         if last is not None and number < last.at:
-            raise Refused(f"the last run was at row {last}, and there are {number}: another input?")
+            raise Refused(f"the last run was at row {last}, but there are only {number}: is this another input?")
 
     def _has(self, row: Mapping[str, Any]) -> bool:
         """As :meth:`Selection.has`; a row that does not say has not what was asked for."""
@@ -199,5 +233,6 @@ def _row_digest(row: Mapping[str, Any] | ValueError) -> int:
 
 
 def name_of(path: str) -> str:
-    """What an input is called in the marks of its messages: the last part of its path."""
-    return os.path.basename(os.path.realpath(path)) or "store"
+    """What an input is called in the marks of its messages: the last part of its path, as a property can hold it."""
+    name = os.fsencode(os.path.basename(os.path.realpath(path))).decode("utf-8", "replace")
+    return _CONTROL.sub("\ufffd", name) or "store"

@@ -1,0 +1,60 @@
+"""In whose name commands ask brokers with access control: the keys of a file, or of the environment."""
+
+import os
+
+import yaml
+
+from rmqtool.errors import BadValue
+from rmqtool.remoting.files import read_small
+from rmqtool.remoting.signing import Credentials
+
+ACCESS_KEY, SECRET_KEY = "RMQTOOL_ACCESS_KEY", "RMQTOOL_SECRET_KEY"
+_MOST = 1 << 16  # bytes of such a file
+
+
+def credentials(file: str | None) -> Credentials | None:
+    """Those of a file in the form of mqadmin's ``tools.yml``; without one those of the environment, if there are any.
+
+    No error says anything of what the file or a variable holds.
+
+    Raises:
+        BadValue: a key is missing, or the file cannot be understood.
+        UnreadableStore: the file cannot be read.
+    """
+    if file is None:
+        access, secret = os.environ.get(ACCESS_KEY), os.environ.get(SECRET_KEY)
+        if not access and not secret:
+            return None
+        if not access or not secret:
+            raise BadValue(f"{ACCESS_KEY} and {SECRET_KEY}: one is set without the other")
+        return Credentials(access, secret)
+    found = _read(file)
+    names = ("accessKey", "secretKey")
+    missing = [name for name in names if not isinstance(found.get(name), str) or not found[name]]
+    if missing:
+        raise BadValue(f"{file}: {' and '.join(missing)}: not given; a file like mqadmin's tools.yml is wanted")
+    token = found.get("securityToken")
+    access, secret = (str(found[name]) for name in names)
+    return Credentials(access, secret, None if token is None else str(token))
+
+
+def _read(file: str) -> dict[str, object]:
+    data = read_small(file, _MOST, "a file of keys")
+    try:
+        content = yaml.load(data.decode("utf-8"), _TextLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as err:
+        mark = getattr(err, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}" if mark is not None else file
+        raise BadValue(f"{where}: not YAML") from None
+    if not isinstance(content, dict):
+        raise BadValue(f"{file}: not a file like mqadmin's tools.yml: accessKey and secretKey, a line each")
+    return content
+
+
+class _TextLoader(yaml.BaseLoader):
+    """Values are text as they stand: a key like 0123 or 1e5 is no number. Nobody needs aliases."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not taken")
+        return super().compose_node(parent, index)

@@ -1,0 +1,149 @@
+"""consume as a member of a group: what stdout has taken is committed."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Sequence
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool.cli.live.common import check_wanted, client_options
+from rmqtool.cli.serve.running import until_told
+from rmqtool.cli.shell.message_rows import message_writer
+from rmqtool.cli.shell.output import TableWriter
+from rmqtool.cli.shell.times import parse_time
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.consuming.consumer import PushConsumer
+from rmqtool.client.listening.options import From, PushOptions, Sql
+from rmqtool.client.pulling.pull import Puller, Received
+from rmqtool.contract import message_row
+from rmqtool.errors import BadValue
+
+_INTERRUPTED = 130
+_BATCH = 32
+_LOOK = 0.2  # s between two looks whether all is consumed
+
+
+def run(
+    namesrv: str,
+    topic: str,
+    group: str,
+    *,
+    orderly: bool,
+    start: str | None,
+    follow: bool,
+    tags: Sequence[str],
+    sql: str | None,
+    limit: int | None,
+    body: str,
+    tls_config: str | None,
+    acl: str | None,
+    output: str,
+) -> int:
+    """Write messages and commit them; 1 when there was none."""
+    check_wanted(topic, tags, sql)
+    begin, time = _beginning(start)
+    push = PushOptions(
+        orderly=orderly,
+        start=begin,
+        start_time=time,
+        batch=1 if limit is not None else _BATCH,
+        concurrency=1,
+        persist_interval=1.0,
+        shutdown_wait=0.5,
+    )
+    wanted = Sql(sql) if sql is not None else " || ".join(tags) or "*"
+    options = client_options(namesrv, tls_config=tls_config, acl=acl)
+    return asyncio.run(_consume(options, topic, group, wanted, push, follow, _Rows(output, body, limit)))
+
+
+def _beginning(start: str | None) -> tuple[From, int | None]:
+    """Where a new group begins, and the time (ms) of that, as --from says."""
+    if start is None or start == "earliest":
+        return From.FIRST, None
+    if start == "latest":
+        return From.LAST, None
+    if re.fullmatch("[0-9]{1,11}", start):
+        raise BadValue("--from: an offset says nothing where a group begins in several queues; give a time")
+    return From.TIMESTAMP, parse_time(start)
+
+
+class _Rows:
+    """The listener: writes messages, and has consumed them when stdout has taken them.
+
+    Attributes:
+        done: no more is to be written, or can be.
+        error: why it cannot be.
+        count: rows that stdout has taken.
+    """
+
+    def __init__(self, output: str, body: str, limit: int | None) -> None:
+        self._to, self._body, self._limit = message_writer(output), body, limit
+        self.done = asyncio.Event()
+        self.error: OSError | None = None
+        self.count = 0
+
+    async def listen(self, messages: Sequence[Received]) -> None:
+        """Write messages. Without an end where that is over: so they are neither consumed nor sent back."""
+        if not self.done.is_set():
+            try:
+                for message in messages:
+                    self._to.row(message_row(message.record, message.record.physical_offset, self._body))
+                if isinstance(self._to, TableWriter):
+                    self._to.begin()
+                sys.stdout.flush()
+            except OSError as err:
+                self.error = err
+                self.done.set()
+            else:
+                self.count += len(messages)
+                if self._limit is not None and self.count >= self._limit:
+                    self.done.set()
+                return
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        """End what was written."""
+        if self.error is not None:
+            raise self.error
+        self._to.close()
+
+
+async def _consume(
+    options: ClientOptions, topic: str, group: str, wanted: str, push: PushOptions, follow: bool, rows: _Rows
+) -> int:
+    async with until_told() as told, Cluster(options) as cluster:
+        puller = Puller(cluster, group)
+        ends = {queue: await puller.end(queue) for queue in (await cluster.route(topic)).readable}
+        async with PushConsumer(cluster, group, {topic: wanted}, rows.listen, push) as consumer:
+            waits: list[asyncio.Task[bool]]
+            waits = [asyncio.create_task(_until(event)) for event in (told, rows.done)]
+            if not follow:
+                waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends)))
+            finished, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in others:
+                wait.cancel()
+    for wait in finished:
+        wait.result()
+    rows.close()
+    if told.is_set() and not follow and not rows.done.is_set():
+        return _INTERRUPTED
+    return 0 if rows.count or follow else 1
+
+
+async def _until(event: asyncio.Event) -> bool:
+    await event.wait()
+    return True
+
+
+async def _until_consumed(consumer: PushConsumer, puller: Puller, ends: dict[MessageQueue, int]) -> bool:
+    """Until the group, this process and others, is behind what was there when this process began."""
+    await consumer.joined()
+    left = dict(ends)
+    while left:
+        own = consumer.positions()
+        for queue, end in list(left.items()):
+            at = own[queue] if queue in own else await puller.committed(queue) or 0
+            if at >= end:
+                del left[queue]
+        await asyncio.sleep(_LOOK if left else 0)
+    return True

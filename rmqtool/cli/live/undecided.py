@@ -1,0 +1,44 @@
+"""Halves of transactions whose end a broker has not confirmed: it asks, and is told."""
+
+import threading
+import time
+
+from rmqtool.cli.shell.ending import Ending
+from rmqtool.client.producing.transactions import State
+from rmqtool.client.pulling.pull import Received
+
+_MOST_SECONDS = 150.0  # brokers look every minute by default, for messages older than six seconds
+
+
+class Undecided:
+    """The messages of one run that brokers may ask about.
+
+    Args:
+        state: how each of them ends.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._lock = threading.Lock()
+        self._open: dict[str, int] = {}
+
+    def add(self, message_id: str, line: int) -> None:
+        """One whose end was told and not confirmed."""
+        with self._lock:
+            self._open[message_id] = line
+
+    def asked(self, message: Received) -> State:
+        """How a message ended; of messages of other runs, and of one that is under way, nothing is known."""
+        with self._lock:
+            return State.UNKNOWN if self._open.pop(message.message_id, None) is None else self.state
+
+    def lines(self) -> list[int]:
+        """Lines of messages that are open."""
+        with self._lock:
+            return sorted(self._open.values())
+
+    def wait(self, ending: Ending) -> None:
+        """Until brokers have asked about all of them, for a while, or until a signal comes."""
+        end = time.monotonic() + _MOST_SECONDS
+        while self.lines() and not ending.asked and time.monotonic() < end:
+            ending.wait(200)

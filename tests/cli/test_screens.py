@@ -1,0 +1,49 @@
+"""Golden screens at three sizes: situations that lose messages, and the commands that are used most."""
+
+import re
+
+import pytest
+
+from rmqtool.store.check import CODES
+from tests.cli.screens import ALL, SITUATIONS, SIZES, path_of, recorded
+
+# of these every line is words; others have cells
+SENTENCES = ("check", "explain", "recover", "wrong", "group-lag", "topic-list")
+_SHOWN = [(name, columns) for name in ALL for columns, _rows in SIZES]
+pytestmark = pytest.mark.xdist_group("screens")
+
+
+@pytest.fixture(scope="session")
+def shown() -> dict[tuple[str, int], str]:
+    """All of them, recorded once."""
+    return recorded(list(ALL))
+
+
+@pytest.mark.parametrize(("name", "columns"), _SHOWN)
+def test_as_recorded(name: str, columns: int, shown: dict[tuple[str, int], str]) -> None:
+    """``python -m tests.cli.screens`` records them anew."""
+    assert shown[name, columns] == path_of(name, columns).read_text()
+
+
+def test_no_screen_is_left_of_an_earlier_time() -> None:
+    folder = path_of("help", 80).parent
+    assert {path.name for path in folder.iterdir()} == {path_of(*one).name for one in _SHOWN}
+
+
+@pytest.mark.parametrize("code", SITUATIONS)
+def test_the_situations_are_those_that_they_are_called(code: str) -> None:
+    assert CODES[code].severity == "error"
+    text = path_of(f"check-{code}", 200).read_text()
+    assert re.search(rf"^ *{code}: ", text, re.MULTILINE)
+    assert "Lost: " in text
+    assert "What to do" in text
+
+
+@pytest.mark.parametrize(("name", "columns"), [one for one in _SHOWN if one[0].startswith(SENTENCES)])
+def test_no_word_is_broken_at_the_edge(name: str, columns: int) -> None:
+    """But for commands, which are copied and stay whole. What is one word is told by the widest screen."""
+    lines = path_of(name, columns).read_text().splitlines()
+    words = set(path_of(name, max(columns for columns, _rows in SIZES)).read_text().split())
+    full = [number for number, line in enumerate(lines[:-1]) if len(line) == columns and lines[number + 1][:1].strip()]
+    broken = [lines[number] for number in full if lines[number].split()[-1] + lines[number + 1].split()[0] in words]
+    assert not [line for line in broken if not re.match(r"( *\d+\. | {3})(rmqtool|truncate|mv) ", line)]
