@@ -7,7 +7,20 @@ import pytest
 from formats.message.read import Record, read
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
-from tests.bench import aggregate, append, cold_sql, dump, first_use, lookup, parted, recover, rocks, scan, serve_start
+from tests.bench import (
+    aggregate,
+    append,
+    cold_sql,
+    dump,
+    first_use,
+    lookup,
+    parted,
+    recover,
+    rocks,
+    scan,
+    serve_start,
+    waiting,
+)
 from tests.bench.make_log import BLOCK, write_log
 from tests.interop.engine import available
 
@@ -123,3 +136,8 @@ def test_the_rocksdb_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_the_bench_of_idle_consumers_runs(tmp_path: Path) -> None:
     assert 0 < serve_start.idle(tmp_path, 20) >> 10 < serve_start.MOST_MEMORY
+
+
+def test_the_bench_of_what_waits_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert waiting.report(tmp_path, 320, 200, 1, beside=False).keys() == {"recover", "list"}
+    assert "processor" in capsys.readouterr().out

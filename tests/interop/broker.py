@@ -18,6 +18,7 @@ from tests.interop import client, engine
 _SOURCES = Path(__file__).with_name("broker_judge")
 VERSIONS = ("4.9.8", "5.3.3")
 _PAUSE = 0.2  # s
+_REBALANCE = 2000  # ms between two looks of Java's consumers at their queues; 20 s unless told, too long for a test
 
 
 @cache
@@ -43,6 +44,7 @@ class Broker:
     Attributes:
         engine: whose rules it goes by, as :class:`rmqtool.Store` names them.
         namesrv: address of the name server of a broker that was booted.
+        turn: how often it was booted or connected: who finds another number has been driven out.
         offsets: folder of the files in which broadcasting consumers keep their offsets.
     """
 
@@ -50,15 +52,21 @@ class Broker:
         self.engine = version.rpartition(".")[0]
         self._home = tempfile.TemporaryDirectory(prefix="broker-judge-")
         self.log, self.offsets = Path(self._home.name, "said"), Path(self._home.name, "offsets")
-        self._running, self.namesrv = False, ""
+        self._running, self.namesrv, self.turn = False, "", 0
         with open(self.log, "wb") as said:
             self._jvm = subprocess.Popen(
                 [engine._java_tool("java"), *engine._JVM_OPTIONS, f"-Duser.home={self._home.name}",
+                 f"-Drocketmq.client.rebalance.waitInterval={_REBALANCE}",
                  *options, "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={self._home.name}/logs",
                  f"-Drocketmq.client.localOffsetStoreDir={self.offsets}",
                  "-cp", _classpath(version), "judge.Broker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=self._home.name, encoding="utf-8",
             )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM."""
+        return self._jvm.pid
 
     def ask(self, command: str, **request: Any) -> Any:
         """The judge's answer.
@@ -75,20 +83,24 @@ class Broker:
             raise AssertionError(f"{answer['error']}: {self.log.read_text()[-3000:]}")
         return answer
 
-    def boot(self, store: Path, config: dict[str, Any]) -> None:
-        """Start a broker on a store; one that a failed test has left running is stopped first."""
+    def boot(self, store: Path, config: dict[str, Any], **more: str) -> None:
+        """Start a broker on a store; one that a failed test has left running is stopped first.
+
+        Args:
+            more: ``namesrv``, name servers beside its own that are to know of it.
+        """
         if self._running:
             self.stop()
-        booted = self.ask("boot", store=str(store), config={name: str(value) for name, value in config.items()})
+        booted = self.ask("boot", store=str(store), config={name: str(value) for name, value in config.items()}, **more)
         self.namesrv = booted["namesrv"]
-        self._running = True
+        self._running, self.turn = True, self.turn + 1
 
     def connect(self, namesrv: str, broker: str) -> None:
         """Use the clients against a broker that runs elsewhere, until :meth:`stop`."""
         if self._running:
             self.stop()
         self.ask("connect", namesrv=namesrv, broker=broker)
-        self._running = True
+        self._running, self.turn = True, self.turn + 1
 
     def stop(self) -> None:
         """Stop it cleanly."""
@@ -107,6 +119,11 @@ class Broker:
             time.sleep(_PAUSE)
         seen: list[dict[str, Any]] = self.ask("seen")
         return seen
+
+    def kill(self) -> None:
+        """As if its machine were gone; only :meth:`__exit__` follows."""
+        self._jvm.kill()
+        self._jvm.wait()
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ import pytest
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.engine import VERSIONS, Engine, available
+from tests.interop.pairs import Pairs
 
 J = TypeVar("J", Engine, Broker)
 
@@ -72,3 +73,11 @@ def clients_5() -> Iterator[Broker]:
 def clients(request: pytest.FixtureRequest, broker: Broker) -> Broker:
     """Clients of the broker's version in a JVM of their own, so that both work at the same time."""
     return request.getfixturevalue(f"clients_{broker.engine[0]}")
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Iterator[Pairs]:
+    """Real brokers and ours side by side, for all programs of a module."""
+    made = Pairs()
+    yield made
+    made.close()

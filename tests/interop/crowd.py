@@ -46,16 +46,16 @@ def crowd(store: Path, connections: int, greedy: int) -> Stood:
         with ExitStack() as opened:
             for number in range(connections):  # nothing at all, half a frame, a question
                 _connect(opened, address).sendall((b"", _ASKED[:9], _ASKED)[number % 3])
-            idle = greet(address)
+            idle = greet(address, _ASKED)
             for _ in range(greedy):
                 unread = _connect(opened, address)
                 unread.setblocking(False)
                 with suppress(BlockingIOError):
                     while True:
                         unread.send(_ASKED * 500)
-            busy = greet(address)
+            busy = greet(address, _ASKED)
             crowded = memory(pid)
-        greet(address)
+        greet(address, _ASKED)
         code, said = serving.end()
     return Stood(said.splitlines(), alone, crowded, idle, busy, code)
 

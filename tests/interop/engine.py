@@ -219,6 +219,42 @@ class Engine:
         options = {name: request.pop(name) for name in (*_OPTIONS, "timeout") if name in request}
         return self._ask("step", store, config, options, step=step, **request)
 
+    def compacted(
+        self,
+        store: Path,
+        config: Mapping[str, Any] | None = None,
+        *,
+        gets: Iterable[tuple[str, int, int, int]] = (),
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Load and start 5.3.3 with its compaction, read compacted topics, and close.
+
+        ``gets`` as for :meth:`open`. The answer has loadOk, and as ``reads`` for each of them status, next, min, max
+        and (queue offset, checksum of the body) of each message; or ``error``, what the engine threw.
+        """
+        asked = [{"topic": t, "queueId": q, "offset": at, "maxMsgNums": most} for t, q, at, most in gets]
+        return self._ask("compacted", store, config, options, gets=asked)
+
+    def timers(
+        self,
+        store: Path,
+        config: Mapping[str, Any] | None = None,
+        *,
+        puts: Sequence[Mapping[str, Any]] = (),
+        start: bool = True,
+        kill: bool = False,
+        deliver_until: int = 0,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Load store and timer of 5.3.3, start both unless told not to, put messages as :meth:`write` does, and close.
+
+        The answer has loadOk, timerOk, and as ``timer`` what recovery has left in memory: end of the timer log, next
+        queue offset, read time, and every slot to come with the units that it leads to. Once started the judge waits
+        until all is taken up, and delivered up to a time in ms (``quiet`` says whether it was).
+        """
+        more = {"start": start, "kill": kill, "deliverUntil": deliver_until}
+        return self._ask("timers", store, config, options, puts=[_put(m) for m in puts], **more)
+
     def bench(
         self,
         store: Path,

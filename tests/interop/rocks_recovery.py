@@ -243,7 +243,7 @@ def hold_against(engine: Engine, store: Path, damaged: Callable[[Path], Any], fo
             same(f"the end of {key}", ends[key], last.queue_offset + 1)
     changed = was.built != now.built or bool(put) or was.ends != now.ends or (mine / "abort").exists()
     assert report.actions or not changed
-    noted = f"note in consumequeue that the log is in queues up to {now.built}" in report.actions
+    noted = f"note in consumequeue that queues have the log up to {now.built}" in report.actions
     same(f"the note of the end, {was.built} to {now.built}", noted, now.built != was.built)
     return report
 

@@ -1,12 +1,15 @@
 """A served store under real clients for a long time: ``python -m tests.interop.soak --minutes 20``.
 
 Producers send, messages wait on delay levels, transactions are committed and rolled back, consumers come, fail, go and
-come again, and the server is killed or ended at random and started anew on its ports. Every message that was
-acknowledged must arrive, those of a queue in their order where a consumer asks for order, and what was rolled back
-must not. In the end a real broker takes the store over and delivers all of it to a new group.
+come again, and the server is killed or ended at random and started anew on its ports. With 5.x messages wait in the
+timer too, some are called back, and one topic is popped. Every message that was acknowledged must arrive, those of a
+queue in their order where a consumer asks for order; what was rolled back or called back must not. In the end a real
+broker takes the store over and delivers all of it to a new group.
 """
 
 import argparse
+import base64
+import json
 import random
 import signal
 import sys
@@ -31,7 +34,10 @@ _CONF = {
     "transactionCheckMax": 10_000,  # a producer is known to a new server after up to 30 s; checks do not wait
     "brokerFastFailureEnable": "false",
 }
+_CONF_5 = {"timerWheelEnable": "true", "recallMessageEnable": "true", "mappedFileSizeTimerLog": 520_000}
 _TOPICS = ("Load", "Ordered", "Later", "Paid")
+_TOPICS_5 = ("Timed", "Popped")
+_INVISIBLE = 10_000  # ms
 _PATIENCE = 240  # s, for what is on its way: the longest retry that comes about here is one of a few minutes
 _ROUND = 400  # messages
 Tell = Callable[[str], None]
@@ -43,7 +49,8 @@ class Account:
 
     Attributes:
         wanted: keys of acknowledged messages by topic.
-        unwanted: keys of transactions that were rolled back.
+        unwanted: keys of transactions that were rolled back, and of messages that were called back.
+        recalled: how many of those there were.
         got: how often each key came, by group.
         last: queue offset of the last message of a queue that a group took in order; disordered: keys that came
             before others of their queue, though they were sent later.
@@ -55,6 +62,7 @@ class Account:
     got: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     last: dict[tuple[str, int], int] = field(default_factory=dict)
     disordered: list[str] = field(default_factory=list)
+    recalled: int = 0
     kills: int = 0
     ends: int = 0
     memory: int = 0
@@ -80,7 +88,7 @@ class Account:
     def wrong(self) -> list[str]:
         """What must not be."""
         came = self.unwanted & {key for group in self.got.values() for key in group}
-        found = [f"{len(came)} messages of rolled back transactions came: {sorted(came)[:5]}"] if came else []
+        found = [f"{len(came)} messages came that were taken back: {sorted(came)[:5]}"] if came else []
         if self.disordered:
             found.append(f"{len(self.disordered)} messages came out of order: {self.disordered[:5]}")
         return found
@@ -91,7 +99,8 @@ class Account:
         sent = sum(map(len, self.wanted.values()))
         return (
             f"{sent} acknowledged, {sum(map(len, self.missing().values()))} missing, {again} came again, "
-            f"{len(self.unwanted)} rolled back, {self.kills} kills, {self.ends} orderly ends, {self.memory >> 10} MB"
+            f"{len(self.unwanted) - self.recalled} rolled back, {self.recalled} called back, "
+            f"{self.kills} kills, {self.ends} orderly ends, {self.memory >> 10} MB"
         )
 
 
@@ -107,7 +116,10 @@ class Soak:
         self.broker, self.store, self.account = broker, folder / "store", Account()
         self._random, self._tell = random.Random(seed), tell
         self._conf = folder / "broker.conf"
-        self._conf.write_text("".join(f"{name}={value}\n" for name, value in _CONF.items()))
+        newer = broker.engine == "5.3"
+        self._topics = _TOPICS + _TOPICS_5 if newer else _TOPICS
+        self._settings = _CONF | _CONF_5 if newer else _CONF
+        self._conf.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
         self._listen, self._namesrv = "127.0.0.1:0", "127.0.0.1:0"
         self._consumers: list[tuple[str, str]] = []  # topic, instance
         self._number = 0
@@ -146,12 +158,16 @@ class Soak:
 
     def _begin(self, serving: Serving) -> None:
         self.broker.connect(serving.namesrv, serving.broker)
-        for topic in _TOPICS:
+        for topic in self._topics:
             fields = {
                 "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
                 "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
             }  # fmt: skip
             assert self.broker.ask("request", code=17, fields=fields)["code"] == 0
+            if topic == "Popped":
+                mode = {"topic": topic, "consumerGroup": topic, "mode": "POP", "popShareQueueNum": 0}
+                body = base64.b64encode(json.dumps(mode).encode()).decode()
+                assert self.broker.ask("request", code=401, fields={}, base64=body)["code"] == 0
             self._join(topic)
 
     def _stop(self, serving: Serving) -> None:
@@ -170,7 +186,9 @@ class Soak:
     def _join(self, topic: str) -> None:
         self._number += 1
         instance = f"c{self._number}"
-        more = {"orderly": True} if topic == "Ordered" else {}
+        more: dict[str, Any] = {"orderly": True} if topic == "Ordered" else {}
+        if topic == "Popped":
+            more = {"pop": _INVISIBLE}
         failing = topic == "Load" and self._random.random() < 0.3
         self.broker.ask(
             "consume", group=topic, topic=topic, failures=int(failing), most=16, level=1, instance=instance, **more
@@ -184,16 +202,18 @@ class Soak:
             self.broker.ask("leave", instance=leaving[1])
 
     def _work(self) -> None:
-        match self._random.randrange(8):
+        match self._random.randrange(8 if self._topics is _TOPICS else 9):
             case 0:
-                if len(self._consumers) < 12:
-                    self._join(self._random.choice(_TOPICS))
+                if len(self._consumers) < 3 * len(self._topics):
+                    self._join(self._random.choice(self._topics))
             case 1:
                 self._leave()
             case 2:
                 self._tries(lambda key: self._sent("Later", key, level=self._random.randint(1, 3)))
             case 3:
                 self._tries(self._pay)
+            case 8:
+                self._tries(self._wait)
             case _:
                 self._send(_ROUND)
         self.account.take(self.broker.ask("take"))
@@ -223,8 +243,21 @@ class Soak:
             else:
                 self.account.unwanted.add(key)
 
+    def _wait(self, key: str) -> None:
+        """A message for the timer; some are called back at once."""
+        delay = self._random.randint(1_000, 20_000)
+        told = self.broker.ask("send", topic="Timed", keys=key, properties={"TIMER_DELAY_MS": str(delay)})
+        if told["status"] != "SEND_OK":
+            return
+        if delay < 5_000 or self._random.random() < 0.7:
+            self.account.wanted["Timed"].add(key)
+        else:
+            self.broker.ask("recall", topic="Timed", handle=told["handle"])
+            self.account.unwanted.add(key)
+            self.account.recalled += 1
+
     def _send(self, count: int) -> None:
-        topic = self._random.choice(("Load", "Load", "Ordered"))
+        topic = self._random.choice(("Load", "Load", "Ordered", *self._topics[5:]))
         sent = self.broker.ask("sendMany", topic=topic, count=count, threads=4, how="sync", prefix=self._key() + "-")
         self.account.wanted[topic] |= {row["keys"] for row in sent if row.get("status") == "SEND_OK"}
 
@@ -237,8 +270,8 @@ class Soak:
 
     def _hand_over(self) -> None:
         """A real broker delivers everything once more to new groups."""
-        self.broker.boot(self.store, _CONF)
-        for topic in _TOPICS:
+        self.broker.boot(self.store, self._settings)
+        for topic in self._topics:
             self.broker.ask("consume", group=f"{topic}-again", topic=topic, failures=0, most=1, level=0)
         self._until(lambda: not self.account.missing("-again"))
         self.broker.stop()

@@ -5,13 +5,19 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from formats.message.ids import parse_offset_id
 from rmqtool import Message, Store
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.producing.message import Message as ClientMessage
+from rmqtool.client.sync import Producer
 from rmqtool.errors import Refused
+from rmqtool.remoting.errors import RemotingError
 from rmqtool.services.consumers import offset_plan
 from rmqtool.services.consumers.offset_plan import Target, reset
 from rmqtool.services.offsets.files import BrokerFile
@@ -28,6 +34,7 @@ from rmqtool.store.recovery.command import dispatch, recover, truncate
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
 from tests.interop.engine import Engine, available, golden_config, unpack_golden
+from tests.interop.serving import Serving
 from tests.store.helpers import conf_of, content, cut_queues
 
 pytestmark = pytest.mark.interop
@@ -228,7 +235,7 @@ def test_started_while_we_append(broker: Engine, tmp_path: Path) -> None:
     assert len([row for row in said["messages"] if row["cqTopic"] == "New" and row["message"] is not None]) == 100
 
 
-def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
+def test_started_while_we_run(broker: Engine, tmp_path: Path) -> None:
     """``run``: what it has delivered when the broker comes stays, and the rest is delivered later, once each."""
     store, late = unpack_golden("clean", tmp_path), {f"late {n}" for n in range(20)}
     config, conf = golden_config("clean"), conf_of("clean").values
@@ -272,6 +279,48 @@ def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
     assert not [finding for finding in check_store(layout) if is_problem(finding)]
     said = broker.open(store, config)
     assert len([row for row in said["messages"] if row["cqTopic"] == "Late" and row["message"]]) == len(late)
+
+
+def test_started_while_we_serve(broker: Engine, tmp_path: Path) -> None:
+    """``serve``: what clients were told is stored stays, and the process ends, and says why."""
+    store, config, sent = unpack_golden("clean", tmp_path), golden_config("clean"), list[tuple[int, bytes]]()
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    ended = threading.Event()
+    with Serving(store, "--broker-conf", str(conf)) as serving, Producer(serving.namesrv) as producer:
+
+        def send() -> None:
+            with suppress(ClientError, RemotingError):
+                while not ended.is_set() and len(sent) < 20_000:
+                    body = b"served %d" % len(sent) + b"x" * 3000
+                    found = producer.send(ClientMessage("Served", body))
+                    sent.append((parse_offset_id(found.offset_message_id).physical_offset, body))
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        while len(sent) < 50 and sending.is_alive():
+            time.sleep(0.01)
+        broker.step("construct", store, config)
+        assert broker.step("load", store)["loadOk"]
+        assert not broker.step("start", store)["started"]
+        broker._end(kill=True)
+        said = serving.process.communicate(timeout=120)[1]
+        ended.set()
+        sending.join()
+    assert serving.process.returncode == 4, said
+    assert "Nothing more is taken" in said
+    assert "Traceback" not in said
+    assert len(sent) >= 50
+    assert (store / "abort").exists()
+    layout = StoreLayout(str(store), conf_of("clean"))
+    recover(layout)
+    rebuild(StoreLayout(str(store), conf_of("clean")), ("index",))
+    problems = {finding.code for finding in check_store(layout) if is_problem(finding)}
+    assert problems <= {"topic-unknown"}  # topics.json has only what was made while it was served
+    assert set(sent) <= messages(store)
+    rows = broker.open(store, config)["messages"]
+    got = {row["message"]["physicalOffset"] for row in rows if row["cqTopic"] == "Served" and row["message"]}
+    assert {at for at, _body in sent} <= got
 
 
 def test_started_where_we_import(broker: Engine, tmp_path: Path) -> None:

@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 
-from rmqtool.client import ClientOptions, Message, Producer, PullConsumer, SendResult, State, TransactionProducer
+from formats.remoting.dialect import loads
+from rmqtool.client import (
+    ClientOptions,
+    From,
+    LitePullConsumer,
+    Message,
+    PollOptions,
+    Producer,
+    PullConsumer,
+    SendResult,
+    Sql,
+    State,
+    TransactionProducer,
+)
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 from tests.interop.test_serve import make
@@ -125,4 +138,55 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
             ends = [(await consumer.offsets(queue))[1] for queue in queues]
             assert [await consumer.committed(queue) for queue in queues] == ends
 
+    async def poll() -> None:
+        options = ClientOptions(namesrv=namesrv, engine=broker.engine)
+        async with LitePullConsumer(options, "ours-poll", PollOptions(start=From.FIRST, batch=4)) as consumer:
+            await consumer.subscribe("Ours")
+            found: list[str] = []
+            async for message in consumer:
+                found.append(message.message_id)
+                if len(found) == count:
+                    break
+            assert sorted(found) == sorted(row["msgId"] for row in rows)
+            queues = consumer.assignment()
+            assert len(queues) == 4
+            await consumer.commit()
+            ends = {queue: consumer.position(queue) for queue in queues}
+            assert {queue: await consumer.committed(queue) for queue in queues} == ends
+            consumer.pause(queues)
+            await consumer.seek_to_begin(queues[0])
+            assert await consumer.poll(0.3) == []
+            consumer.resume(queues[:1])
+            again: list[int] = []
+            while len(again) < ends[queues[0]]:
+                again += [message.queue_offset for message in await consumer.poll()]
+            assert again == list(range(ends[queues[0]]))
+        async with LitePullConsumer(options, "ours-poll-sql", PollOptions(start=From.FIRST)) as consumer:
+            await consumer.subscribe("Ours", Sql("KEYS IN ('large', 's7')"))
+            keys: list[str] = []
+            while len(keys) < 2:
+                keys += [message.keys[0] for message in await consumer.poll()]
+            assert sorted(keys) == ["large", "s7"]
+
     asyncio.run(pull())
+    asyncio.run(poll())
+    consumed_and_acknowledged(broker, words, rows)
+
+
+def consumed_and_acknowledged(broker: Broker, words: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    """consume as a member of a group: what was written is committed at a real broker too, and does not come again."""
+    for order in ((), ("--orderly",)):
+        group = ("--group", "ours-acked" + "".join(order), "--ack", *order)
+        first = rmqtool(*words, *group, "--limit", 5)
+        rest = rmqtool(*words, *group)
+        assert (first.code, rest.code) == (0, 0), first.err + rest.err
+        got = [[json.loads(line) for line in done.out.splitlines()] for done in (first, rest)]
+        assert len(got[0]) == 5
+        assert sorted(row["msgId"] for part in got for row in part) == sorted(row["msgId"] for row in rows)
+        stats: Any = loads(
+            broker.ask("request", code=208, fields={"consumerGroup": group[1], "topic": "Ours"})["body"].encode()
+        )
+        where = list(stats["offsetTable"].values())
+        assert [row["consumerOffset"] for row in where] == [row["brokerOffset"] for row in where]
+        assert sum(row["consumerOffset"] for row in where) == len(rows)
+        assert rmqtool(*words, *group).code == 1  # nothing is left

@@ -1,8 +1,12 @@
-"""Send-side rules, ids, choices and files of a client give what the classes of the real 4.9.8 client give."""
+"""Send-side rules, ids, choices and files of a client give what the classes of the real 4.9.8 client give.
+
+So do the choices of 5.3 what those of 5.3.3 give, whose rules are others.
+"""
 
 import base64
 import random
 import string
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC
 from typing import Any
@@ -13,6 +17,9 @@ from formats.config.files import ConsumerOffsets
 from formats.message.bodies import decompress
 from formats.message.ids import parse_unique_id
 from formats.primitives import parse_address
+from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.routes import Route
+from rmqtool.client.producing import choice as choosing
 from rmqtool.services.offsets import broadcast as broadcast_offsets
 from rmqtool.services.offsets.broadcast import QueueName
 from rmqtool.services.offsets.files import BrokerFile
@@ -22,6 +29,7 @@ from rmqtool.services.sending import rules as send_rules
 from rmqtool.services.sending.rules import OutMessage, Rejected
 from rmqtool.services.sending.select import Faults, QueueIndex, Selector, select_by_hash, unavailable
 from rmqtool.store.layout.paths import StoreLayout
+from tests.interop.broker import Broker
 from tests.interop.client import Client, available
 from tests.interop.test_rebalance import as_json, from_json
 
@@ -175,6 +183,47 @@ def test_how_long_brokers_are_left_out(client: Client) -> None:
         {edge + shift for edge in (0, 50, 100, 550, 1000, 2000, 3000, 15_000, 10**6) for shift in (-1, 0, 1)}
     )
     assert client.ask("duration", offsets=times)["durations"] == [unavailable(time) for time in times]
+
+
+@pytest.mark.xdist_group("broker-5.3.3")
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a producer tells of answers and failures is in DefaultMQProducerImpl.sendDefaultImpl, and here once more."""
+    pick, seen = random.Random(7), Counter[str]()
+    for _ in range(120):
+        names = ["b1", "b2", "b3", "b4"][: pick.randrange(1, 5)]
+        queues = tuple(MessageQueue("T", name, n) for name in names for n in range(pick.randrange(1, 4)))
+        route = Route("T", queues, (), {name: {0: f"{name}:1"} for name in names}, {})
+        start, last, detected = pick.choice([0, 5, 2**31 - 4]), pick.choice([None, "b1"]), pick.random() < 0.5
+        monkeypatch.setattr(choosing, "_index", lambda start=start: QueueIndex(start))
+        choice = choosing.Choice("5.3", tolerant=tolerant, detected=detected, clock=lambda: 1_000_000)
+        events: list[tuple[str, int, bool, bool]] = []
+        for _ in range(pick.randrange(0, 7)):
+            name, took = pick.choice(names), pick.choice([0, 60, 4000, 20_000])  # left out for long, or not at all
+            what = pick.choice(["answered", "refused", "failed", "unasked"])
+            if what == "answered":
+                choice.answered(name, took)
+            else:
+                choice.failed(name, took, refused=what == "refused", unasked=what == "unasked")
+            unreachable = what == "refused" or (what == "failed" and detected)
+            events.append((name, took, what in ("refused", "failed"), not unreachable))
+        said = broker_5.ask(
+            "choose", tolerant=tolerant, queues=[(queue.broker_name, queue.queue_id) for queue in queues],
+            events=events, index=start, last=last, count=9,
+        )  # fmt: skip
+        choice.queue(route)  # makes the selector; its number is that of Java's from here on
+        choice._selectors["T"][1].index = index = QueueIndex(start)
+        monkeypatch.setattr(choosing, "_index", lambda index=index: index)  # no new start where an attempt has failed
+        ours = [choice.queue(route, last) for _ in range(9)]
+        assert [[queue.broker_name, queue.queue_id] for queue in ours] == said["chosen"]
+        for name, left in said["leftOut"].items():
+            assert 0 <= choice.left_out(name) - left < 1900, name  # time passes there
+            seen["left out" if left else "there"] += 1
+        seen["unreachable"] += bool(choice.unreachable)
+    if tolerant:
+        assert min(seen["left out"], seen["there"], seen["unreachable"]) > 20
+    else:
+        assert not any(seen.values())
 
 
 def test_sharding_keys(client: Client) -> None:

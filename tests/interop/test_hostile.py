@@ -14,6 +14,13 @@ def test_hostile_frames_cost_a_line_each_at_most(tmp_path: Path) -> None:
     assert met.end - met.begin < 30_000
 
 
+def test_without_rights_nothing_is_written(tmp_path: Path) -> None:
+    met = attack(tmp_path / "store", 1500, accounts=True)
+    assert met.code == 0
+    assert not met.queues
+    assert not [line for line in met.lines if "Traceback" in line or line.startswith(" ")]
+
+
 def test_many_connections_and_clients_that_never_read(tmp_path: Path) -> None:
     stood = crowd(tmp_path / "store", 600, 8)
     assert stood.code == 0

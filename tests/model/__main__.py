@@ -19,22 +19,26 @@ def main() -> int:
     options.add_argument("--steps", type=int, default=100, help="steps on each")
     options.add_argument("--first", type=int, default=1, help="seed of the first")
     options.add_argument("--engines", action="store_true", help="real engines of both releases take messages between")
+    options.add_argument("--random-kills", action="store_true", help="signals at any time too, which no seed repeats")
     options.add_argument("--keep", type=Path, help="where stores of failed runs are kept")
     chosen = options.parse_args()
-    total, failures, begun = Counter[str](), 0, time.monotonic()
+    total, counts, failures, begun = Counter[str](), Counter[str](), 0, time.monotonic()
     with ExitStack() as stack:
         folder = chosen.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmqtool-model-")))
         engines = [stack.enter_context(Engine(version)) for version in VERSIONS] if chosen.engines else []
         for seed in range(chosen.first, chosen.first + chosen.seeds):
-            taken, failure = play(seed, chosen.steps, folder / str(seed), engines)
+            taken, counted, failure = play(
+                seed, chosen.steps, folder / str(seed), engines, random_kills=chosen.random_kills
+            )
             total += taken
+            counts += counted
+            print(f"seed {seed}: {taken.total()} steps, {time.monotonic() - begun:.0f} s", flush=True)
             if failure is not None:
                 failures += 1
                 print(failure, flush=True)
-    words = ", ".join(f"{name} {times}" for name, times in sorted(total.items()))
-    print(
-        f"{total.total()} steps on {chosen.seeds} stores, {failures} failed, {time.monotonic() - begun:.0f} s ({words})"
-    )
+    print(f"{total.total()} steps on {chosen.seeds} stores, {failures} failed, {time.monotonic() - begun:.0f} s")
+    for counted in (total, counts):
+        print(", ".join(f"{name} {times}" for name, times in sorted(counted.items())))
     return 1 if failures else 0
 
 

@@ -4,27 +4,53 @@ A process is forked, so it has its own descriptors and locks, and dies like any 
 is there already.
 """
 
+import fcntl
+import importlib
 import io
 import os
+import pkgutil
 import select
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqtool.main import _run
+import typer
+
+import formats
+import rmqtool
+from rmqtool.cli.shell.app import MODULES
+from rmqtool.cli.shell.options import Output
 from tests.store.crashes import STEPS
 
 _LONGEST = 120.0  # seconds
+_NOT_LOADED = ("rmqtool.analytics", "rmqtool.testing", "rmqtool.kernels.build", "rmqtool.cli.tables")
+_TO_IT = (0, 4)  # pipes that the process reads
+_TOLD, _GO = 3, 4  # descriptors in the process
 
 
 class Kill(NamedTuple):
-    """How a process is to be ended: by this signal, when it is about to take this step of writing."""
+    """How a process is to be ended: by this signal, when it is about to take this step of writing.
+
+    Attributes:
+        after: seconds after which it is sent instead, wherever the process is then; for steps that are not the
+            system's, as those of mappings are.
+    """
 
     signal: int
     step: int
+    after: float | None = None
+
+
+class Pause(NamedTuple):
+    """Something that happens elsewhere, as long as the process stands before a step of writing."""
+
+    step: int
+    do: Callable[[], object]
 
 
 class Done(NamedTuple):
@@ -45,49 +71,53 @@ def run(
     *words: object,
     stdin: bytes = b"",
     kill: Kill | None = None,
+    pause: Pause | None = None,
     limits: dict[int, int] | None = None,
     before: Callable[[], object] | None = None,
+    instead: Callable[[], int] | None = None,
 ) -> Done:
     """Run a command in a process of its own.
 
     Args:
+        kill, pause: at a step, if the command takes so many.
         limits: of :mod:`resource`, soft and hard.
         before: called in that process first.
+        instead: called instead of the command, which it stands for; its exit code.
 
     Raises:
         TimeoutError: it hangs.
     """
     told = tuple(map(str, words))
-    pipes = [os.pipe() for _ in range(4)]  # in, out, err, and a byte when the signal is sent
+    # in, out, err, a byte when the signal is sent or the pause begins, and one when that is over
+    pipes = [os.pipe() for _ in range(5)]
     child = os.fork()
     if not child:
-        _become(told, pipes, kill, limits or {}, before)
+        _become(told, pipes, kill, pause, limits or {}, before, instead)
     for number, (read, write) in enumerate(pipes):
-        os.close(read if number == 0 else write)
-    texts = _talk(child, pipes, stdin)
+        os.close(read if number in _TO_IT else write)
+    out, err, sent = _talk(child, pipes, stdin, kill, pause)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    out, err, sent = texts
-    return Done(told, code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), bool(sent))
+    return Done(told, code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), b"x" in sent)
 
 
 def _become(
     words: tuple[str, ...],
     pipes: list[tuple[int, int]],
     kill: Kill | None,
+    pause: Pause | None,
     limits: dict[int, int],
     before: Callable[[], object] | None,
+    instead: Callable[[], int] | None,
 ) -> None:
     """In the child: be the command, and end."""
     code = 70
     try:
         import resource
 
-        os.dup2(pipes[0][0], 0)
-        os.dup2(pipes[1][1], 1)
-        os.dup2(pipes[2][1], 2)
-        told = 3
-        os.dup2(pipes[3][1], told)
-        os.closerange(told + 1, 1 << 16)  # all else that the process of the tests has open
+        ends = [fcntl.fcntl(pipe[number not in _TO_IT], fcntl.F_DUPFD, 64) for number, pipe in enumerate(pipes)]
+        for number, end in enumerate(ends):
+            os.dup2(end, number)
+        os.closerange(_GO + 1, 1 << 16)  # all else that the process of the tests has open
         os.chdir("/")
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -103,9 +133,8 @@ def _become(
             )
             for fd, mode in ((0, "r"), (1, "w"), (2, "w"))
         )
-        if kill is not None:
-            _count(kill, told)
-        code = _main(words)
+        _count(kill, pause)
+        code = _main(words) if instead is None else instead()
     except BaseException:
         traceback.print_exc()
     finally:
@@ -129,17 +158,20 @@ def _main(words: tuple[str, ...]) -> int:
     return 0
 
 
-def _count(kill: Kill, told: int) -> None:
-    """Send the signal when as many steps have been begun."""
+def _count(kill: Kill | None, pause: Pause | None) -> None:
+    """Send the signal, or stand still, when as many steps have been begun."""
     steps = 0
 
     def wrap(real: Any) -> Any:
         def step(*args: Any, **kwargs: Any) -> Any:
             nonlocal steps
             steps += 1
-            if steps == kill.step:
-                os.write(told, b"x")
+            if kill is not None and steps == kill.step and kill.after is None:
+                os.write(_TOLD, b"x")
                 os.kill(os.getpid(), kill.signal)
+            if pause is not None and steps == pause.step:
+                os.write(_TOLD, b"m")
+                os.read(_GO, 1)
             return real(*args, **kwargs)
 
         return step
@@ -148,13 +180,15 @@ def _count(kill: Kill, told: int) -> None:
         setattr(os, name, wrap(getattr(os, name)))
 
 
-def _talk(child: int, pipes: list[tuple[int, int]], stdin: bytes) -> list[bytes]:
+def _talk(
+    child: int, pipes: list[tuple[int, int]], stdin: bytes, kill: Kill | None, pause: Pause | None
+) -> list[bytes]:
     """Feed it and take what it says, until it has closed everything."""
-    left, texts, deadline = (
-        memoryview(stdin),
-        {pipes[n][0]: bytearray() for n in (1, 2, 3)},
-        time.monotonic() + _LONGEST,
-    )
+    left, begun = memoryview(stdin), time.monotonic()
+    deadline = begun + _LONGEST
+    texts = {pipes[n][0]: bytearray() for n in (1, 2, 3)}
+    told, go = pipes[_TOLD][0], pipes[_GO][1]
+    due = begun + kill.after if kill is not None and kill.after is not None else None
     to: int | None = pipes[0][1]
     os.set_blocking(pipes[0][1], False)
     reading = set(texts)
@@ -162,7 +196,13 @@ def _talk(child: int, pipes: list[tuple[int, int]], stdin: bytes) -> list[bytes]
         if to is not None and not left:
             os.close(to)
             to = None
-        readable, writable, _ = select.select(reading, [to] if to is not None else [], [], 1.0)
+        now = time.monotonic()
+        wait = 1.0 if due is None else max(min(due - now, 1.0), 0.0)
+        readable, writable, _ = select.select(reading, [to] if to is not None else [], [], wait)
+        if due is not None and kill is not None and time.monotonic() >= due:
+            due = None
+            texts[told] += b"x"
+            os.kill(child, kill.signal)  # it is a zombie at worst: nobody has waited for it yet
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
             raise TimeoutError(f"{_LONGEST} s")
@@ -171,6 +211,11 @@ def _talk(child: int, pipes: list[tuple[int, int]], stdin: bytes) -> list[bytes]
                 texts[fd] += data
             else:
                 reading.discard(fd)
+            if fd == told and b"m" in data and pause is not None:
+                pause.do()
+                deadline = time.monotonic() + _LONGEST
+                with suppress(BrokenPipeError):
+                    os.write(go, b"g")
         if writable and to is not None:
             try:
                 left = left[os.write(to, left[: 1 << 16]) :]
@@ -178,9 +223,25 @@ def _talk(child: int, pipes: list[tuple[int, int]], stdin: bytes) -> list[bytes]
                 left = memoryview(b"")
     if to is not None:
         os.close(to)
-    for read, _write in pipes[1:]:
-        os.close(read)
+    for number, (read, write) in enumerate(pipes[1:], 1):
+        os.close(write if number in _TO_IT else read)
     return [bytes(texts[pipes[n][0]]) for n in (1, 2, 3)]
 
 
-_ = _run  # loaded before the first fork
+def _preload() -> None:
+    """All that commands need, before the first fork. What registers them is left: each line builds only its own."""
+    registering = {f"rmqtool.cli.{name}" for name in MODULES.values()}
+    for package in (formats, rmqtool):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.startswith(_NOT_LOADED) and found.name not in registering:
+                importlib.import_module(found.name)
+    one = typer.Typer()
+
+    @one.command()
+    def command(store: Path, number: int = 1, form: Output = Output.table) -> None:
+        """Has Typer load what it needs for a command."""
+
+    one(["x"], standalone_mode=False)
+
+
+_preload()

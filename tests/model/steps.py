@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.interop.engine import Engine
-from tests.model.commands import Done, Kill, run
+from tests.model.commands import Done, Kill, Pause, run
+from tests.model.serving import serve_and_send
 from tests.model.world import SIZES, TOPICS, Place, World, Wrong
 
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -25,12 +27,22 @@ def killing(rng: Random, chance: float) -> Kill | None:
     return Kill(rng.choice(_SIGNALS), int(2 ** rng.uniform(0, 8)))
 
 
+def _any_time(kill: Kill, step: int) -> Kill:
+    """Half of the signals at some time, and not at some step: some have come before the command has begun."""
+    return kill._replace(after=0.15 * (step % 97) / 97) if step % 2 else kill
+
+
 def command(world: World, *words: object, **options: Any) -> Done:
     """A command with the store's own sizes."""
     if world.limits:
         limits = ", ".join(f"{world.limit_names[number]} {value}" for number, value in world.limits.items())
         world.history.append(f"with {limits}:")
+    kill: Kill | None = options.get("kill")
+    if world.random_kills and kill is not None:
+        kill = options["kill"] = _any_time(kill, len(world.history))
     done = run(*words, "--broker-conf", world.conf_file, limits=world.limits, **options)
+    if kill is not None and done.killed:
+        world.counts[signal.Signals(kill.signal).name] += 1
     world.note(done)
     return done
 
@@ -47,22 +59,35 @@ def report_of(done: Done) -> dict[str, Any]:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def append(world: World, rng: Random) -> None:
-    """Messages to several queues; what is answered is acknowledged."""
+def rows_of(world: World, rng: Random, waiting: float = 0) -> tuple[range, list[dict[str, Any]]]:
+    """Messages to several queues, and their numbers.
+
+    Args:
+        waiting: how many of them wait: for their time, or as dead letters.
+    """
     numbers = range(world.next_id, world.next_id + rng.choice((1, 3, 20, 60)))
     world.next_id = numbers.stop
-    rows = [
-        {
+    rows: list[dict[str, Any]] = []
+    for number in numbers:
+        kind = "w" if rng.random() < waiting else "m"
+        row = {
             "topic": rng.choice(TOPICS),
             "queueId": rng.randrange(3),
-            "body": f"<m{number}>" + "x" * rng.choice((0, 10, 400, 1500)),
+            "body": f"<{kind}{number}>" + "x" * rng.choice((0, 10, 400, 1500)),
             "keys": f"k{number}",
         }
-        for number in numbers
-    ]
-    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    sync = ["--sync"] if rng.random() < 0.2 else []
-    done = command(world, "append", world.store, "-", "--output", "ndjson", *sync, stdin=data, kill=killing(rng, 0.3))
+        if kind == "w":
+            how = rng.choice(("level", "timer" if world.timers else "level", "dead"))
+            if how == "dead":
+                row |= {"topic": "%DLQ%G", "queueId": 0, "properties": {"RETRY_TOPIC": row["topic"]}}
+            else:
+                row["properties"] = {"DELAY": "1"} if how == "level" else {"TIMER_DELAY_SEC": "1"}
+        rows.append(row)
+    return numbers, rows
+
+
+def acknowledged(world: World, numbers: range, done: Done) -> None:
+    """What is answered must be there from now on."""
     for line in done.out.splitlines():
         try:
             answer = json.loads(line)
@@ -73,8 +98,31 @@ def append(world: World, rng: Random) -> None:
             place = Place(answer["topic"], answer["queueId"], answer["queueOffset"], answer["physicalOffset"])
             world.places[number] = place
             world.must.add(number)
+
+
+def append(world: World, rng: Random, pause: Pause | None = None) -> None:
+    """Messages to several queues; what is answered is acknowledged."""
+    numbers, rows = rows_of(world, rng, 0.15)
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    sync = ["--sync"] if rng.random() < 0.2 else []
+    kill = killing(rng, 0.3) if pause is None else None
+    done = command(
+        world, "append", world.store, "-", "--output", "ndjson", *sync, stdin=data, kill=kill, pause=pause
+    )  # fmt: skip
+    acknowledged(world, numbers, done)
+    world.learn()
     if done.code == 0 and len(done.out.splitlines()) != len(rows):
         raise Wrong(f"{len(rows)} messages, {len(done.out.splitlines())} answers: {done}")
+
+
+def serve(world: World, rng: Random, pause: Pause | None = None) -> None:
+    """The store is served, after it was mended if need be, and a client sends."""
+    numbers, rows = rows_of(world, rng)
+    served = partial(serve_and_send, str(world.store), str(world.conf_file), rows)
+    kill = killing(rng, 0.5) if pause is None else None
+    done = command(world, "serve", world.store, instead=served, kill=kill, pause=pause)
+    acknowledged(world, numbers, done)
+    world.learn()
 
 
 def change(world: World, rng: Random, *words: object, cuts: frozenset[int] = frozenset(), chance: float = 0.35) -> Done:
@@ -109,9 +157,13 @@ def dispatch(world: World, rng: Random) -> None:
 
 
 def rebuild(world: World, rng: Random) -> None:
-    """Queues, index or checkpoint from the log."""
+    """Queues, index or checkpoint from the log; or one of the parts that are mended alone."""
     parts = rng.sample(("consumequeue", "index", "checkpoint"), rng.randint(1, 3))
+    if rng.random() < 0.2:
+        parts = [rng.choice(("config", "timer", "compaction"))]
     change(world, rng, "rebuild", world.store, *parts, "--yes")
+    if parts == ["config"]:
+        read_offsets(world)
 
 
 def truncate(world: World, rng: Random) -> None:
@@ -120,7 +172,9 @@ def truncate(world: World, rng: Random) -> None:
     if last:
         at = world.places[rng.choice(last)].physical_offset
         cuts = frozenset(number for number in world.must if world.places[number].physical_offset >= at)
-        change(world, rng, "truncate", world.store, at, "--yes", cuts=cuts)
+        if may_have_changed(change(world, rng, "truncate", world.store, at, "--yes", cuts=cuts)):
+            world.cut_copies(0, at)
+            world.offsets_ahead = True
 
 
 def clean(world: World, rng: Random) -> None:
@@ -138,6 +192,8 @@ def clean(world: World, rng: Random) -> None:
     if "--delete" in words and may_have_changed(done) and (done.code != 0 or report_of(done).get("deleted")):
         world.deleted |= cuts & before - set(world.in_log())
     world.learn(cuts if may_have_changed(done) else frozenset())
+    if may_have_changed(done):
+        world.cut_copies(files[1], 1 << 63)
 
 
 def group_reset(world: World, rng: Random) -> None:
@@ -200,7 +256,7 @@ def salvage(world: World, rng: Random, chance: float = 0.2) -> None:
     target = world.home / "salvaged"
     done = command(world, "salvage", world.store, target, kill=killing(rng, chance))
     if target.exists():
-        there = _ids(target, world)
+        there = ids_in(target, world)
         if lost := world.must - there:
             raise Wrong(f"salvage lost {sorted(lost)[:10]}: {done}")
         shutil.rmtree(target)
@@ -208,13 +264,13 @@ def salvage(world: World, rng: Random, chance: float = 0.2) -> None:
         raise Wrong(f"no store: {done}")
 
 
-def _ids(store: Path, world: World) -> set[int]:
+def ids_in(store: Path, world: World) -> set[int]:
     from rmqtool.store.layout.paths import StoreLayout
     from rmqtool.store.log.commit_log import CommitLog, Found
 
     found = set()
     for item in CommitLog(StoreLayout(str(store), world.layout.conf)).walk():
-        if isinstance(item, Found) and item.record.body.startswith(b"<m"):
+        if isinstance(item, Found) and item.record.body.startswith((b"<m", b"<w")):
             found.add(int(item.record.body[2:].partition(b">")[0]))
     return found
 
@@ -279,7 +335,7 @@ def copy(world: World, rng: Random) -> None:
     world.history.append("copy")
     before = tree(world.store)
     other = world.home / "copy"
-    shutil.copytree(world.store, other, symlinks=True)
+    subprocess.run(["cp", "-a", "--sparse=always", world.store, other], check=True)
     if (beside := Path(f"{world.store}.rmqtool")).exists():
         shutil.copytree(beside, f"{other}.rmqtool", symlinks=True)
     kept_before = tree(beside) if beside.exists() else {}
@@ -366,6 +422,7 @@ def engine_takes(engine: Engine) -> Callable[[World, Random], None]:
         ]
         kill = rng.random() < 0.3
         world.met |= world.pending
+        world.counts[f"engine {engine.version}"] += 1
         answer = engine.write(world.store, puts, SIZES, kill=kill)
         world.history.append(f"{engine.version} takes {len(puts)}{', killed' if kill else ''}: {answer.get('error')}")
         if "results" not in answer:
@@ -409,6 +466,13 @@ def settle(world: World) -> None:
         raise Wrong(f"no way on: {world.history[-4:]}")
     if world.pending or world.limbo:
         raise Wrong(f"in order, and half done: {world.history[-4:]}")
+    # offsets that a truncate has left beyond the end of their queues; what came there meanwhile is passed over
+    done = command(world, "rebuild", world.store, "config", "--yes")
+    if done.code:
+        raise Wrong(f"offsets cannot be mended: {done}")
+    if world.offsets_ahead:
+        world.passed_over |= {number for number in world.must if world.places[number].topic not in TOPICS}
+        world.offsets_ahead = False
     read_offsets(world)
     # queues that somebody has deleted, or that a broker met half changed
     done = command(world, "rebuild", world.store, "consumequeue", "index", "--yes")

@@ -9,36 +9,21 @@ import os
 import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import goldens
 from tests.conftest import Unpacked
-from tests.model.commands import Done, run
+from tests.model.circumstances import CIRCUMSTANCES, Place
+from tests.model.commands import run
+from tests.model.serving import serve_and_send
 
 CASE = "broker-crash"
-OTHER_USER = 12345
-
-
-@dataclass
-class Place:
-    """Where the store lies, and how commands are run on it."""
-
-    store: Path
-    name: str | None = None  # as the command is given it
-    limits: dict[int, int] = field(default_factory=dict)
-    before: Callable[[], object] | None = None
-    after: Callable[[Path], None] | None = None
-
-    def run(self, *words: str, stdin: bytes = b"") -> Done:
-        """A command of the day."""
-        told = [word.replace("STORE", self.name or str(self.store)) for word in words]
-        return run(*told, stdin=stdin, limits=self.limits, before=self.before)
 
 
 def content(store: Path) -> dict[str, str]:
@@ -157,98 +142,6 @@ def expected(whole: Path, conf: Path, plan: tuple[int, str], tmp_path_factory: p
     return seen
 
 
-# -- circumstances -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def tmpfs(path: Path) -> Iterator[Path]:
-    """Another file system."""
-    path.mkdir(parents=True, exist_ok=True)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", path], check=False).returncode:
-        pytest.skip("no right to mount")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
-@contextmanager
-def named(name: str, whole: Path, tmp: Path) -> Iterator[Place]:
-    """A path that is hard to quote."""
-    (tmp / name).parent.mkdir(parents=True, exist_ok=True)
-    yield Place(shutil.copytree(whole, tmp / name))
-
-
-@contextmanager
-def by_a_link(whole: Path, tmp: Path) -> Iterator[Place]:
-    """The store is reached through a symbolic link."""
-    store = shutil.copytree(whole, tmp / "real")
-    (tmp / "link").symlink_to(store)
-    yield Place(store, name=str(tmp / "link"))
-
-
-@contextmanager
-def parts_elsewhere(how: str, parts: tuple[str, ...], whole: Path, tmp: Path) -> Iterator[Place]:
-    """Directories of the store lie on another file system, by links or mounts."""
-    store = shutil.copytree(whole, tmp / "store")
-    if how == "link":
-        with tmpfs(tmp / "disk") as disk:
-            for part in parts:
-                shutil.move(store / part, disk / part)
-                (store / part).symlink_to(disk / part)
-            yield Place(store)
-        return
-    (part,) = parts
-    shutil.move(store / part, tmp / "aside")
-    with tmpfs(store / part):
-        shutil.copytree(tmp / "aside", store / part, dirs_exist_ok=True)
-        yield Place(store)
-
-
-@contextmanager
-def few_descriptors(whole: Path, tmp: Path) -> Iterator[Place]:
-    """As services are often given, but fewer."""
-    yield Place(shutil.copytree(whole, tmp / "store"), limits={resource.RLIMIT_NOFILE: 32})
-
-
-@contextmanager
-def of_another_user(whole: Path, tmp: Path) -> Iterator[Place]:
-    """Root runs the commands on a broker's store, with a closed umask; the broker's user must go on having it all."""
-    if os.geteuid():
-        pytest.skip("needs root")
-    store = shutil.copytree(whole, tmp / "store")
-    for path in (store, *store.rglob("*")):
-        os.chown(path, OTHER_USER, OTHER_USER)
-
-    def owned(folder: Path) -> None:
-        for path in (folder, *folder.rglob("*")):
-            found = path.stat()
-            assert (found.st_uid, found.st_gid) == (OTHER_USER, OTHER_USER), path
-            wanted = 0o700 if path.is_dir() else 0o600
-            assert found.st_mode & wanted == wanted, path
-            assert found.st_mode & 0o044 == 0o044, path
-
-    yield Place(store, before=lambda: os.umask(0o077), after=owned)
-
-
-CIRCUMSTANCES: dict[str, Callable[[Path, Path], Any]] = {
-    "spaces-and-quotes": lambda whole, tmp: named("a b'c\"d$(x) `y`", whole, tmp),
-    "newline": lambda whole, tmp: named("two\nlines", whole, tmp),
-    "unicode": lambda whole, tmp: named("商店-Ω-\u202e", whole, tmp),
-    "percent-and-backslash": lambda whole, tmp: named("100%s\\n{}", whole, tmp),
-    "no-utf8": lambda whole, tmp: named(os.fsdecode(b"\xff\xfe"), whole, tmp),
-    "long": lambda whole, tmp: named("/".join(["x" * 200] * 8), whole, tmp),
-    "link": by_a_link,
-    "log-elsewhere": lambda whole, tmp: parts_elsewhere("link", ("commitlog",), whole, tmp),
-    "queues-elsewhere": lambda whole, tmp: parts_elsewhere("link", ("consumequeue",), whole, tmp),
-    "index-and-config-elsewhere": lambda whole, tmp: parts_elsewhere("link", ("index", "config"), whole, tmp),
-    "log-mounted": lambda whole, tmp: parts_elsewhere("mount", ("commitlog",), whole, tmp),
-    "index-mounted": lambda whole, tmp: parts_elsewhere("mount", ("index",), whole, tmp),
-    "few-descriptors": few_descriptors,
-    "another-user": of_another_user,
-}
-
-
 @pytest.mark.parametrize("name", CIRCUMSTANCES)
 def test_a_day_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, plan: tuple[int, str], expected: list[Seen], tmp_path: Path
@@ -277,20 +170,35 @@ def read_only(path: Path) -> Iterator[None]:
         subprocess.run(["umount", "-l", path], check=True)
 
 
+MORE = [
+    *(["rebuild", "STORE", part, "--yes"] for part in ("config", "timer", "compaction")),
+    ["run", "STORE", "--once"],
+    ["dlq", "requeue", "STORE", "GROUP", "--yes"],
+    ["group", "clone", "STORE", "GROUP", "other", "--yes"],
+]
+
+
 def test_a_medium_that_is_read_only(whole: Path, conf: Path, plan: tuple[int, str], tmp_path: Path) -> None:
     store = shutil.copytree(whole, tmp_path / "medium" / "store")
     before = content(store)
     with read_only(tmp_path / "medium"):
-        for words, data in day(conf):
+        sizes = ["--broker-conf", str(conf)]
+        for words, data in [*day(conf), *(([*words, *sizes], b"") for words in MORE)]:
             told = [word.replace("CUT", str(plan[0])).replace("GROUP", plan[1]) for word in words]
             done = Place(store).run(*told, stdin=data)
             assert "Traceback" not in done.err, done.err
-            if {"--yes", "-"} & set(words):
+            if {"--yes", "-", "--once"} & set(words):
                 assert done.code in (1, 3, 4) or "nothing" in done.err, done
                 if done.code in (3, 4):
                     assert done.err.splitlines()[-1].startswith("error: "), done
             else:
                 assert done.code in (0, 1, 4), done
+        served = partial(
+            serve_and_send, str(store), str(conf), [{"topic": "A", "queueId": 0, "body": "x", "keys": "k"}]
+        )
+        done = Place(store).run("serve", "STORE", instead=served)
+        assert (done.code, done.out) == (4, ""), done
+        assert "Traceback" not in done.err, done.err
     assert content(store) == before
 
 
@@ -313,10 +221,13 @@ def test_files_longer_than_brokers_make_them(part: str, size: int, whole: Path, 
     with open(path, "ab") as file:
         file.truncate(size + 5)
     memory = {resource.RLIMIT_AS: 24 << 30}
-    for words in (["info"], ["check"], ["recover", "--dry-run"], ["recover", "--yes"], ["topic", "list"], ["offsets"]):
+    commands = ("info", "check", "recover --dry-run", "recover --yes", "topic list", "offsets", "run --once", "append")
+    for words in map(str.split, commands):
         told = ["info", str(store)] if words == ["info"] else [*words[: 1 + (words[0] == "topic")], str(store)]
         told += [word for word in words if word.startswith("--")]
-        done = run(*told, "--broker-conf", conf, limits=memory)
+        if words == ["append"]:
+            told.append("-")
+        done = run(*told, "--broker-conf", conf, limits=memory, stdin=b'{"topic":"new","body":"x"}\n')
         assert "Traceback" not in done.err, done.err
         assert done.code in (0, 1, 3, 4, 5), done
         assert done.code < 3 or done.err.splitlines()[-1].startswith("error: "), done

@@ -4,13 +4,16 @@ import json
 import os
 import re
 import resource
+import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from formats.config.json import dumps
 from rmqtool.errors import RmqError
+from rmqtool.store.disk.segments import name_of
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -22,10 +25,13 @@ SIZES = {
     "mappedFileSizeConsumeQueue": 400,
     "maxHashSlotNum": 17,
     "maxIndexNum": 60,
+    "mappedFileSizeTimerLog": 1040,
 }
 TOPICS = ("A", "B", "topic-with-a-longer-name")
 MARKER = ".rmqtool-pending"
-_BODY = re.compile(rb"<m(\d+)>")
+_BODY = re.compile(rb"<([mw])(\d+)>")
+_WAITING = re.compile(rb"SCHEDULE_TOPIC_XXXX|rmq_sys_wheel_timer|%DLQ%.*")
+_LARGEST = 1 << 20  # bytes of a file with messages; a timer wheel is a hole of 38 MB
 
 
 class Wrong(AssertionError):
@@ -64,7 +70,10 @@ class World:
     """A store and what is known of it.
 
     Attributes:
-        must: acknowledged messages that are in the log.
+        must: acknowledged messages that are in the log. One that waits, for its time or as a dead letter, is meant as
+            it waits.
+        copies: messages that wait, and were delivered or given back: a physical offset of a copy that is in the log.
+        once: those of which there was a copy that a command has cut since.
         limbo: acknowledged messages that a change, which was interrupted, would cut, or bring back; or some of them.
         cut: acknowledged messages that a change cut on demand; their bytes are kept.
         deleted: those that a command was told to delete for good.
@@ -74,6 +83,18 @@ class World:
             offsets then have gaps: ``rebuild`` refuses such a queue, and names ``salvage``.
         limits: that commands run under.
         offsets: of the consumer group, by ``topic@queue``.
+        offsets_ahead: a truncate has left offsets beyond the end of their queues, as it says; ``rebuild config`` mends.
+        passed_over: messages that may never be delivered because of that.
+        begins_at: physical offset of the log's first byte, as if all before it had expired.
+        timers: the store is one of 5.x, with a timer.
+        random_kills: signals also come at any time, which no seed brings again.
+        own_disk: it lies on a file system that can be made full.
+        counts: signals by name, full disks, and real brokers that came in between.
+        generation: topics that were mirrored.
+        journals: replays that were begun.
+        stored: about when messages that wait were stored, ms.
+        brokers: beside this store, by name.
+        neighbours: processes that live as long as the world.
     """
 
     home: Path
@@ -83,12 +104,26 @@ class World:
     cut: set[int] = field(default_factory=set)
     deleted: set[int] = field(default_factory=set)
     runs: dict[str, Run] = field(default_factory=dict)
+    copies: dict[int, int] = field(default_factory=dict)
+    once: set[int] = field(default_factory=set)
     offsets: dict[str, int] = field(default_factory=dict)
     next_id: int = 0
+    offsets_ahead: bool = False
+    passed_over: set[int] = field(default_factory=set)
+    begins_at: int = 0
+    timers: bool = False
+    random_kills: bool = False
+    own_disk: bool = False
+    generation: int = 0
+    journals: int = 0
+    stored: dict[int, int] = field(default_factory=dict)
+    brokers: dict[str, object] = field(default_factory=dict)
+    neighbours: ExitStack = field(default_factory=ExitStack)
     pending: bool = False
     met: bool = False
     limits: dict[int, int] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
     limit_names: ClassVar = {resource.RLIMIT_FSIZE: "longest file", resource.RLIMIT_NOFILE: "open files"}
 
@@ -99,8 +134,13 @@ class World:
 
     @property
     def elsewhere(self) -> Path:
-        """Another place for backups than that beside the store."""
-        return self.home / "elsewhere"
+        """Another place for backups than that beside the store; on another file system where this one is its own."""
+        return Path(f"{self.home.parent}.elsewhere")
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Folders of other stores, in which nothing of this one is kept."""
+        return str(self.home / "origin"), str(self.home / "target")
 
     @property
     def conf_file(self) -> Path:
@@ -119,10 +159,19 @@ class World:
         done = run("init", self.store, "--broker-conf", self.conf_file)
         if done.code:
             raise Wrong(str(done))
+        (first,) = (self.store / "commitlog").iterdir()
+        first.rename(first.with_name(name_of(self.begins_at)))
+        if self.timers:
+            (self.store / "timerlog").mkdir()  # as a broker of 5.x makes it at once
         table = {f"{topic}@G": dict.fromkeys(range(3), 0) for topic in TOPICS}
         text = dumps({"offsetTable": table})  # type: ignore[dict-item]
         (self.store / "config" / "consumerOffset.json").write_bytes(text)
         self.offsets = {f"{topic}@{queue_id}": 0 for topic in TOPICS for queue_id in range(3)}
+
+    @staticmethod
+    def now() -> int:
+        """ms since the epoch."""
+        return int(time.time() * 1000)
 
     def refused(self, done: Done) -> bool:
         """Whether a queue was not rebuilt because an engine had met a half-done change."""
@@ -141,39 +190,58 @@ class World:
     # -- what must hold -----------------------------------------------------------------------------------------------
 
     def in_log(self) -> Counter[int]:
-        """How often each message is in the log."""
-        found: Counter[int] = Counter()
+        """How often each message is in the log; of one that waits, as it waits."""
+        return self.found()[0]
+
+    def found(self) -> tuple[Counter[int], dict[int, list[int]]]:
+        """How often each message is in the log, and where the copies are of those that wait."""
+        found, copies = Counter[int](), dict[int, list[int]]()
         for item in CommitLog(self.layout).walk():
             if isinstance(item, Found) and (body := _BODY.match(item.record.body)):
-                found[int(body[1])] += 1
-        return found
+                if body[1] == b"w" and not _WAITING.fullmatch(item.record.topic):
+                    copies.setdefault(int(body[2]), []).append(item.physical_offset)
+                else:
+                    found[int(body[2])] += 1
+        return found, copies
 
     def anywhere(self) -> set[int]:
         """Messages whose bytes are in any file of the store or of what is kept."""
         found: set[int] = set()
-        for folder, _folders, names in os.walk(self.home):
-            for name in names:
+        for folder, _folders, names in (*os.walk(self.home), *os.walk(self.elsewhere)):
+            for name in names if not folder.startswith(self.others) else ():
                 path = Path(folder, name)
-                if path.is_file() and not path.is_symlink():
-                    found.update(map(int, _BODY.findall(path.read_bytes())))
+                if path.is_file() and not path.is_symlink() and path.stat().st_size < _LARGEST:
+                    found.update(int(number) for _kind, number in _BODY.findall(path.read_bytes()))
         return found
 
-    def look(self) -> None:
+    def look(self, *, everywhere: bool = True) -> None:
         """Whatever is going on: no acknowledged message is lost.
+
+        Args:
+            everywhere: also look for the bytes of messages that were cut, in all that is kept.
 
         Raises:
             Wrong: one is.
         """
         try:
-            there = self.in_log()
+            there, copies = self.found()
         except RmqError as err:
             raise Wrong(f"the log cannot be read: {err}") from err
+        if lost := self.copies.keys() - copies:
+            raise Wrong(f"what was delivered is not in the log: {sorted(lost)[:10]} ({len(lost)})")
         if lost := self.must - set(there):
             raise Wrong(f"acknowledged messages are not in the log: {sorted(lost)[:10]} ({len(lost)})")
         if twice := {number for number, times in there.items() if times > 1}:
             raise Wrong(f"messages are in the log twice: {sorted(twice)[:10]}")
-        if lost := (self.limbo | self.cut | self.must) - self.deleted - self.anywhere():
+        if everywhere and (lost := (self.limbo | self.cut | self.must) - self.deleted - self.anywhere()):
             raise Wrong(f"bytes of messages are kept nowhere: {sorted(lost)[:10]} ({len(lost)})")
+
+    def cut_copies(self, low: int, high: int) -> None:
+        """Copies outside this part of the log may go."""
+        gone = {number for number, at in self.copies.items() if not low <= at < high}
+        self.once |= gone
+        for number in gone:
+            del self.copies[number]
 
     def learn(self, cuts: set[int] | frozenset[int] = frozenset(), *, undoing: bool = False) -> None:
         """What a command has made of the messages, which its runs tell: what is half done is in limbo, and all else is
@@ -241,13 +309,13 @@ class World:
         if (said_offsets := self.offsets_said()) != self.offsets:
             raise Wrong(f"offsets are {said_offsets}, not {self.offsets}")
 
-    def offsets_said(self) -> dict[str, int]:
+    def offsets_said(self, group: str = "G") -> dict[str, int]:
         """The group's offsets as the file has them.
 
         Raises:
             Wrong: it cannot be read.
         """
-        done = run("offsets", self.store, "--group", "G", "--output", "json", "--broker-conf", self.conf_file)
+        done = run("offsets", self.store, "--group", group, "--output", "json", "--broker-conf", self.conf_file)
         if done.code:
             raise Wrong(f"offsets cannot be read: {done}")
         return {f"{row['topic']}@{row['queueId']}": row["consumerOffset"] for row in json.loads(done.out)}

@@ -175,7 +175,7 @@ def foreseen(case: Case, report: RecoveryReport) -> str | None:
     assert case.again is not None
     if case.engine != "5.3":
         return None
-    if any("which is not checked now" in warning for warning in report.warnings):
+    if any("where this start does not look" in warning for warning in report.warnings):
         return "damage that the next start finds, as we say"
     if case.again.messagesRedispatched and any(queue.entriesCut for queue in report.queues):
         return "a queue that a cut leaves behind the log"

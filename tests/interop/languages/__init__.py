@@ -1,15 +1,30 @@
-"""Clients in other languages than Java: a program in each produces and consumes, and prints what it has seen."""
+"""Clients in other languages than Java: a program in each produces and consumes, and prints what it has seen.
 
+``python -m tests.interop.languages`` runs all of them against both releases of ours, the one in Rust too, whose making
+takes minutes.
+"""
+
+import asyncio
 import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from formats.remoting.codes import RequestCode
+from formats.remoting.frame import Command
+from rmqtool.remoting.client import connected
 from tests.interop import engine
+from tests.interop.serving import Serving
+
+_TOPIC = {
+    "topic": "Spoken", "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
+    "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+}  # fmt: skip
 
 
 class Language(NamedTuple):
@@ -34,6 +49,12 @@ LANGUAGES = {
         ("node", "main.js"),
         "sent 40\nseen 20 m0 2\n",
     ),
+    "cpp": Language(
+        (sys.executable, "-m", "pip", "install", "--quiet", "--target", ".", "--requirement", "requirements.txt"),
+        (sys.executable, "main.py"),
+        "sent 40\nseen 20 m0 2\n",
+    ),
+    "rust": Language(("cargo", "build", "--quiet"), ("target/debug/client",), "sent 40\nseen 40\n"),
 }
 
 
@@ -71,3 +92,26 @@ def run(name: str, namesrv: str, count: int = 40) -> tuple[str, str]:
     command = [*LANGUAGES[name].run, namesrv, str(count)]
     done = subprocess.run(command, cwd=folder(name), capture_output=True, text=True, timeout=180, check=False)
     return done.stdout, done.stderr
+
+
+async def _make_topic(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    async with connected(host, int(port)) as connection:
+        answer = await connection.call(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=_TOPIC), 30)
+        assert answer.code == 0
+
+
+def judge(name: str, release: str, store: Path) -> None:
+    """Have the program of a language work on a store of ours, which is made.
+
+    Raises:
+        AssertionError: it has seen something else than what was sent, or the server was not content.
+    """
+    with Serving(store, "--create", "--engine", release) as serving:
+        asyncio.run(_make_topic(serving.broker))
+        said, logged = run(name, serving.namesrv)
+        assert said == LANGUAGES[name].wanted, said + logged[-3000:]
+        code, told = serving.end()
+    assert code == 0
+    assert "ERROR" not in told, told
+    assert "Traceback" not in told, told

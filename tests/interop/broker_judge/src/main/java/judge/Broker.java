@@ -66,7 +66,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *
  * One request a line on stdin, one answer a line on stdout, both JSON:
  * <pre>
- * {"command": "boot", "store": path, "config": {name: value}}
+ * {"command": "boot", "store": path, "config": {name: value}, "namesrv": other name servers that are to know it}
  * {"command": "connect", "namesrv": address, "broker": address}   clients only, of a broker that runs elsewhere
  * {"command": "topic", "topic": t}   made as a send makes it, 4 queues
  * {"command": "send", "topic": t, "keys": k, "queueId": the client chooses without it, ...}
@@ -77,8 +77,12 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * {"command": "sendBatch", "messages": [as for send, without queueId]}
  * {"command": "sendHalf", "group": g, "topic": t, "keys": k, "answer": how it is ended at once, "checked": ... on check}
  * {"command": "request", "code": n, "fields": {name: value}, "base64": body}   to the broker, as it is
+ * {"command": "signed", "accessKey": k, "secretKey": s, ...}   as an account, see Signed
  * {"command": "consume", "group": g, "topic": t, "failures": times that each key fails, "most": max reconsume times,
- *  "level": delay level of a failure, "orderly": true, "broadcast": true, "expression": tags, "instance": name}
+ *  "level": delay level of a failure, "orderly": true, "broadcast": true, "expression": tags, "instance": name,
+ *  "pop": ms that messages are invisible, for one that asks the broker for its queues,
+ *  "strategy": see Strategies, "timed": rows have "at" too, the nanoseconds of the system's monotonic clock}
+ * {"command": "pop" | "ack" | "batchAck" | "invisible", ...}   see Pops
  * {"command": "rate" | "paced" | "drain", ...}   see Load
  * {"command": "leave", "instance": name}   that consumer shuts down
  * {"command": "queues", "instance": name, "topic": t}   ids of the queues that a consumer has
@@ -86,6 +90,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * {"command": "pull", "group": g, "topic": t, "queueId": q, "offset": n, "count": n}   by a pull consumer
  * {"command": "view", "topic": t, "msgId": offset id} and {"command": "query", "topic": t, "key": k}
  * {"command": "ask", "topic": t, "body": text}   a request, and what a consumer of {"command": "reply", ...} answers
+ * {"command": "askLater", "topic": t, "body": text}   the same, by a callback
+ * {"command": "recall", "topic": t, "handle": of a send result}   the unique id of a message that is called back
  * {"command": "decide", "group": g, "answer": commit | rollback | unknown}
  * {"command": "check", "most": n}   one round of the transaction check, of every half message
  * {"command": "asked"}   keys that the producers were asked about since the boot
@@ -95,13 +101,14 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * {"command": "admin", "arguments": [command of mqadmin, option, ...], "seconds": that it has}   see Admin
  * {"command": "admins"}   names of the commands of mqadmin
  * {"command": "addresses"}   of the broker and its name server
+ * {"command": "rest"}   consumers and producers of transactions leave, and what was seen and asked is forgotten
  * {"command": "stop"}   a clean shutdown
  * </pre>
  */
 public final class Broker {
     /** A client that gives up sends again, or leaves something undone; so none does on a machine that is only slow. */
     private static final int PATIENCE = 60_000;
-    private static final String NAME = "lab-a";
+    private String name = "lab-a";
     private static final Gson GSON = new Gson();
     private final List<Map<String, Object>> seen = new ArrayList<>();
     private final List<String> asked = new ArrayList<>();
@@ -142,9 +149,12 @@ public final class Broker {
             case "connect":
                 address = text(request, "namesrv");
                 brokerAddress = text(request, "broker");
+                name = "lab-a";
                 producer = new DefaultMQProducer("lab-producer");
                 start(producer);
                 return Map.of();
+            case "choose":
+                return Release.choose(request);
             case "filter":
                 return Filters.matches(request);
             case "heartbeat": // of the producer, who otherwise says it every 30 seconds
@@ -178,6 +188,10 @@ public final class Broker {
                 return Map.of();
             case "ask":
                 return Pulls.row(producer.request(message(request), PATIENCE));
+            case "askLater":
+                return Pulls.askLater(producer, message(request), PATIENCE);
+            case "recall":
+                return Map.of("id", Release.recall(producer, text(request, "topic"), text(request, "handle")));
             case "topic":
                 broker.getTopicConfigManager().createTopicInSendMessageMethod(
                     text(request, "topic"), TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, "127.0.0.1", 4, 0);
@@ -190,8 +204,15 @@ public final class Broker {
                 return sendHalf(request);
             case "request":
                 return request(request);
+            case "signed":
+                return Signed.run(address, brokerAddress, request);
             case "consume":
                 return consume(request);
+            case "pop":
+            case "ack":
+            case "batchAck":
+            case "invisible":
+                return Release.popping(producer, brokerAddress, request);
             case "decide":
                 producer(text(request, "group"), state(request, "answer"), state(request, "answer"));
                 return Map.of();
@@ -222,7 +243,7 @@ public final class Broker {
                     broker.getSubscriptionGroupManager().findSubscriptionGroupConfig(text(request, "group")); // makes it
                 }
                 admin().updateConsumeOffset(brokerAddress, text(request, "group"),
-                    new MessageQueue(text(request, "topic"), NAME, request.get("queueId").getAsInt()),
+                    new MessageQueue(text(request, "topic"), name, request.get("queueId").getAsInt()),
                     request.get("offset").getAsLong());
                 return Map.of();
             case "admin":
@@ -231,6 +252,8 @@ public final class Broker {
                 return Map.of("broker", brokerAddress, "namesrv", address);
             case "admins":
                 return Admin.names();
+            case "rest":
+                return rest();
             case "stop":
                 return stop();
             default:
@@ -286,20 +309,24 @@ public final class Broker {
         BrokerConfig brokerConfig = new BrokerConfig();
         Release.defaults(storeConfig, brokerConfig);
         brokerConfig.setBrokerClusterName("LabCluster");
-        brokerConfig.setBrokerName(NAME);
+        brokerConfig.setBrokerName("lab-a");
         brokerConfig.setBrokerIP1("127.0.0.1");
-        brokerConfig.setNamesrvAddr(address);
+        brokerConfig.setNamesrvAddr(address + (request.has("namesrv") ? ";" + text(request, "namesrv") : ""));
         brokerConfig.setBrokerFastFailureEnable(false); // no request is dropped because it had to wait
         Properties properties = new Properties();
         request.getAsJsonObject("config").entrySet().forEach(e -> properties.setProperty(e.getKey(), e.getValue().getAsString()));
         MixAll.properties2Object(properties, storeConfig);
         MixAll.properties2Object(properties, brokerConfig);
+        if (properties.containsKey("rocketmqHome")) { // where a broker of 4.9 looks for accounts
+            System.setProperty(MixAll.ROCKETMQ_HOME_PROPERTY, properties.getProperty("rocketmqHome"));
+        }
+        name = brokerConfig.getBrokerName();
         NettyServerConfig server = new NettyServerConfig();
         server.setListenPort(freePort());
         storeConfig.setHaListenPort(server.getListenPort() + 1);
         NettyClientConfig client = new NettyClientConfig();
         client.setConnectTimeoutMillis(1000); // in 5.x also how long it takes to find the name server
-        broker = new BrokerController(brokerConfig, server, client, storeConfig);
+        broker = Release.controller(brokerConfig, server, client, storeConfig, properties);
         if (!broker.initialize()) {
             inHaste(broker::shutdown);
             throw new IllegalStateException("the broker does not take this store");
@@ -307,7 +334,7 @@ public final class Broker {
         broker.start();
         await("the broker's registration", () -> {
             broker.registerBrokerAll(true, false, true); // by itself 5.x does it later
-            var route = names.getRouteInfoManager().pickupTopicRouteData(NAME);
+            var route = names.getRouteInfoManager().pickupTopicRouteData(name);
             return route != null && !route.getBrokerDatas().isEmpty();
         });
         brokerAddress = broker.getBrokerAddr();
@@ -357,13 +384,14 @@ public final class Broker {
         row.put("offsetMsgId", result.getOffsetMsgId());
         row.put("queueId", result.getMessageQueue().getQueueId());
         row.put("queueOffset", result.getQueueOffset());
+        row.put("handle", Release.handle(result));
         return row;
     }
 
     private Object send(JsonObject request) throws Exception {
         Message message = message(request);
         return told(request.has("queueId")
-            ? producer.send(message, new MessageQueue(message.getTopic(), NAME, request.get("queueId").getAsInt()))
+            ? producer.send(message, new MessageQueue(message.getTopic(), name, request.get("queueId").getAsInt()))
             : producer.send(message));
     }
 
@@ -479,7 +507,7 @@ public final class Broker {
             // a producer is known to a broker by the heartbeat that follows its first look at a topic of that broker
             var clients = made.getDefaultMQProducerImpl().getmQClientFactory();
             await("the producer's heartbeat", () -> {
-                clients.updateTopicRouteInfoFromNameServer(NAME);
+                clients.updateTopicRouteInfoFromNameServer(name);
                 clients.sendHeartbeatToAllBrokerWithLock();
                 return broker == null || broker.getProducerManager().getAvailableChannel(group) != null;
             });
@@ -522,11 +550,22 @@ public final class Broker {
         consumer.setNamesrvAddr(address);
         consumer.setInstanceName(request.has("instance") ? text(request, "instance") : group + topic.hashCode());
         consumer.setMqClientApiTimeout(PATIENCE);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(request.has("from") ? ConsumeFromWhere.valueOf(text(request, "from"))
+            : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (request.has("time")) {
+            consumer.setConsumeTimestamp(text(request, "time"));
+        }
         consumer.setMaxReconsumeTimes(request.get("most").getAsInt());
         consumer.setSuspendCurrentQueueTimeMillis(50);
+        if (request.has("strategy")) {
+            consumer.setAllocateMessageQueueStrategy(Strategies.of(request, name));
+        }
+        boolean timed = request.has("timed");
         if (request.has("broadcast")) {
             Release.broadcast(consumer);
+        }
+        if (request.has("pop")) {
+            Release.pops(consumer, request.get("pop").getAsLong());
         }
         if (request.has("sql")) {
             consumer.subscribe(topic, MessageSelector.bySql(text(request, "sql")));
@@ -535,12 +574,12 @@ public final class Broker {
         }
         if (request.has("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
-                taken(group, messages.get(0), tries) <= failures
+                taken(group, messages.get(0), tries, timed) <= failures
                     ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS);
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 context.setDelayLevelWhenNextConsume(level);
-                return taken(group, messages.get(0), tries) <= failures
+                return taken(group, messages.get(0), tries, timed) <= failures
                     ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
@@ -550,7 +589,7 @@ public final class Broker {
     }
 
     /** Writes down that a consumer has got a message; how often it has got its key by now. */
-    private int taken(String group, MessageExt message, Map<String, AtomicInteger> tries) {
+    private int taken(String group, MessageExt message, Map<String, AtomicInteger> tries, boolean timed) {
         Map<String, Object> row = new LinkedHashMap<>();
         row.put("group", group);
         row.put("topic", message.getTopic());
@@ -560,6 +599,9 @@ public final class Broker {
         row.put("physicalOffset", message.getCommitLogOffset());
         row.put("queueId", message.getQueueId());
         row.put("queueOffset", message.getQueueOffset());
+        if (timed) {
+            row.put("at", System.nanoTime());
+        }
         synchronized (seen) {
             seen.add(row);
         }
@@ -567,20 +609,25 @@ public final class Broker {
     }
 
     private Object stop() throws Exception {
+        rest();
+        inHaste(producer::shutdown);
+        if (broker != null) {
+            inHaste(broker::shutdown);
+            broker = null;
+        }
+        return Map.of();
+    }
+
+    private Object rest() throws Exception {
         List<Runnable> clients = new ArrayList<>();
         consumers.forEach(consumer -> clients.add(consumer::shutdown));
         producers.values().forEach(made -> clients.add(made::shutdown));
-        clients.add(producer::shutdown);
         if (admin != null) {
             clients.add(admin::shutdown);
             admin = null;
         }
         for (Runnable client : clients) {
             inHaste(client);
-        }
-        if (broker != null) {
-            inHaste(broker::shutdown);
-            broker = null;
         }
         consumers.clear();
         producers.clear();

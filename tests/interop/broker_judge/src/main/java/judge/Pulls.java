@@ -6,6 +6,8 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -13,6 +15,7 @@ import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -111,6 +114,25 @@ final class Pulls {
         });
         consumer.start();
         return consumer;
+    }
+
+    /** In 5.3.3 the callback is told twice: of no message when the request is stored, then of the reply. */
+    static Object askLater(DefaultMQProducer producer, Message message, int patience) throws Exception {
+        CompletableFuture<Message> reply = new CompletableFuture<>();
+        producer.request(message, new RequestCallback() {
+            @Override
+            public void onSuccess(Message answer) {
+                if (answer != null) {
+                    reply.complete(answer);
+                }
+            }
+
+            @Override
+            public void onException(Throwable error) {
+                reply.completeExceptionally(error);
+            }
+        }, patience);
+        return row(reply.get(patience, TimeUnit.MILLISECONDS));
     }
 
     private Pulls() {

@@ -1,7 +1,16 @@
 package judge;
 
+import com.google.gson.JsonObject;
+import java.util.Properties;
+import org.apache.rocketmq.auth.config.AuthConfig;
+import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
@@ -14,6 +23,39 @@ final class Release {
 
     static void broadcast(DefaultMQPushConsumer consumer) {
         consumer.setMessageModel(MessageModel.BROADCASTING);
+    }
+
+    static BrokerController controller(BrokerConfig broker, NettyServerConfig server, NettyClientConfig client,
+            MessageStoreConfig store, Properties properties) {
+        AuthConfig access = new AuthConfig();
+        access.setConfigName(broker.getBrokerName());
+        access.setClusterName(broker.getBrokerClusterName());
+        access.setAuthConfigPath(store.getStorePathRootDir() + "/config");
+        MixAll.properties2Object(properties, access);
+        BrokerController made = new BrokerController(broker, server, client, store, access);
+        made.getConfiguration().registerConfig(properties); // where the plug-ins of the store look for theirs
+        return made;
+    }
+
+    static Object popping(DefaultMQProducer producer, String broker, JsonObject request) throws Exception {
+        return Pops.answer(producer, broker, request);
+    }
+
+    static void pops(DefaultMQPushConsumer consumer, long invisible) {
+        consumer.setClientRebalance(false);
+        consumer.setPopInvisibleTime(invisible);
+    }
+
+    static String handle(SendResult result) {
+        return result.getRecallHandle();
+    }
+
+    static String recall(DefaultMQProducer producer, String topic, String handle) throws Exception {
+        return producer.recallMessage(topic, handle);
+    }
+
+    static Object choose(JsonObject request) throws Exception {
+        return Faults.choose(request);
     }
 
     private Release() {

@@ -60,7 +60,7 @@ public final class Main {
                 Bench.run(request, answer);
                 break;
             default:
-                throw new IllegalArgumentException("no such command: " + request.command);
+                Release.run(request, answer);
         }
     }
 

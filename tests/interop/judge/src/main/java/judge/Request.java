@@ -30,6 +30,9 @@ final class Request {
     // step: construct, load, start, put or end, one after the other; a store each time
     String step;
 
+    // timers (5.x): start, puts and kill as above, and the time up to which all is to be delivered, 0 for nothing
+    long deliverUntil;
+
     // bench
     long count = 100_000;
     int bodySize = 1024;

@@ -1,5 +1,6 @@
 package judge;
 
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.Map;
@@ -96,7 +97,14 @@ final class Session {
                 }
             }
         }
-        return false;
+        try { // some have no setter, like timerStopDequeue
+            Field field = bean.getClass().getDeclaredField(name);
+            field.setAccessible(true);
+            field.set(bean, convert(field.getType(), value));
+            return true;
+        } catch (NoSuchFieldException e) {
+            return false;
+        }
     }
 
     private static Object convert(Class<?> type, String value) {

@@ -56,6 +56,11 @@ final class Release {
         return new ArrayList<>();
     }
 
+    /** Commands that only one release has. */
+    static void run(Request request, Map<String, Object> answer) {
+        throw new IllegalArgumentException("no such command: " + request.command);
+    }
+
     private Release() {
     }
 }

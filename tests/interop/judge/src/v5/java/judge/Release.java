@@ -1,15 +1,21 @@
 package judge;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentMap;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
+import org.apache.rocketmq.remoting.protocol.body.TopicConfigSerializeWrapper;
 import org.apache.rocketmq.store.ConsumeQueue;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
@@ -29,7 +35,17 @@ final class Release {
         BrokerStatsManager stats = new BrokerStatsManager("judge", false);
         return config.isEnableRocksDBStore()
             ? new RocksDBMessageStore(config, stats, null, broker, new ConcurrentHashMap<>())
-            : new DefaultMessageStore(config, stats, null, broker, new ConcurrentHashMap<>());
+            : new DefaultMessageStore(config, stats, null, broker, topics(config));
+    }
+
+    /** Only compacted topics have to be known: the store asks for their policy. */
+    private static ConcurrentMap<String, TopicConfig> topics(MessageStoreConfig config) throws Exception {
+        Path path = Path.of(config.getStorePathRootDir(), "config", "topics.json");
+        if (!config.isEnableCompaction() || !Files.exists(path)) {
+            return new ConcurrentHashMap<>();
+        }
+        return RemotingSerializable.fromJson(Files.readString(path), TopicConfigSerializeWrapper.class)
+            .getTopicConfigTable();
     }
 
     static void stopDelivery(DefaultMessageStore store) {
@@ -79,6 +95,20 @@ final class Release {
     /** Their entries, with the message of each. */
     static List<Map<String, Object>> otherEntries(DefaultMessageStore store) throws Exception {
         return store instanceof RocksDBMessageStore ? Rocks.entries(store) : new ArrayList<>();
+    }
+
+    /** Commands that only one release has. */
+    static void run(Request request, Map<String, Object> answer) throws Exception {
+        switch (request.command) {
+            case "compacted":
+                Compacted.run(request, answer);
+                break;
+            case "timers":
+                Timers.run(request, answer);
+                break;
+            default:
+                throw new IllegalArgumentException("no such command: " + request.command);
+        }
     }
 
     private Release() {

@@ -1,0 +1,58 @@
+"""A file system of its own for a model's store, which can be made full."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from tests.model.steps import append, clean, dispatch, group_reset, rebuild, recover, salvage, serve, truncate, undo
+from tests.model.world import World
+
+_SIZE = 512 << 20
+_PAGE = 4096
+_STEPS = (append, append, serve, recover, dispatch, rebuild, truncate, clean, group_reset, undo, salvage)
+
+
+@contextmanager
+def disk(path: Path) -> Iterator[bool]:
+    """A tmpfs at a path, for as long as the context lasts; False where this process may not mount one."""
+    path.mkdir(parents=True, exist_ok=True)
+    words = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(path)]
+    mounted = not os.geteuid() and subprocess.run(words, check=False, capture_output=True).returncode == 0
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", path], check=True)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def full_disk(world: World, rng: Random) -> None:
+    """A command on a disk that has room for a few pages more, or for none."""
+    if not world.own_disk:
+        return
+    left = rng.choice((0, 1, 2, 4, 8, 16, 30))
+    for _ in range(100):  # what neighbours of the last step have not ended yet may take a page meanwhile
+        used = os.statvfs(world.home)
+        if _resize(world.home, (used.f_blocks - used.f_bfree + left) * _PAGE):
+            break
+        time.sleep(0.02)
+    else:
+        raise OSError(f"{world.home}: cannot be made small")
+    world.counts["full disk"] += 1
+    world.history.append(f"a disk with room for {left} pages:")
+    try:
+        rng.choice(_STEPS)(world, rng)
+    finally:
+        _resize(world.home, _SIZE)
+
+
+def _resize(path: Path, size: int) -> bool:
+    """Whether it could be made that large: it cannot be smaller than what it holds."""
+    top = path if os.path.ismount(path) else path.parent
+    words = ["mount", "-o", f"remount,size={max(size, _PAGE)}", str(top)]
+    return subprocess.run(words, check=False, capture_output=True).returncode == 0

@@ -1,0 +1,93 @@
+"""Brokers of ours that run beside a model's store: where its messages are mirrored from, and where they go."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Self
+
+from rmqtool.cli.serve.running import until_told
+from rmqtool.server.serve import Served, ServeOptions
+
+_PR_SET_PDEATHSIG = 1
+_CONF = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeConsumeQueue": "6000"}
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Neighbour:
+    """One broker in a process of its own, always at the same address. Use as a context manager.
+
+    Args:
+        conf: the sizes of its store's files.
+    """
+
+    def __init__(self, store: Path, conf: dict[str, str] | None = None) -> None:
+        self._store, self._ports, self._conf = store, (free_port(), free_port()), conf or _CONF
+        self._child = 0
+        self.namesrv = f"127.0.0.1:{self._ports[1]}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end(signal.SIGTERM)
+
+    def start(self) -> None:
+        """It takes requests when this returns.
+
+        Raises:
+            RuntimeError: it has ended.
+        """
+        read, write = os.pipe()
+        self._child = os.fork()
+        if not self._child:
+            self._become(write)
+        os.close(write)
+        with open(read, "rb") as file:
+            if file.read(1) != b"r":
+                raise RuntimeError(f"the broker of {self._store} does not start")
+
+    def end(self, number: int) -> None:
+        """End it, well or not."""
+        if self._child:
+            os.kill(self._child, number)
+            os.waitpid(self._child, 0)
+            self._child = 0
+
+    def _become(self, write: int) -> None:
+        code = 70
+        try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # whoever began it may be killed
+            os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+            os.closerange(3, write)
+            os.closerange(write + 1, 1 << 16)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            asyncio.run(self._serve(write))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    async def _serve(self, write: int) -> None:
+        options = ServeOptions(
+            broker_conf=self._conf, listen=("127.0.0.1", self._ports[0]),
+            namesrv_listen=("127.0.0.1", self._ports[1]), create=True,
+        )  # fmt: skip
+        async with until_told() as told, Served(str(self._store), options):
+            os.write(write, b"r")
+            os.close(write)
+            await told.wait()
