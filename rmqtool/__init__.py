@@ -1,5 +1,7 @@
 """Offline admin and inspection toolkit for Apache RocketMQ store directories."""
 
+from rmqtool.interpreter import offer_this_python
+
 TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
     from rmqtool.services.opened.engine import Store
@@ -17,3 +19,6 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     return getattr(import_module(_LAZY[name]), name)
+
+
+offer_this_python()  # a script that imports this and starts a session finds the data source

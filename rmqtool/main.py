@@ -8,6 +8,24 @@ def main() -> None:
     """Run the command line and exit with its code."""
     # NumPy's library for matrices would start threads, which wait for work by counting; nobody has any for them
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    terminated: list[int] = []
+    try:
+        _prepare()
+        terminated = _end_readers_as_ctrl_c_does(sys.argv[1:])
+        code = _shown(sys.argv[1:])
+        sys.stdout.flush()
+    except OSError as err:
+        code = _unwritten(err)
+    except KeyboardInterrupt:
+        _stop_writing()
+        code = 130
+    if code == 130:
+        _say_stopped(sys.argv[1:])
+    sys.exit(143 if terminated and code == 130 else code)
+
+
+def _prepare() -> None:
+    """Make the three streams what every command may take them for, and bad sectors something that is told."""
     _fill_descriptors()
     if sys.stdin is None:  # closed by whoever started this process; sys.__stdin__ goes on telling that
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
@@ -20,17 +38,28 @@ def main() -> None:
         from rmqtool.cli.shell.bus_error import arm
 
         arm(_last_line)
-    try:
-        code = _shown(sys.argv[1:])
-        sys.stdout.flush()
-    except OSError as err:
-        code = _unwritten(err)
-    except KeyboardInterrupt:
-        _stop_writing()
-        code = 130
-    if code == 130:
-        _say_stopped(sys.argv[1:])
-    sys.exit(code)
+
+
+def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
+    """Let SIGTERM end a command that changes no store where it is, and say so; those that do take it themselves.
+
+    Returns:
+        What is filled with the signal when it comes.
+    """
+    from signal import SIG_DFL, SIGTERM, getsignal, signal
+
+    from rmqtool.cli.shell.writing import writes
+
+    came: list[int] = []
+
+    def take(number: int, _frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    changes = writes([word for word in argv if word != "--dry-run"]) and argv[0] != "salvage"
+    if not changes and getsignal(SIGTERM) is SIG_DFL:
+        signal(SIGTERM, take)
+    return came
 
 
 def _shown(argv: list[str]) -> int:

@@ -50,6 +50,11 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener = before
 
 
+def heard() -> bool:
+    """Whether anybody listens."""
+    return _listener is not None
+
+
 @contextmanager
 def stage(name: str, total: int | None = None, unit: str = "bytes") -> Iterator[Stage]:
     """A part of the work; see :class:`Stage`."""

@@ -2,12 +2,14 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rmqtool.store.disk import lock
 from tests import goldens
 
 os.environ["PAGER"] = "cat"  # nobody turns the pages of a terminal in a test
@@ -28,6 +30,16 @@ os.environ["RMQTOOL_CONFIG"] = ""
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores: those that drive real brokers wait most of their time."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.fixture(autouse=True)
+def _no_lock_stays() -> Iterator[None]:
+    """A store that a test leaves open, as a killed process does, keeps none of the few watches that a user may have."""
+    before = set(lock._held)
+    yield
+    for held in [lock._held[key] for key in lock._held.keys() - before]:
+        with suppress(OSError):
+            held.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import Any
 
 STORES = Path(__file__).parent / "golden" / "stores"
 STORES_OF_5 = STORES.with_name("stores-5.3.3")  # of whole 5.3.3 brokers
+PARTS_OF_5 = STORES.with_name("parts-5.3.3")  # small ones of the same, for parts that those do not have
 
 
 def cases() -> list[str]:
@@ -24,6 +25,17 @@ def cases_of_5() -> list[str]:
     return sorted(path.name for path in STORES_OF_5.iterdir() if path.is_dir())
 
 
+def parts_of_5() -> list[str]:
+    """Names of the small stores, sorted."""
+    return sorted(path.name for path in PARTS_OF_5.iterdir() if path.is_dir())
+
+
+def facts(part: str) -> dict[str, Any]:
+    """What clients and the admin tool were told of a small store."""
+    content: dict[str, Any] = json.loads((PARTS_OF_5 / part / "facts.json").read_text())
+    return content
+
+
 def has(case: str, name: str) -> bool:
     """Whether a case has a file of this name."""
     return (STORES / case / name).is_file()
@@ -31,7 +43,7 @@ def has(case: str, name: str) -> bool:
 
 def unpack(case: str, folder: Path) -> Path:
     """Unpack a case's store into ``folder`` with its modification times; the path of the store directory."""
-    place = STORES_OF_5 if (STORES_OF_5 / case).is_dir() else STORES
+    place = next(place for place in (STORES_OF_5, PARTS_OF_5, STORES) if (place / case).is_dir())
     with tarfile.open(place / case / "store.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     return folder / "store"

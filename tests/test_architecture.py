@@ -1,20 +1,14 @@
-"""Who may import whom, and what a start may cost."""
+"""Who may import whom, and who touches the disk."""
 
 import ast
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests import goldens
-from tests.conftest import Unpacked
-
 ROOT = Path(__file__).parents[1]
-BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract", "rmqtool.progress"}
+BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract", "rmqtool.progress", "rmqtool.interpreter"}
 # layer: those that it may import, beside itself and the base modules
 LAYERS = {
     "formats": set(),
@@ -82,7 +76,10 @@ def test_imports_flow_one_way(path: Path) -> None:
         allowed = {"rmqtool.cli"} | BASE
     elif module in BASE:
         # the package itself hands out the Python API, and loads it when that is asked for
-        allowed = {"rmqtool.contract": {"formats"}, "rmqtool": {"rmqtool.services", "rmqtool.store"}}.get(module, set())
+        allowed = {
+            "rmqtool.contract": {"formats"},
+            "rmqtool": {"rmqtool.interpreter", "rmqtool.services", "rmqtool.store"},
+        }.get(module, set())
     elif layer == "formats":
         allowed = {"formats"}
     else:
@@ -248,10 +245,11 @@ OTHER_FILES = {
     "rmqtool.main": "the standard streams",
     "rmqtool.kernels.load.stamp": "the library of the compiled loops",
     "rmqtool.cli.launch.failing": "the standard streams",
+    "rmqtool.client.consuming.offsets.local": "the offsets of a broadcasting consumer",
     "rmqtool.cli.live.copying.journal": "what a replay has sent",
     "rmqtool.cli.repair.run_salvage": "messages that are written for other programs",
     "rmqtool.cli.shell.ending": "the pipe that ends a pause",
-    "rmqtool.remoting.tls": "the settings of TLS",
+    "rmqtool.remoting.files": "settings of TLS, and keys",
     "rmqtool.cli.shell.bus_error": "/proc/self/maps, and the last words of a process",
     "rmqtool.cli.write.run_append": "the input",
     "rmqtool.cli.write.run_decide": "pipes to a command",
@@ -318,74 +316,3 @@ def test_files_of_a_store_are_opened_in_one_place() -> None:
     touching = {module_of(path) for path in FILES if touches_the_disk(path)}
     seam = ("rmqtool.store.disk.", "rmqtool.kernels.build")  # the second compiles, when the package is built
     assert {name for name in touching if not name.startswith(seam)} == OTHER_FILES.keys()
-
-
-# -- what a start loads -----------------------------------------------------------------------------------------------
-
-SLOW = {
-    "typer", "click", "rich", "numpy", "construct", "pyarrow", "pyspark", "isal", "lz4",
-    "zstandard",
-    "pydantic", "dataclasses", "inspect", "ast", "pathlib", "subprocess", "socket", "logging", "tempfile", "shutil",
-    "argparse", "importlib.metadata", "email", "urllib", "csv", "datetime", "decimal", "asyncio", "threading",
-}  # fmt: skip
-
-
-def loaded_by(*words: str) -> set[str]:
-    """Modules that are there when a command is done, without those that Python itself starts with."""
-    script = (
-        "import sys; before = set(sys.modules)\n"
-        "from rmqtool.main import _run\n"
-        "code = _run(sys.argv[1:])\n"
-        "print(*sorted(set(sys.modules) - before), file=sys.stderr)\n"
-        "sys.exit(code)"
-    )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-    return set(done.stderr.split())
-
-
-def test_a_command_has_no_threads_that_wait_for_matrices() -> None:
-    script = (
-        "import os, sys; from rmqtool.main import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "import numpy; print(len(os.listdir('/proc/self/task')) if os.path.isdir('/proc/self/task') else 1)"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, "--version"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment, check=True,
-    )  # fmt: skip
-    assert done.stdout.split()[-1] == "1"
-
-
-def tops(modules: set[str]) -> set[str]:
-    return {name for module in modules for name in (module, module.split(".")[0])}
-
-
-def test_the_first_screen_loads_next_to_nothing() -> None:
-    loaded = loaded_by("--help")
-    assert not tops(loaded) & SLOW
-    assert {module for module in loaded if module.startswith(("rmqtool", "formats"))} == {
-        "rmqtool", "rmqtool.main", "rmqtool.cli", "rmqtool.cli.shell", "rmqtool.cli.shell.help",
-    }  # fmt: skip
-    assert len(loaded) < 10
-
-
-@pytest.mark.parametrize("form", ["ndjson", "json"])
-def test_a_lookup_loads_little(form: str, golden: Unpacked) -> None:
-    query = next(query for query in goldens.queries("clean") if query["physicalOffsets"])
-    loaded = loaded_by("query-key", str(golden("clean")), query["topic"], query["key"], "-o", form)
-    assert "rmqtool.services.lookup.query" in loaded  # it did the work
-    assert not tops(loaded) & SLOW
-    assert len(loaded - PACKAGES) <= 73
-
-
-def test_reading_commands_load_neither_spark_nor_arrow(golden: Unpacked) -> None:
-    for words in (["info"], ["consumequeue", "dump"], ["recover", "--dry-run"], ["commitlog", "dump"]):
-        loaded = loaded_by(*words, str(golden("clean")))
-        assert not tops(loaded) & {"pyspark", "pyarrow", "py4j", "construct"}

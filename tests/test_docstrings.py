@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for package in ("formats", "rmqtool") for path in (ROOT / package).rglob("*.py"))
 # whoever runs a command is told of its errors by exit codes, whoever sends a request by the answer's
-TOLD_BY_CODES = (ROOT / "rmqtool" / "cli", ROOT / "rmqtool" / "server" / "broker" / "requests")
+_BROKER = ROOT / "rmqtool" / "server" / "broker"
+TOLD_BY_CODES = (ROOT / "rmqtool" / "cli", _BROKER / "requests", _BROKER / "admin")
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 

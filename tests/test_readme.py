@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.cli.live.access import credentials
 from rmqtool.cli.shell.manual import Topic
+from rmqtool.remoting.signing import Credentials
 from tests import readme
 from tests.cli.test_help import ALL, check_example
 
@@ -94,11 +96,24 @@ def first_command(line: str) -> list[str]:
 
 
 def test_every_kind_of_block_is_known() -> None:
-    """What is not ``sh`` (for another machine) is run."""
+    """What is neither ``sh`` (for another machine) nor the content of a file is run; text and Java by test_rescue."""
     for name, path in readme.PAGES.items():
         fences = re.findall(r"^```(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-        assert set(fences[::2]) <= {"console", "python", "sh"}, name
+        assert set(fences[::2]) <= {"console", "java", "python", "sh", "text", "yaml"}, name
+        assert name == "emergencies" or not {"java", "text"} & {*fences}, name
         assert set(fences[1::2]) <= {""}, name
+
+
+def test_files_that_pages_show_are_understood(tmp_path: Path) -> None:
+    """The only ones so far are those of keys."""
+    seen = 0
+    for name, path in readme.PAGES.items():
+        for block in re.findall(r"^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            keys = tmp_path / "tools.yml"
+            keys.write_text(block)
+            assert credentials(str(keys)) == Credentials("someone", "a secret"), name
+            seen += 1
+    assert seen
 
 
 @pytest.mark.parametrize("width", [0, 1, 117, 118, 119, 400])

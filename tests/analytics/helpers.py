@@ -1,12 +1,16 @@
 """What the tests of analytics share: small logs made by hand, and rows to compare."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 
 from formats.message.build import compose, pack
+from rmqtool.analytics.source.plan import request_of
+from rmqtool.analytics.sql.query import Answer, answer
 from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.store.layout.paths import StoreLayout
 from tests import goldens
@@ -88,3 +92,16 @@ def same_as_golden(row: dict[str, Any], message: dict[str, Any]) -> None:
 def engine_messages(case: str) -> dict[int, dict[str, Any]]:
     """What the engine said of each message, by physical offset; several queue entries may point at one."""
     return {row["cqPhysicalOffset"]: row["message"] for row in goldens.messages(case) if row["message"] is not None}
+
+
+@contextmanager
+def asked(root: object, query: str, **options: str) -> Iterator[Answer]:
+    """The answer of ``sql`` about a store."""
+    with answer(request_of({"path": str(root), **options}), query) as found:
+        yield found
+
+
+def ask(root: object, query: str, **options: str) -> list[tuple[Any, ...]]:
+    """The same, its rows alone."""
+    with asked(root, query, **options) as found:
+        return [tuple(row) for row in found.rows()]

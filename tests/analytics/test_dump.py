@@ -102,7 +102,7 @@ def test_report_and_manifest(golden: Unpacked, tmp_path: Path) -> None:
             "physicalOffset": 147456 + 8755,
             "length": 420,
             "ending": "damaged",
-            "reason": "magic 0x00010203 is no record's",
+            "reason": "magic 0x00010203 is not that of a record",
         }
     ]
     assert (row["out"], row["rows"], row["damaged"], row["spark"]) == (str(out), report.rows, 1, None)

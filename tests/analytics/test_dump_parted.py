@@ -2,6 +2,7 @@
 
 import errno
 import os
+import zlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,17 @@ def test_each_partition_is_one_file(engine: str, row_group_bytes: int, layout: S
         offsets = pq.read_table(file, columns=["physicalOffset"], partitioning=None)["physicalOffset"].to_pylist()
         assert offsets == sorted(offsets)
     assert {name for name in os.listdir(tmp_path / "out") if name.startswith("_")} == {"_SUCCESS", "_rmqtool.json"}
+
+
+def test_buckets_of_topics_are_those_that_spark_says(layout: StoreLayout, tmp_path: Path) -> None:
+    report = dump_to_parquet(layout, str(tmp_path / "out"), replace(BY_TOPIC, partition_by=("bucket",)))
+    rows = rows_of(tmp_path / "out")
+    assert {row["topic"]: row.pop("topicBucket") for row in rows} == {
+        row["topic"]: zlib.crc32(row["topic"].encode()) % 64 for row in rows
+    }
+    dump_to_parquet(layout, str(tmp_path / "whole"), DumpOptions(engine="local"))
+    assert rows == rows_of(tmp_path / "whole")
+    assert report.partitions == 64  # which 301 topics fill
 
 
 def test_tasks_share_the_hashes_and_take_no_more_than_they_may() -> None:

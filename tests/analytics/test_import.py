@@ -122,7 +122,7 @@ def test_what_is_no_input(tmp_path: Path, golden: Unpacked) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
     (tmp_path / "empty").mkdir()
     for name, code, said in (
-        ("torn.parquet", 5, "no Parquet file"),
+        ("torn.parquet", 5, "not a Parquet file"),
         ("other.parquet", 5, "no column topic"),
         ("nothing.parquet", 3, "No such file"),
         ("nothing.ndjson", 3, "No such file"),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -155,6 +156,32 @@ def test_codecs_and_encodings(codec: str, tmp_path: Path) -> None:
     assert column.statistics.min == 0
     assert file.metadata.row_group(0).column(columns["body"]).statistics is None
     assert file.schema_arrow.remove_metadata().equals(MESSAGE_SCHEMA)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [10, 3000])
+def test_files_of_few_rows_have_the_schema_and_the_rows(size: int, codec: str, tmp_path: Path) -> None:
+    """They are written another way, so all that readers rely on is looked at."""
+    out = tmp_path / "out"
+    out.mkdir()
+    batch = batch_of(tmp_path, ["A", "B", "A", "A"], body=b"x" * size, properties=b"KEYS\x01a b\x02TAGS\x01paid\x02")
+    writer = PartWriter(Folder(str(out)), "part", "run", ("topic",), codec=codec)
+    writer.write(batch)
+    parts = writer.close()
+    whole = pa.Table.from_batches([batch])
+    for part in parts:
+        file = pq.ParquetFile(out / part.path)
+        assert part.bytes == (out / part.path).stat().st_size
+        assert file.schema_arrow.remove_metadata().equals(MESSAGE_SCHEMA)
+        rows = file.read()
+        assert rows.equals(whole.filter(pc.equal(whole["topic"], rows["topic"][0])))
+        group = file.metadata.row_group(0)
+        columns = {group.column(i).path_in_schema.split(".")[0]: group.column(i) for i in range(group.num_columns)}
+        assert all(columns[name].statistics.has_min_max for name in ("topic", "physicalOffset", "storeTimestamp"))
+        small = part.rows * size < 4096
+        sent = "UNCOMPRESSED" if codec == "none" or small else codec.upper()
+        assert columns["body"].compression == columns["properties"].compression == sent
+        assert columns["topic"].compression == "UNCOMPRESSED"
 
 
 def test_an_empty_file_has_the_schema(tmp_path: Path) -> None:

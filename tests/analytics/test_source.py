@@ -231,7 +231,7 @@ def test_schemas(golden: Unpacked) -> None:
         ({"through": "index"}, "none of auto, log"),
         ({"since": "yesterday"}, "option since: 'yesterday'"),
         ({"queueId": "1,x"}, "option queueId"),
-        ({"splitBytes": "0"}, "option splitBytes: '0' is no positive number"),
+        ({"splitBytes": "0"}, "option splitBytes: '0' is not a positive number"),
         ({"path": ""}, "no path"),
     ],
 )

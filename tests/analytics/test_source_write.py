@@ -81,7 +81,7 @@ def test_columns_of_other_types(spark: "SparkSession", tmp_path: Path) -> None:
     assert [(row["queueId"], row["body"]) for row in told(tmp_path / "new")] == [(3, "eA=="), (3, "eQ==")]
     for kinds, values, said in (
         ("topic string, queueId string", ("t", "1"), "column queueId is string, not a number"),
-        ("topic string, queueId double", ("t", 1.5), "queueId: 1.5 is no whole number"),
+        ("topic string, queueId double", ("t", 1.5), "queueId: 1.5 is not a whole number"),
     ):
         with pytest.raises(Exception, match=said):
             spark.createDataFrame([values], kinds).write.format("rocketmq").mode("append").save(str(tmp_path / "no"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.analytics.spark.java import find_java
-from rmqtool.analytics.spark.python import offer_this_python
+from rmqtool.interpreter import offer_this_python
 from tests.conftest import Unpacked
 
 ROOT = Path(__file__).parents[2]
@@ -49,10 +49,10 @@ def other_python3(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("import pyspark_rocketmq", ""),
+        ("import rmqtool", ""),
         ("", "from rmqtool.analytics.source.tables_source import register; register(spark)"),
     ],
-    ids=["plugin", "register"],
+    ids=["import", "register"],
 )
 def test_a_script_that_is_run_by_path(before: str, after: str, golden: Unpacked, tmp_path: Path) -> None:
     """With another ``python3`` in PATH; and errors are one line, without a traceback before it."""

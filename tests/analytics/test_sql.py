@@ -1,4 +1,4 @@
-"""``sql`` and the data source in Spark itself: the engine's answers, and how little is read for them."""
+"""``sql``: the engine's answers, and how little is read for them."""
 
 import csv
 import io
@@ -9,29 +9,24 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.analytics.dump import tasks
 from rmqtool.analytics.source.filter import Condition
-from rmqtool.analytics.source.plan import request_of
-from rmqtool.analytics.source.read import saved
-from rmqtool.analytics.source.tables import TABLES
-from rmqtool.analytics.source.tables_source import register
+from rmqtool.analytics.spark import watching
 from rmqtool.analytics.spark.java import find_java
+from rmqtool.analytics.sql import query as asking
 from rmqtool.analytics.sql.plan import conditions_of
-from rmqtool.analytics.sql.query import Answer, answer, told
-from rmqtool.errors import BadValue, RmqError, UnreadableStore
+from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.progress import Stage, listening
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests import goldens
-from tests.analytics.helpers import engine_messages, log_of, plain, same_as_golden, store_of
+from tests.analytics.helpers import ask, asked, engine_messages, log_of, store_of
 from tests.analytics.stores import MESSAGES
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -41,101 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 ROOT = Path(__file__).parents[2]
-PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 TOPIC = "AttributeReference topic"
-
-
-@contextmanager
-def asked(root: object, query: str, **options: str) -> Iterator[Answer]:
-    with answer(request_of({"path": str(root), **options}), query) as found:
-        yield found
-
-
-def ask(root: object, query: str, **options: str) -> list[tuple[Any, ...]]:
-    with asked(root, query, **options) as found:
-        return [tuple(row) for row in found.rows()]
-
-
-# -- the data source --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", ["broker", "torn-header"])
-def test_spark_finds_the_source_and_reads_what_the_engine_says(
-    case: str, spark: "SparkSession", golden: Unpacked
-) -> None:
-    frame = spark.read.format("rocketmq").option("splitBytes", "30000").load(str(golden(case)))
-    rows = {row["physicalOffset"]: plain(row.asDict()) for row in frame.collect()}
-    messages = {at: message for at, message in engine_messages(case).items() if at in rows}
-    assert len(messages) > 250
-    for offset, message in messages.items():
-        same_as_golden(rows[offset], message)
-    topics = Counter(row["topic"] for row in rows.values())
-    assert {row[0]: row[1] for row in frame.groupBy("topic").count().collect()} == topics
-
-
-@pytest.fixture
-def pushed(spark: "SparkSession") -> Iterator[None]:
-    """Filters reach the source; every question needs a frame of its own then."""
-    spark.conf.set(PUSH_DOWN, "true")
-    yield
-    spark.conf.unset(PUSH_DOWN)
-
-
-@pytest.mark.usefixtures("pushed")
-def test_filters_are_pushed_down_and_counted(spark: "SparkSession", day: StoreLayout, tmp_path: Path) -> None:
-    total = CommitLog(day).end()[0]
-    for number, (where, count) in enumerate(
-        [
-            ("msgId = 'U4321'", 1),
-            ("keys = array('k4321')", 1),
-            ("topic = 'topic-11' AND queueId >= 0", MESSAGES // 50),
-            ("storeTimestamp >= '2023-11-15 01:00:00' AND storeTimestamp < '2023-11-15 02:00:00'", 833),
-        ]
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        frame = spark.read.format("rocketmq").option("counters", str(folder)).load(day.root)
-        assert frame.where(where).count() == pytest.approx(count, abs=1)
-        assert 0 < saved(str(folder)).bytesRead < 0.36 * total, where  # entries of queues and index, to prove it
-
-
-def test_a_frame_may_be_asked_again(spark: "SparkSession", day: StoreLayout, tmp_path: Path) -> None:
-    """Spark keeps what a filter that was pushed down leaves of a frame, for all later questions: so none is."""
-    assert spark.conf.get(PUSH_DOWN) == "false"
-    frame = spark.read.format("rocketmq").option("counters", str(tmp_path)).load(day.root)
-    one, other = (frame.where(f"topic = 'topic-{number}'") for number in (11, 12))
-    assert one.count() == other.count() == MESSAGES // 50
-    assert frame.count() == MESSAGES
-    assert one.union(other).count() == MESSAGES // 25
-    assert saved(str(tmp_path)).bytesRead > 0.99 * CommitLog(day).end()[0]
-
-
-def test_columns_by_a_schema_and_tables_by_an_option(spark: "SparkSession", golden: Unpacked) -> None:
-    root = str(golden("broker"))
-    frame = spark.read.format("rocketmq").schema("keys array<string>, broker string, topic string").load(root)
-    row = frame.where("topic = 'Payments'").first()
-    assert row is not None
-    assert (row["broker"], row["topic"]) == ("store", "Payments")
-    assert len(row["keys"]) > 0
-    register(spark)  # once more does no harm
-    counts = {"messages": 609, "queues": 609, "index": 1640, "offsets": 24, "topics": 19, "findings": 0}
-    for table in TABLES:
-        count = spark.read.format("rocketmq").option("table", table).load(root).count()
-        assert count == counts[table]
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v (topic string) USING rocketmq OPTIONS (path '{root}')")
-    assert spark.sql("SELECT count(*) FROM v WHERE topic = 'Orders'").first() == (420,)
-
-
-def test_errors_say_what_is_wrong(spark: "SparkSession", tmp_path: Path) -> None:
-    from pyspark.errors import AnalysisException
-
-    with pytest.raises(AnalysisException, match="no such directory"):
-        spark.read.format("rocketmq").load(str(tmp_path / "nothing")).count()
-    with pytest.raises(AnalysisException, match="none of messages, queues"):
-        spark.read.format("rocketmq").option("table", "x").load(str(tmp_path)).count()
-
-
-# -- sql --------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_read_is_what_the_query_needs(spark: "SparkSession", day: StoreLayout) -> None:
@@ -470,68 +371,25 @@ spark.stop()
     assert done.stdout.split() == ["pyspark.sql.connect.session", "609", "420", "16", "609"]
 
 
-# -- circumstances ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("alone", [True, False])
+def test_it_is_told_how_far_it_is(alone: bool, golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Stage] = []
 
+    class Listener:
+        def began(self, stage: Stage) -> None:
+            heard.append(stage)
 
-def running(tmp_path: Path, command: str, *arguments: object, files: str = "") -> "subprocess.Popen[str]":
-    words = [sys.executable, "-m", "rmqtool.main", *map(str, arguments)]
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    environ.pop("SPARK_LOCAL_DIRS", None)
-    return subprocess.Popen(
-        ["bash", "-c", f'{files}{command.replace("RMQTOOL", chr(34) + "$@" + chr(34))}', "bash", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=ROOT,
-    )  # fmt: skip
+        def ended(self, stage: Stage) -> None: ...
 
-
-def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
-    store_of(tmp_path, log_of(["A", "B"] * 5000))
-    query = "select topic, physicalOffset, body from messages"
-    done = running(tmp_path, "RMQTOOL | head -2", "sql", tmp_path / "store", query, "-o", "ndjson")
-    out, err = done.communicate(timeout=120)
-    assert out.count("\n") == 2
-    assert err == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
-
-
-def test_too_few_open_files_are_told(tmp_path: Path) -> None:
-    store_of(tmp_path, log_of(["A"]))
-    limited = "ulimit -n 256; "
-    done = running(tmp_path, "exec RMQTOOL", "sql", tmp_path / "store", "select 1", files=limited)
-    _out, err = done.communicate(timeout=120)
-    assert done.returncode == 6
-    assert "at most 256 files may be open here, and Spark needs more: ulimit -n 1024" in err
-    assert err.count("\n") == 1
-
-
-def test_a_python_worker_that_is_killed_is_told(spark: "SparkSession") -> None:
-    def die(_number: int) -> int:
-        os.kill(os.getpid(), 9)
-        return 0
-
-    said = "a Python worker of Spark's ended before it was done: it was killed, or the memory did not suffice"
-    with pytest.raises(RmqError) as failed:
-        tasks._collected(spark.sparkContext.parallelize([1], 1).map(die))
-    assert str(failed.value) == f"Spark job failed: {said}"
-    with pytest.raises(RmqError) as failed, told():
-        spark.sparkContext.parallelize([1], 1).map(die).collect()
-    assert str(failed.value) == said
-
-
-def test_a_java_that_is_killed_is_told(tmp_path: Path) -> None:
-    store_of(tmp_path, log_of(["A"]))
-    endless = "select sum(a.id % 7 * b.id) from range(10000000) a cross join range(10000000) b"
-    done = running(tmp_path, "exec RMQTOOL", "sql", tmp_path / "store", endless)
-    while not list(tmp_path.glob("rmqtool-sql-*")):  # Spark runs
-        assert done.poll() is None
-        time.sleep(0.05)
-    (java,) = (
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/stat")
-        if path.read_text().rpartition(")")[2].split()[1] == str(done.pid)
-    )
-    os.kill(java, 9)
-    _out, err = done.communicate(timeout=120)
-    assert done.returncode in (3, 6), err
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    monkeypatch.setattr(watching, "_EVERY", 0.005)
+    if not alone:
+        monkeypatch.setattr(asking, "_ALONE", 0)
+    with listening(Listener()):
+        assert ask(golden("clean"), "SELECT count(*) FROM messages WHERE bodyLength > 0")
+    names = [stage.name for stage in heard]
+    assert names[:1] == ["starting Spark"]
+    assert names[1:] == ["asking Spark", "reading the store", "asking Spark"]
+    reading = heard[2]
+    assert reading.unit == ("parts" if alone else "tasks")
+    assert reading.total
+    assert 0 < reading.done <= reading.total or not alone  # a short job may end between two looks

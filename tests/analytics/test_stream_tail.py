@@ -284,7 +284,7 @@ def test_a_checkpoint_that_holds_anything(offset: Any, tmp_path: Path) -> None:
             offsets(stream, {layout.root: None}, stream.latestOffset({layout.root: None}, ReadAllAvailable())) == starts
         )
         return
-    with pytest.raises(BadValue, match="which is no offset"):
+    with pytest.raises(BadValue, match="which is not an offset"):
         stream.latestOffset({layout.root: offset}, ReadAllAvailable())
 
 

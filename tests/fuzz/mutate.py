@@ -193,7 +193,7 @@ def delete(rng: Random, store: Path) -> str | None:
 
 
 def no_file(rng: Random, store: Path) -> str | None:
-    """Something that is no regular file in a file's place."""
+    """Something that is not a regular file in a file's place."""
     path = _pick(rng, store)
     if path is None or path.name == "lock":  # who takes the lock makes the file that a link leads to
         return None

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import asdict
 from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from formats.explain.kinds import KINDS, explain, hexdump
+from rmqtool import Store
 from rmqtool.analytics.ranges.splits import plan as split_plan
+from rmqtool.analytics.source.tables import TABLES, rows_of
+from rmqtool.analytics.source.tables import Store as Table
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.column_reader import ColumnReader
 from rmqtool.analytics.table.row_reader import Limits, RowReader
@@ -23,19 +27,24 @@ from rmqtool.analytics.table.tally import Tally
 from rmqtool.cli.look import run_files, run_query
 from rmqtool.cli.look.run_check import run_check
 from rmqtool.cli.repair.run_salvage import write_ndjson
-from rmqtool.cli.shell.message_rows import message_writer
+from rmqtool.cli.shell.message_rows import message_writer, write_messages
 from rmqtool.cli.shell.output import dump_json
 from rmqtool.errors import RmqError
+from rmqtool.services.lookup.compacted import get_compacted, latest
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.info import store_info
 from rmqtool.services.lookup.offsets import consumer_offsets
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.serving.run_loop import RunLoop
+from rmqtool.services.waiting.delay import Delays
+from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check.run import check_store
 from rmqtool.store.config.files import list_configs, raw_config, read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, next_record
+from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
@@ -45,6 +54,7 @@ from tests.fuzz.stores import Base
 from tests.store.compiled import compiled_way
 from tests.store.helpers import content
 
+_NOW = 1_795_392_200_000  # ms: when the stores that timers and levels wait in were written, about
 Operation = Callable[[Random, Path, Base], Any]
 _FORMS = ("table", "json", "ndjson", "csv")
 _BODIES = ("auto", "utf8", "json", "hex", "base64", "none")
@@ -77,6 +87,60 @@ def _rebuild(rng: Random, store: Path, base: Base) -> None:
 
 def _configs_plan(rng: Random, store: Path, base: Base) -> None:
     dump_json(rebuild(_layout(rng, store, base), ("config",), dry_run=True).to_dict())
+
+
+def _compaction_plan(rng: Random, store: Path, base: Base) -> None:
+    dump_json(rebuild(_layout(rng, store, base), ("compaction",), dry_run=True).to_dict())
+
+
+def _compacted(rng: Random, store: Path, base: Base) -> None:
+    layout = _layout(rng, store, base)
+    for queue in compaction_queues_of(layout):
+        for offset in (0, rng.randint(-5, 120), queue.max_offset):
+            write_messages("ndjson", get_compacted(queue, offset, rng.choice((1, 32))).messages, "auto")
+        write_messages("ndjson", queue.latest().values(), "auto")
+
+
+def _delayed(rng: Random, store: Path, base: Base) -> None:
+    """The levels and the timer, and everything that waits in them."""
+    log = CommitLog(_layout(rng, store, base))
+    now, said = rng.choice((0, _NOW, _NOW + 86_400_000, 2**62)), list[str]()
+    delays, timers = Delays(log, now, said.append), Timers(log, now, said.append)
+    rows: list[Any] = [*delays.levels(), *delays.pending(due_only=rng.random() < 0.5)]
+    if timers.present:
+        rows += [timers.row(), *timers.pending(due_only=rng.random() < 0.5)]
+    for row in rows:
+        dump_json(asdict(row))
+
+
+def _timer_plan(rng: Random, store: Path, base: Base) -> None:
+    dump_json(rebuild(_layout(rng, store, base), ("timer",), dry_run=True).to_dict())
+
+
+def _latest(rng: Random, store: Path, base: Base) -> None:
+    layout = _layout(rng, store, base)
+    for topic in ("Prices", "Profiles", rng.choice(base.asked)[0]):
+        write_messages("ndjson", latest(layout, topic), "auto")
+
+
+def _tables(rng: Random, store: Path, base: Base) -> None:
+    for name in TABLES:
+        if name != "messages":
+            for batch in rows_of(name, Table(str(store), "one")):
+                batch.validate()
+
+
+def _serving(rng: Random, store: Path, base: Base) -> None:
+    """The services on a copy, for a day of a clock that does not wait."""
+    copy = _copied(store)
+    now = [rng.choice((_NOW, _NOW + 3_600_000))]
+    until = now[0] + 86_400_000
+
+    def wait(millis: int) -> None:
+        now[0] += millis * 1000
+
+    with Store(copy, write=True, broker_conf=base.conf.values, mend=True, clock=lambda: now[0]) as opened:
+        RunLoop(opened, lambda _text: None).run(wait, until=until)
 
 
 def _dump(rng: Random, store: Path, base: Base) -> None:
@@ -165,10 +229,7 @@ def _export(rng: Random, store: Path, base: Base) -> None:
 
 def _mend(rng: Random, store: Path, base: Base) -> None:
     """Recover a copy, which must leave nothing to be done, and undo it, which must bring everything back."""
-    copy = store.with_name("copy")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.rmtree(f"{copy}.rmqtool", ignore_errors=True)
-    shutil.copytree(store, copy, symlinks=True, copy_function=_copy)
+    copy = _copied(store)
     before = _content(copy)
     layout = StoreLayout(str(copy), base.conf)
     report = recover(layout)
@@ -178,6 +239,14 @@ def _mend(rng: Random, store: Path, base: Base) -> None:
         after.pop("lock", None)
         before.pop("lock", None)
         assert after == before, f"not as before: {sorted(set(before.items()) ^ set(after.items()))[:4]}"
+
+
+def _copied(store: Path) -> Path:
+    copy = store.with_name("copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.rmtree(f"{copy}.rmqtool", ignore_errors=True)
+    shutil.copytree(store, copy, symlinks=True, copy_function=_copy)
+    return copy
 
 
 def _copy(source: str, target: str) -> None:
@@ -249,6 +318,13 @@ OPERATIONS: dict[str, tuple[Operation, int]] = {
     "recover plan": (_plan, 10),
     "rebuild plan": (_rebuild, 4),
     "config plan": (_configs_plan, 6),
+    "compaction plan": (_compaction_plan, 4),
+    "compacted messages": (_compacted, 4),
+    "latest of topics": (_latest, 4),
+    "delayed messages": (_delayed, 6),
+    "timer plan": (_timer_plan, 3),
+    "tables": (_tables, 2),
+    "services": (_serving, 2),
     "commitlog dump": (_dump, 6),
     "hexdump": (_hexdump, 4),
     "consumequeue dump": (_queues, 6),

@@ -1,8 +1,8 @@
 """Kernels under AddressSanitizer and UndefinedBehaviorSanitizer: ``python -m tests.kernels.sanitize``.
 
-The tree is copied, its library compiled with both, and the kernels' tests and some fuzzing run there in processes that
-have the sanitizer's library loaded first. Python takes each buffer from malloc, so that a read behind it is seen. Any
-report ends the process.
+The tree is copied, its library compiled with both, and the kernels' tests, the golden stores and some fuzzing run there
+in processes that have the sanitizer's library loaded first. Python takes each buffer from malloc, so that a read behind
+it is seen. Any report ends the process.
 """
 
 import os
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from rmqtool.kernels.build.compiler import build, own_compiler
@@ -36,6 +37,26 @@ with tempfile.TemporaryDirectory() as folder:
     totals = run.Fuzzer(int(sys.argv[1]), Path(folder)).run(0, int(sys.argv[2]))
 print(run.tell(totals, 1.0))
 sys.exit(bool(totals.failures))
+"""
+GOLDEN = """
+import contextlib, io, sys, tempfile
+from pathlib import Path
+from random import Random
+from rmqtool.errors import RmqError
+from rmqtool.store.layout.broker_conf import BrokerConf
+from tests import goldens
+from tests.fuzz.operations import OPERATIONS
+from tests.fuzz.stores import Base
+names = sys.argv[1:] or goldens.cases() + goldens.cases_of_5()
+for name in names:
+    with tempfile.TemporaryDirectory() as folder:
+        store = goldens.unpack(name, Path(folder))
+        sizes = goldens.about(name)["config"] if goldens.has(name, "about.json") else {}
+        base = Base(name, BrokerConf({key: str(value) for key, value in sizes.items()}))
+        for asked in ("check", "recover plan", "rebuild plan", "salvage", "either way", "decode either way"):
+            with contextlib.suppress(RmqError), contextlib.redirect_stdout(io.StringIO()):
+                OPERATIONS[asked][0](Random(1), store, base)
+print(len(names), "golden stores")
 """
 
 
@@ -91,6 +112,10 @@ class Sanitized:
         """The kernels' tests, of compiled code."""
         return self.run("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", LEFT_OUT, *TESTS)
 
+    def golden(self, *cases: str) -> "subprocess.CompletedProcess[str]":
+        """Stores of real engines, the damaged ones too; all of them where none is named."""
+        return self.run("-c", GOLDEN, *cases)
+
     def fuzz(self, seed: int = 1, cases: int = FUZZ_CASES) -> "subprocess.CompletedProcess[str]":
         """Damaged stores, looked through by every operation that fuzzing has."""
         return self.run("-c", FUZZ, str(seed), str(cases))
@@ -109,7 +134,9 @@ def main() -> int:
             reported = "AddressSanitizer" in copy.control().stderr
             print(f"  control: {'reported' if reported else 'NOT REPORTED'}")
             failed += not reported
-            for name, done in (("tests", copy.tests()), ("fuzzing", copy.fuzz(cases=200))):
+            runs = {"tests": copy.tests, "golden stores": copy.golden, "fuzzing": partial(copy.fuzz, cases=200)}
+            for name, run in runs.items():
+                done = run()
                 print(f"  {name}: exit code {done.returncode}\n{done.stdout[-600:]}{done.stderr[-3000:]}")
                 failed += done.returncode != 0
     return int(failed > 0)

@@ -103,7 +103,7 @@ def _wrong(folder: Folder, told: Any) -> str | None:
         return "is no journal"
     bad = [name for name in files if not is_plain(name)] + [name for name in remove if not is_replaceable(name)]
     if bad:
-        return f"names {bad[0]!r}, which is no file of a dump"
+        return f"names {bad[0]!r}, which is not a file of a dump"
     if both := files.keys() & remove.keys():
         return f"names {min(both)!r} twice"
     if has_links(folder):

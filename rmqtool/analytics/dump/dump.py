@@ -167,7 +167,7 @@ class _Dump:
                 [item for item in self._unusable if self._choice.in_range(item.physical_offset)],
             ),
         )
-        files = [*(self._before["files"] if self._before else []), *map(asdict, parts)]
+        files = [*(self._before["files"] if self._before else []), *map(Part.to_dict, parts)]
         output.publish(_manifest(report, files, self._layout, options, position))
         return report
 

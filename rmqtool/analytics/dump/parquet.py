@@ -35,14 +35,14 @@ WRITER_OPTIONS: dict[str, Any] = {
     "write_statistics": [name for name in MESSAGE_SCHEMA.names if name not in _UNSEARCHED],
     "write_page_index": True,
 }
-# to prepare the writing of a column takes longer than to write some rows of it: no dictionaries, and no page index; the
-# statistics that say whether a file is to be read at all; compression of the columns that hold what was sent
+# of files with some rows: to prepare the writing of a column takes longer than to write them, so they have neither
+# dictionaries nor a page index; the statistics that say whether a file is to be read at all
 _SMALL_OPTIONS: dict[str, Any] = {
     "use_dictionary": False,
     "column_encoding": WRITER_OPTIONS["column_encoding"],
     "write_statistics": ["topic", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp"],
 }
-_SENT = ("properties", "body")
+_SENT = ("properties", "body")  # columns that hold what was sent, which alone are compressed then
 _COLUMNS = [f"{name}.list.element" if name == "keys" else name for name in MESSAGE_SCHEMA.names if name != "properties"]
 _COLUMNS += ["properties.key_value.key", "properties.key_value.value"]
 
@@ -54,6 +54,10 @@ class Part:
     path: str  # relative to the output directory
     rows: int
     bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"path": self.path, "rows": self.rows, "bytes": self.bytes}
 
 
 @dataclass(slots=True)
@@ -105,7 +109,7 @@ class PartWriter:
         self._waiting_rows = self._waiting_bytes = 0
         self._open: OrderedDict[Key, _Open] = OrderedDict()
         self._closed: list[tuple[str, Part]] = []  # and not named yet
-        self._begun = 0
+        self._begun, self._own = 0, uuid.uuid4().hex
         self._parts: list[Part] = []
         self._spill, self.spills = spill, list[Spill]()
         self._barrier = folder.barrier()
@@ -165,18 +169,18 @@ class PartWriter:
             return
         found = Partitioned(joined(batches), self._partition_by)
         if self._spill and (self.spills or found.small(SMALL, self._open) > _FEW):
-            for key, rows in found.larger(SMALL, self._open):
+            for key, rows, _size in found.larger(SMALL, self._open):
                 self._write(key, pa.Table.from_batches([rows]))
             rest = found.rest() if leave else None
             if rest is None or memory_of(rest) > leave:
                 rest = None
                 self.spills.append(write_spill(self._folder, found))
         else:
-            for key, rows in found.largest(leave):
-                if leave or key in self._open or memory_of(rows) > SMALL:
+            for key, rows, size in found.largest(leave):
+                if leave or key in self._open or size > SMALL:
                     self._write(key, pa.Table.from_batches([rows]))
                 else:
-                    self._write_small(key, rows)
+                    self._write_small(key, rows, size)
             rest = found.rest()
         if rest is not None:
             # many small partitions may wait until their rows are worth a row group
@@ -213,11 +217,11 @@ class PartWriter:
         # counted over all partitions: two topics may have one directory, as where names differ by case only
         piece = f"-{self._begun:04d}" if self._begun else ""
         self._begun += 1
-        return f"{level}_{uuid.uuid4().hex}.parquet", f"{level}{self._name}{piece}-{self._suffix}.parquet"
+        return f"{level}_{self._own}-{self._begun}.parquet", f"{level}{self._name}{piece}-{self._suffix}.parquet"
 
-    def _write_small(self, key: Key, rows: pa.RecordBatch) -> None:
+    def _write_small(self, key: Key, rows: pa.RecordBatch, size: float) -> None:
         """A whole file of some rows."""
-        data = _small_file(plain(rows), self._codec)
+        data = _small_file(plain(rows), self._codec if size > _PAGE else "none")
         temporary, path = self._named(self._level(key))
         self._closed.append((temporary, Part(path, rows.num_rows, data.size)))
         self._folder.write_new(temporary, data)
@@ -252,15 +256,14 @@ def _small_file(rows: pa.RecordBatch, codec: str) -> pa.Buffer:
     """The content of a Parquet file."""
     compression: str | dict[str, str] = "none"
     level: dict[str, int | None] | None = None
-    if codec != "none" and rows.nbytes > _PAGE:
+    if codec != "none":
         compression = {path: codec if path.split(".")[0] in _SENT else "none" for path in _COLUMNS}
         level = {path: CODECS[codec] for path in _COLUMNS if path.split(".")[0] in _SENT} if CODECS[codec] else None
     stream = pa.BufferOutputStream()
-    table = pa.Table.from_batches([rows])
     with pq.ParquetWriter(
         stream, MESSAGE_SCHEMA, compression=compression, compression_level=level, **_SMALL_OPTIONS
     ) as writer:
-        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        writer.write_table(pa.Table.from_batches([rows]), row_group_size=ROW_GROUP_ROWS)
     return stream.getvalue()
 
 

@@ -1,14 +1,18 @@
 """Partitions of messages: which rows belong together, and what their directories are called.
 
-Partition directories are ``topicDir=<topic>``, ``day=<YYYY-MM-DD>`` and ``hour=<YYYY-MM-DD-HH>`` (of the store time,
-UTC). They are labels to skip files by; the truth stays in the columns. A directory ``topic=...`` would be worse:
-readers take a directory's value for the column and guess its type, so a topic ``007`` comes back as the number 7
-(Spark), or the read fails because file and directory disagree (Arrow). Under a name that is no column nothing can
-clash, whatever the topic is.
+Partition directories are ``topicDir=<topic>``, ``topicBucket=<number>``, ``day=<YYYY-MM-DD>`` and
+``hour=<YYYY-MM-DD-HH>`` (of the store time, UTC). They are labels to skip files by; the truth stays in the columns. A
+directory ``topic=...`` would be worse: readers take a directory's value for the column and guess its type, so a topic
+``007`` comes back as the number 7 (Spark), or the read fails because file and directory disagree (Arrow). Under a name
+that is no column nothing can clash, whatever the topic is.
+
+Buckets are for very many topics: what a file system takes for a directory and a file for each is most of what such a
+dump costs.
 """
 
 import hashlib
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from typing import Any
@@ -19,7 +23,13 @@ import pyarrow.compute as pc
 
 from rmqtool.analytics.table.views import memory_of, plain, take
 
-PARTITIONS = {"topic": "topicDir", "day": "day", "hour": "hour"}  # what to part by, and the name in the path
+PARTITIONS = {
+    "topic": "topicDir",
+    "bucket": "topicBucket",
+    "day": "day",
+    "hour": "hour",
+}  # what to part by, and the name in the path
+BUCKETS = 64  # CRC-32 of a topic's UTF-8, modulo this: in Spark's SQL crc32(topic) % 64
 SMALL = 64 << 10  # bytes of Arrow memory; a partition with fewer shall have no file for each split
 _AT_ONCE = 16 << 20  # bytes of rows that are brought in order at once
 _LEFT_AT_ONCE = 1 << 20  # of those that are left
@@ -39,7 +49,8 @@ def by_partition(batch: pa.RecordBatch, partition_by: tuple[str, ...]) -> Iterat
     if not partition_by:
         yield (), batch
         return
-    yield from Partitioned(batch, partition_by).largest(0)
+    for key, rows, _size in Partitioned(batch, partition_by).largest(0):
+        yield key, rows
 
 
 class Partitioned:
@@ -65,8 +76,11 @@ class Partitioned:
         self._sizes = np.bincount(inverse, bodies) + other * self._counts
         self._kept = np.zeros(0, np.int64)
 
-    def largest(self, leave: int) -> Iterator[tuple[Key, pa.RecordBatch]]:
-        """Partitions and their rows, until what is left, as :meth:`rest`, takes no more than some bytes."""
+    def largest(self, leave: int) -> Iterator[tuple[Key, pa.RecordBatch, float]]:
+        """Partitions, their rows, and about how many bytes of Arrow memory these take.
+
+        They end where what is left, as :meth:`rest`, takes no more than some bytes.
+        """
         chosen = np.arange(len(self._found))
         if leave > 0:
             falling = np.argsort(-self._sizes, kind="stable")
@@ -79,8 +93,8 @@ class Partitioned:
         """How many partitions take fewer bytes than ``least``, and are none of those that are begun."""
         return int(np.count_nonzero(self._is_small(least, begun)))
 
-    def larger(self, least: int, begun: Collection[Key]) -> Iterator[tuple[Key, pa.RecordBatch]]:
-        """Partitions and their rows but those that :meth:`small` counts, which are left."""
+    def larger(self, least: int, begun: Collection[Key]) -> Iterator[tuple[Key, pa.RecordBatch, float]]:
+        """As :meth:`largest`, all but those that :meth:`small` counts, which are left."""
         small = self._is_small(least, begun)
         chosen, self._kept = np.flatnonzero(~small), np.flatnonzero(small)
         yield from self._each(chosen)
@@ -92,20 +106,20 @@ class Partitioned:
                 small[number] = self._key(int(self._found[number])) not in begun
         return small
 
-    def _each(self, chosen: Any) -> Iterator[tuple[Key, pa.RecordBatch]]:
-        """Some partitions and their rows."""
+    def _each(self, chosen: Any) -> Iterator[tuple[Key, pa.RecordBatch, float]]:
+        """Some partitions, as :meth:`largest` has them."""
         if not len(chosen):
             return
         for numbers in self._stretches(chosen, _AT_ONCE):
             if len(self._found) == 1:
-                yield self._key(int(self._found[0])), self._batch
+                yield self._key(int(self._found[0])), self._batch, float(self._sizes[0])
                 return
             rows, at = take(self._batch, self._rows(numbers)), 0
             if self._sizes[numbers].max() < SMALL:
                 rows = plain(rows)  # at once: a copy for each of few rows would take longer
             for number in numbers.tolist():
                 count = int(self._counts[number])
-                yield self._key(int(self._found[number])), rows.slice(at, count)
+                yield self._key(int(self._found[number])), rows.slice(at, count), float(self._sizes[number])
                 at += count
 
     def _stretches(self, numbers: Any, most_bytes: int) -> list[Any]:
@@ -155,11 +169,20 @@ def _label(value: Any) -> str:
 def _column(batch: pa.RecordBatch, by: str) -> pa.Array:
     if by == "topic":
         return batch.column("topic")
+    if by == "bucket":
+        topics = pc.dictionary_encode(batch.column("topic"))
+        numbers = [None if name is None else bucket_of(name) for name in topics.dictionary.to_pylist()]
+        return pa.array(numbers, pa.int32()).take(topics.indices)
     # as a time without a zone: with one, Arrow asks for the system's time zone database, which containers may lack
     time = batch.column("storeTimestamp").view(pa.timestamp("us"))
     if by == "day":
         return pc.cast(time, pa.date32())
     return pc.cast(pc.floor_temporal(time, unit="hour"), pa.timestamp("s"))
+
+
+def bucket_of(topic: str) -> int:
+    """In which of the buckets of topics a topic is."""
+    return zlib.crc32(topic.encode()) % BUCKETS
 
 
 def segment(name: str, value: str | None) -> str:

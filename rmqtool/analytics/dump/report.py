@@ -15,7 +15,8 @@ class DumpOptions:
     """What to dump, and how.
 
     Attributes:
-        partition_by: directories by ``topic``, ``day`` and ``hour`` (of the store time, UTC), in this order.
+        partition_by: directories by ``topic``, ``bucket`` (of topics), ``day`` and ``hour`` (of the store time, UTC),
+            in this order.
         topics: exact names, or patterns with ``*``, ``?`` and ``[...]``; empty for all.
         since: store time in ms from which on; None for all.
         until: store time in ms, exclusive.

@@ -55,7 +55,7 @@ class Spill:
         found = cls(value["path"], value["bytes"], tuple(value["first"]), tuple(value["sizes"]))
         numbers = (found.bytes, *found.first, *found.sizes)
         if not isinstance(found.path, str) or not _NAME.fullmatch(found.path):
-            raise ValueError("no name of a spill file")
+            raise ValueError("not the name of a spill file")
         if any(type(number) is not int or number < 0 for number in numbers) or len(found.first) != len(found.sizes):
             raise ValueError("no spill file")
         return found

@@ -193,7 +193,7 @@ def _note(folder: Folder, split: Split, done: Done) -> None:
     told = {
         "split": _definition(split),
         "tally": done.tally.to_dict(),
-        "parts": [asdict(part) for part in done.parts],
+        "parts": [part.to_dict() for part in done.parts],
         "spills": [spill.to_dict() for spill in done.spills],
     }
     folder.make(DONE)

@@ -139,7 +139,7 @@ def _refuse(column: pa.Array, bad: Any, refused: _Refused, reason: Callable[[Any
 
 
 def _number(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:
-    kind, told = column.type, lambda value: f"{name}: {value} is no whole number of 64 bits"
+    kind, told = column.type, lambda value: f"{name}: {value} is not a whole number of 64 bits"
     if pa.types.is_unsigned_integer(kind):
         column = _refuse(
             column, _true(pc.greater(column.cast(pa.uint64()), pa.scalar(2**63 - 1, pa.uint64()))), refused, told
@@ -251,7 +251,7 @@ def _body(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]
         try:
             made.append(_json(value.as_py(maps_as_pydicts="strict")) if value.is_valid else None)
         except (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as err:
-            refused.setdefault(row, f"{name}: no JSON: {err}")
+            refused.setdefault(row, f"{name}: not JSON: {err}")
             made.append(None)
     return {name: pa.array(made, pa.binary())}
 

@@ -45,6 +45,16 @@ def parquet_files(path: str) -> list[str]:
     return found
 
 
+def count_of(paths: Sequence[str]) -> int:
+    """Rows of all files.
+
+    Raises:
+        UnreadableStore: a file cannot be read.
+        CorruptFile: a file is not Parquet.
+    """
+    return sum(_opened(path).metadata.num_rows for path in paths)
+
+
 def rows(
     paths: Sequence[str], *, scratch: str | None = None, sorter: Callable[..., Order] = Order
 ) -> Iterator[Row | ValueError]:
@@ -139,7 +149,7 @@ def _opened(path: str) -> pq.ParquetFile:
         reason = os.strerror(err.errno) if err.errno else str(err)
         raise UnreadableStore(f"{path}: {reason}") from err
     except pa.ArrowException as err:
-        raise CorruptFile(path, None, f"no Parquet file: {err}") from err
+        raise CorruptFile(path, None, f"not a Parquet file: {err}") from err
 
 
 def _read(path: str, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -149,7 +159,7 @@ def _read(path: str, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch
     try:
         yield from file.iter_batches(rows, columns=list(names))
     except (pa.ArrowException, OSError) as err:
-        raise CorruptFile(path, None, f"does not read: {str(err).splitlines()[0]}") from err
+        raise CorruptFile(path, None, f"cannot be read: {str(err).splitlines()[0]}") from err
 
 
 def _chained(files: Sequence[_File]) -> Iterator[pa.RecordBatch]:

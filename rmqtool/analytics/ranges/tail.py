@@ -71,7 +71,7 @@ def frontier(log: CommitLog, start: int, budget: Budget) -> int:
     if start < log.min_offset:
         raise Expired(
             f"{log.layout.root}: the log begins at {log.min_offset}, and was read up to {start}: "
-            f"{log.min_offset - start} bytes have expired (onExpired=skip goes on behind them)"
+            f"{log.min_offset - start} bytes have expired (onExpired=skip goes on after them)"
         )
     number = max(i for i, file in enumerate(files) if file.base <= start)
     if number == len(files) - 1 and start > max(files[-1].end, files[-1].base + log.file_size):

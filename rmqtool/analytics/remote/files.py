@@ -174,7 +174,7 @@ class Folder:
         level = name.rpartition("/")[0] if by_way_of is None else by_way_of
         temporary = f"{level}/_{uuid.uuid4().hex}" if level else f"_{uuid.uuid4().hex}"
         with self.fs.open_output_stream(self.full(temporary)) as stream:
-            stream.write(text.encode())
+            stream.write(text.encode("utf-8", "backslashreplace"))  # names that are no text, as JSON writes them
         if lasting:
             self.sync(temporary)
         self.move(temporary, name)
@@ -202,8 +202,8 @@ def local_path(location: str) -> str | None:
 
 def prune(path: str) -> None:
     """Remove the empty directories below a directory of this machine."""
-    for folder, _folders, _names in os.walk(path, topdown=False):
-        if folder != path:
+    for folder, _folders, names in os.walk(path, topdown=False):
+        if folder != path and not names:
             with suppress(OSError):  # not empty
                 os.rmdir(folder)
 

@@ -78,5 +78,5 @@ def number_of(options: Mapping[str, str], name: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isdecimal() and text.isascii() and len(text) < 19) or not int(text):
-        raise BadValue(f"option {name}: {text!r} is no positive number")
+        raise BadValue(f"option {name}: {text!r} is not a positive number")
     return int(text)

@@ -152,7 +152,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 found = Position.from_dict(told)
             except ValueError as err:
-                raise BadValue(f"{store.root}: the checkpoint holds {told!r}, which is no offset: {err}") from err
+                raise BadValue(f"{store.root}: the checkpoint holds {told!r}, which is not an offset: {err}") from err
         if (changed := found.differs(log)) is not None:
             raise Refused(
                 f"{store.root}: was read up to {found.next}, and the log is not the one that was read: {changed}. "

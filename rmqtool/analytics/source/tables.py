@@ -2,15 +2,20 @@
 
 import os
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from formats.errors import FormatError
 from formats.index import entries_array, entry_at
+from formats.message.bodies import decompress
+from formats.primitives import COMPRESSED
 from rmqtool.analytics.remote.stores import attached
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA, micros
+from rmqtool.contract import message_row
 from rmqtool.errors import UnreadableStore
 from rmqtool.services.lookup.info import store_info
 from rmqtool.services.lookup.offsets import FILES, consumer_offsets
@@ -21,6 +26,7 @@ from rmqtool.store.index.reader import IndexView, open_index
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
+from rmqtool.store.queues.compaction import compaction_queues_of, key_of
 from rmqtool.store.queues.reader import ConsumeQueue
 from rmqtool.store.queues.rocks import RocksQueue, queue_database, rocks_queues_of
 
@@ -50,9 +56,13 @@ SCHEMAS = {
         lag=_LONG,
     ),
     "topics": _schema(topic=_TEXT, queues=_INT, messages=_LONG, configured=_FLAG),
+    "compacted": _schema(
+        topic=_TEXT, queueId=_INT, queueOffset=_LONG, key=_TEXT, latest=_FLAG, tags=_TEXT, msgId=_TEXT, position=_LONG,
+        storeSize=_INT, bornTimestamp=_TIME, storeTimestamp=_TIME, body=pa.binary(),
+    ),
     "findings": _schema(
         code=_TEXT, severity=_TEXT, file=_TEXT, offset=_LONG, topic=_TEXT, queueId=_INT, queueOffset=_LONG,
-        count=_LONG, expected=_TEXT, actual=_TEXT, consequence=_TEXT, fix=_TEXT,
+        count=_LONG, expected=_TEXT, actual=_TEXT, consequence=_TEXT, fix=_TEXT, topicKind=_TEXT,
     ),
 }  # fmt: skip
 TABLES = tuple(SCHEMAS)
@@ -199,11 +209,31 @@ def _topics(layout: StoreLayout) -> Iterable[dict[str, Any]]:
     return store_info(layout).to_dict()["topics"]  # type: ignore[no-any-return]
 
 
+def _compacted(layout: StoreLayout) -> Iterator[dict[str, Any]]:
+    """What consumers of compacted topics get; ``latest`` tells the newest message of a key, unless that deletes it."""
+    for queue in compaction_queues_of(layout):
+        newest = {message.record.queue_offset for message in queue.latest().values()}
+        for message in queue.read():
+            row = message_row(message.record, message.physical_offset)
+            body = message.record.body
+            with suppress(FormatError):
+                body = decompress(body, message.record.sys_flag) if message.record.sys_flag & COMPRESSED else body
+            yield {
+                **{name: row[name] for name in ("topic", "queueId", "queueOffset", "tags", "msgId", "storeSize")},
+                "key": key_of(message),
+                "latest": message.record.queue_offset in newest,
+                "position": message.physical_offset,
+                "bornTimestamp": micros(message.record.born_timestamp),
+                "storeTimestamp": micros(message.record.store_timestamp),
+                "body": body,
+            }
+
+
 def _findings(layout: StoreLayout) -> Iterable[dict[str, Any]]:
     return (finding.to_dict() for finding in check_store(layout))
 
 
-_PLAIN = {"offsets": _offsets, "topics": _topics, "findings": _findings}
+_PLAIN = {"offsets": _offsets, "topics": _topics, "compacted": _compacted, "findings": _findings}
 
 
 def _without_broker(table: str) -> pa.Schema:

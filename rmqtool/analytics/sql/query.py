@@ -25,6 +25,7 @@ from rmqtool.analytics.spark.failure import failure, lost
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.spark.session import spark_context
 from rmqtool.analytics.spark.settings import NOT_CONNECT
+from rmqtool.analytics.spark.watching import tasks_told
 from rmqtool.analytics.sql.plan import Need, needs
 from rmqtool.errors import BadValue, RmqError, UnreadableStore
 from rmqtool.progress import stage
@@ -77,6 +78,10 @@ class Answer:
         with told():
             rows = self.frame.toLocalIterator()
             try:
+                with tasks_told(self.frame.sparkSession.sparkContext, "asking Spark"):
+                    first = next(rows, None)
+                if first is not None:
+                    yield first
                 yield from rows
             finally:
                 del rows  # who stops early does so while there is a Spark to be told
@@ -90,7 +95,7 @@ class Answer:
         """
         with scratch_dir("rows", os.path.dirname(os.path.abspath(path)), hidden=True) as above:
             folder = os.path.join(above, "rows")  # Spark removes what is there, and our lock with it
-            with told():
+            with told(), tasks_told(self.frame.sparkSession.sparkContext, "asking Spark"):
                 self.frame.coalesce(1).write.mode("overwrite").parquet(folder)
             (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
             os.replace(os.path.join(folder, part), path)
@@ -160,9 +165,7 @@ def answer(request: Request, query: str) -> Iterator[Answer]:
             session.conf.set(name, value)
         try:
             with scratch_dir("sql") as folder:
-                with stage("asking Spark"):
-                    found = ask(session, folder, request, query)
-                yield found
+                yield ask(session, folder, request, query)
         finally:
             if before is None:
                 SparkSession._instantiatedSession = None  # its JVM ends with the context
@@ -180,7 +183,7 @@ def ask(spark: "SparkSession", folder: str, request: Request, query: str) -> Ans
     for table, path in folders.items():
         os.mkdir(path)
         pq.write_table(_readable(SCHEMAS[table]).empty_table(), os.path.join(path, "empty.parquet"))
-    with told():
+    with told(), stage("asking Spark"):
         _only_queries(spark, query)
         _register(spark, folders)
         needed = needs(spark.sql(query)._jdf.queryExecution().executedPlan(), folders)
@@ -246,9 +249,13 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
     write = partial(_write, folder, columns or SCHEMAS[request.table].names[1:2])
     numbered = list(enumerate(found))
     if sum(map(_size, found)) < _ALONE:
-        done: Sequence[Counters | str] = [write(item) for item in numbered]
+        done: list[Counters | str] = []
+        with stage("reading the store", len(numbered), "parts") as reading:
+            for item in numbered:
+                done.append(write(item))
+                reading.done += 1
     else:
-        with told():
+        with told(), tasks_told(context, "reading the store"):
             done = context.parallelize(numbered, len(numbered)).map(write).collect()
     for result in done:
         if isinstance(result, str):

@@ -1,0 +1,45 @@
+"""How far Spark's jobs are, as its own status tracker has it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from rmqtool.progress import Stage, heard, stage
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_EVERY = 0.25  # seconds between two looks
+
+
+@contextmanager
+def tasks_told(context: "SparkContext", name: str) -> Iterator[None]:
+    """A part of the work (:func:`rmqtool.progress.stage`) that Spark's tasks do, counted in them."""
+    with stage(name, unit="tasks") as found:
+        if not heard():
+            yield
+            return
+        over, others = Event(), set(context.statusTracker().getActiveJobsIds())
+        watch = Thread(target=_watch, args=(context, others, found, over), name="rmqtool-watch", daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+
+
+def _watch(context: "SparkContext", others: set[int], found: Stage, over: Event) -> None:
+    tasks: dict[int, tuple[int, int]] = {}  # (done, all) of each stage that was seen
+    with suppress(Exception):  # Spark has ended, and whoever waits for it is told so
+        tracker = context.statusTracker()
+        while not over.wait(_EVERY):
+            for job in set(tracker.getActiveJobsIds()) - others:
+                info = tracker.getJobInfo(job)
+                for number in info.stageIds if info is not None else ():
+                    if (one := tracker.getStageInfo(number)) is not None:
+                        tasks[number] = one.numCompletedTasks, one.numTasks
+            if tasks:
+                found.done = sum(done for done, _all in tasks.values())
+                found.total = sum(number for _done, number in tasks.values())

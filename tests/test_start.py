@@ -1,0 +1,79 @@
+"""What a start may cost: which modules a command loads."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import goldens
+from tests.conftest import Unpacked
+from tests.test_architecture import PACKAGES, ROOT
+
+SLOW = {
+    "typer", "click", "rich", "numpy", "construct", "pyarrow", "pyspark", "isal", "lz4",
+    "zstandard",
+    "pydantic", "dataclasses", "inspect", "ast", "pathlib", "subprocess", "socket", "logging", "tempfile", "shutil",
+    "argparse", "importlib.metadata", "email", "urllib", "csv", "datetime", "decimal", "asyncio", "threading",
+}  # fmt: skip
+
+
+def loaded_by(*words: str) -> set[str]:
+    """Modules that are there when a command is done, without those that Python itself starts with."""
+    script = (
+        "import sys; before = set(sys.modules)\n"
+        "from rmqtool.main import _run\n"
+        "code = _run(sys.argv[1:])\n"
+        "print(*sorted(set(sys.modules) - before), file=sys.stderr)\n"
+        "sys.exit(code)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    return set(done.stderr.split())
+
+
+def test_a_command_has_no_threads_that_wait_for_matrices() -> None:
+    script = (
+        "import os, sys; from rmqtool.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "import numpy; print(len(os.listdir('/proc/self/task')) if os.path.isdir('/proc/self/task') else 1)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--version"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment, check=True,
+    )  # fmt: skip
+    assert done.stdout.split()[-1] == "1"
+
+
+def tops(modules: set[str]) -> set[str]:
+    return {name for module in modules for name in (module, module.split(".")[0])}
+
+
+def test_the_first_screen_loads_next_to_nothing() -> None:
+    loaded = loaded_by("--help")
+    assert not tops(loaded) & SLOW
+    assert {module for module in loaded if module.startswith(("rmqtool", "formats"))} == {
+        "rmqtool", "rmqtool.interpreter", "rmqtool.main", "rmqtool.cli", "rmqtool.cli.shell", "rmqtool.cli.shell.help",
+    }  # fmt: skip
+    assert len(loaded) < 10
+
+
+@pytest.mark.parametrize("form", ["ndjson", "json"])
+def test_a_lookup_loads_little(form: str, golden: Unpacked) -> None:
+    query = next(query for query in goldens.queries("clean") if query["physicalOffsets"])
+    loaded = loaded_by("query-key", str(golden("clean")), query["topic"], query["key"], "-o", form)
+    assert "rmqtool.services.lookup.query" in loaded  # it did the work
+    assert not tops(loaded) & SLOW
+    assert len(loaded - PACKAGES) <= 74
+
+
+def test_reading_commands_load_neither_spark_nor_arrow(golden: Unpacked) -> None:
+    for words in (["info"], ["consumequeue", "dump"], ["recover", "--dry-run"], ["commitlog", "dump"]):
+        loaded = loaded_by(*words, str(golden("clean")))
+        assert not tops(loaded) & {"pyspark", "pyarrow", "py4j", "construct"}
