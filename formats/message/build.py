@@ -18,6 +18,7 @@ MAX_TOPIC = {1: 127, 2: 255}  # bytes; version 2 could say more, brokers accept 
 MAX_PROPERTIES = 2**15 - 1
 TOPIC_LENGTH_SIZE = {1: 1, 2: 2}  # bytes that tell how long a topic is
 PROPERTIES_LENGTH_SIZE = 2
+_BYTE, _SHORT = struct.Struct(">b"), struct.Struct(">h")
 
 
 def compose(
@@ -104,11 +105,11 @@ def pack(record: Record) -> bytes:
         raise BadLength(layout.offsets["born_address"], "host addresses disagree with the system flag")
     if len(record.body) != max(record.body_length, 0):
         raise BadLength(layout.offsets["body_length"], f"body of {len(record.body)} bytes, not {record.body_length}")
-    lengths = ">b" if record.magic == MAGIC_V1 else ">h"
+    lengths = _BYTE if record.magic == MAGIC_V1 else _SHORT
     try:
         head = layout.pack(*record[: len(layout.names)])
-        topic_length = struct.pack(lengths, len(record.topic))
-        properties_length = struct.pack(">h", len(record.properties))
+        topic_length = lengths.pack(len(record.topic))
+        properties_length = _SHORT.pack(len(record.properties))
     except struct.error as err:
         raise BadLength(0, f"record field out of range: {err}") from None
     return b"".join((head, record.body, topic_length, record.topic, properties_length, record.properties))

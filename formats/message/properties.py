@@ -47,6 +47,18 @@ def parse(data: bytes) -> dict[str, str]:
     return {n.decode("utf-8", "replace"): v.decode("utf-8", "replace") for n, v in parse_raw(data).items()}
 
 
+def parse_text(text: str) -> dict[str, str]:
+    """As :func:`parse` for what :func:`build` gives, before it is encoded."""
+    if not text.isascii():
+        return parse(text.encode("utf-8", "surrogatepass"))
+    found: dict[str, str] = {}
+    for item in text.split("\x02"):
+        name, _sep, value = item.partition("\x01")
+        if name and value:
+            found[name] = value
+    return found
+
+
 def build(properties: Mapping[str, str], *, trailing_separator: bool = False) -> bytes:
     """The stored form. 4.9.1 to 5.1.4 write no separator after the last item, earlier and later versions do.
 

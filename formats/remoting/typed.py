@@ -49,7 +49,6 @@ class _Member:
     kind: Any
     read: _Read
     write: _Write
-    of_text: Callable[[str], Any]
 
 
 @cache
@@ -60,7 +59,7 @@ def _members(declared: type) -> dict[str, _Member]:
         kind = _bare(hints[item.name])
         name = item.metadata.get(_MEMBER) or _camel(item.name)
         required = item.default is MISSING and item.default_factory is MISSING
-        found[name] = _Member(item.name, name, required, kind, _reader(kind), _writer(kind), _text_reader(kind))
+        found[name] = _Member(item.name, name, required, kind, _reader(kind), _writer(kind))
     return found
 
 
@@ -100,22 +99,18 @@ def from_json(declared: type[T], value: Value, strict: bool = False) -> T:
     members = _members(declared)
     if strict and (unknown := [str(key) for key in value if key not in members]):
         raise BadText(0, f"{declared.__name__} with members that are not declared: {', '.join(unknown)}")
-    return declared(**_read_members(declared, value, lambda member, item: member.read(item, strict)))
-
-
-def _read_members(declared: type, value: Mapping[Any, Any], read: Callable[[_Member, Any], Any]) -> dict[str, Any]:
     found = {}
-    for name, member in _members(declared).items():
+    for name, member in members.items():
         item = value.get(name)
         if item is None:
             if member.required:
                 raise BadText(0, f"{declared.__name__} without {name}")
             continue
         try:
-            found[member.attribute] = read(member, item)
+            found[member.attribute] = member.read(item, strict)
         except BadText as err:
             raise BadText(err.at, f"{declared.__name__}.{name}: {err.reason}") from None
-    return found
+    return declared(**found)
 
 
 def to_json(item: Declared) -> dict[Key, Value]:
@@ -242,23 +237,46 @@ def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool
             not declared.
     """
     texts = texts or {}
-    members = _members(declared)
-    if strict and (unknown := [key for key in texts if key not in members]):
+    if strict and (unknown := [key for key in texts if key not in _members(declared)]):
         raise BadText(0, f"{declared.__name__} with fields that are not declared: {', '.join(unknown)}")
-    return declared(**_read_members(declared, texts, _of_text))
+    found = {}
+    name = ""
+    try:
+        for name, attribute, required, of_text in _text_members(declared):
+            text = texts.get(name)
+            if text is not None:
+                found[attribute] = text if of_text is None else of_text(text)
+            elif required:
+                break
+        else:
+            return declared(**found)
+    except BadText as err:
+        raise BadText(err.at, f"{declared.__name__}.{name}: {err.reason}") from None
+    raise BadText(0, f"{declared.__name__} without {name}")
 
 
-def _of_text(member: _Member, text: str) -> Any:
-    return member.of_text(text)
+@cache
+def _text_members(declared: type) -> list[tuple[str, str, bool, Callable[[str], Any] | None]]:
+    """Name, attribute, whether it must be there, and reader of each field; None reads a text as it is.
+
+    Every request has several fields, so that what each is is looked at once, here.
+    """
+    return [
+        (name, member.attribute, member.required, None if member.kind is str else _text_reader(member.kind))
+        for name, member in _members(declared).items()
+    ]
 
 
 def _text_reader(kind: Any) -> Callable[[str], Any]:
-    """Of a text field; every request has several, so that each kind is looked at once, here."""
-    if kind is str:
-        return str
+    """Of a text field that is not simply text."""
     if kind is bool:
         return lambda text: text.lower() == "true"  # Boolean.parseBoolean
     read = _reader(kind)
+    if kind in (Int, Long):
+        digits = 9 if kind == Int else 18  # so many fit for sure
+        return lambda text: (
+            int(text) if text.isdecimal() and text.isascii() and len(text) <= digits else read(text, False)
+        )
     if kind is float:
         return lambda text: float(text) if _REAL.fullmatch(text) else read(text, False)
     return lambda text: read(text, False)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -99,6 +99,16 @@ class Connection(asyncio.Protocol):
         self._outgoing.append(data)
         self._unsent += len(data)
         if self._unsent >= _ONE_WRITE:
+            self._write_answers()
+
+    def send_now(self, commands: Iterable[Command]) -> None:
+        """As :meth:`send` for several, without waiting for what else this turn of the event loop may bring.
+
+        Raises:
+            BadLength: no frame holds one of them.
+        """
+        self._outgoing += map(frame.build, commands)
+        if not self._reading:
             self._write_answers()
 
     def _write(self, data: bytes) -> None:

@@ -23,6 +23,7 @@ from rmqtool.client import (
 )
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
+from tests.interop.test_consuming import PATIENT
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
@@ -43,7 +44,7 @@ def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> 
 
     async def send() -> list[SendResult]:
         options = ClientOptions(namesrv=namesrv, engine=broker.engine)
-        async with Producer(options, "ours") as producer:
+        async with Producer(options, "ours", PATIENT) as producer:
             sent = [await producer.send(Message("Ours", b"%d" % n, "t", [f"s{n}"])) for n in range(8)]
             sent.append(await producer.send(Message("Ours", b"z" * 9000, keys=["large"])))
             sent += await producer.send_batch([Message("Ours", b"b", keys=[f"b{n}"]) for n in range(5)])
@@ -94,7 +95,7 @@ async def transactions(broker: Broker, namesrv: str) -> None:
     options = ClientOptions(namesrv=namesrv, engine=broker.engine)
     async with (
         asyncio.timeout(120),
-        TransactionProducer(options, "payers", lambda _: State.COMMIT) as producer,
+        TransactionProducer(options, "payers", lambda _: State.COMMIT, PATIENT) as producer,
         PullConsumer(producer.cluster) as consumer,
     ):
         for state in State:

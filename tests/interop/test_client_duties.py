@@ -26,7 +26,7 @@ from rmqtool.client import (
     reply_to,
 )
 from tests.interop.broker import Broker
-from tests.interop.test_consuming import until
+from tests.interop.test_consuming import PATIENT, until
 from tests.interop.test_serve import make
 
 pytestmark = pytest.mark.interop
@@ -48,7 +48,7 @@ def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) 
     options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
 
     async def ask_java() -> None:
-        async with Producer(options, "askers") as producer:
+        async with Producer(options, "askers", PATIENT) as producer:
             bodies = [b"%d" % n for n in range(5)] + [b"z" * 9000]
             answers = await asyncio.gather(
                 *[producer.request(Message("AskJava", body, keys=["q"]), timeout=60) for body in bodies]
@@ -64,7 +64,7 @@ def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) 
 
     async def answer_java() -> None:
         """Questions that a Java client asks, one after the other."""
-        async with Producer(options, "repliers") as producer, PullConsumer(producer.cluster) as consumer:
+        async with Producer(options, "repliers", PATIENT) as producer, PullConsumer(producer.cluster) as consumer:
             await consumer.assign(dict.fromkeys(await consumer.queues("AskUs"), 0))
 
             async def serve() -> None:
@@ -92,7 +92,7 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
     async def work() -> list[str]:
         options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
         async with Tracer(options) as tracer:
-            hooks = ProducerOptions(hooks=[tracer.sends, tracer.endings])
+            hooks = ProducerOptions(timeout=60, hooks=[tracer.sends, tracer.endings])
             got: list[str] = []
 
             async def listen(messages: Sequence[Received]) -> Later | None:
@@ -139,7 +139,7 @@ def test_names_in_a_namespace(broker: Broker, tmp_path: Path) -> None:
 
     async def work() -> None:
         options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine, namespace="shop")
-        async with Producer(options, "senders") as producer:
+        async with Producer(options, "senders", PATIENT) as producer:
             sent = await producer.send(Message("Named", b"n", keys=["n"]))
             assert sent.queue.topic == "Named"
             await producer.send_batch([Message("Named", b"b", keys=[f"b{n}"]) for n in range(2)])
@@ -177,7 +177,7 @@ def calls_back(namesrv: str) -> None:
 
     async def work() -> list[bytes]:
         options = ClientOptions(namesrv=namesrv)
-        async with Producer(options, "senders") as producer, PullConsumer(producer.cluster) as consumer:
+        async with Producer(options, "senders", PATIENT) as producer, PullConsumer(producer.cluster) as consumer:
             at = time.time_ns() // 1_000_000 + 6000
             results = [await producer.send(Message("Waiting", b"%d" % n, deliver_at=at)) for n in range(2)]
             assert all(result.recall_handle for result in results)

@@ -55,6 +55,12 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
         assert said["ended"], said
         return str(said["said"])
 
+    async def moved(*arguments: str) -> None:
+        """Asked again where mqadmin's own limits were too short for a busy machine."""
+        async with asyncio.timeout(60):
+            while "lab-a" not in (said := await admin(*arguments)):
+                assert "Exception" in said, said
+
     async with asyncio.timeout(240), Producer(options, "asked-producer", PATIENT) as producer:
         queues = await producer.queues(topic)
         sent = [await producer.send(Message(topic, b"x", keys=[f"k{n}"]), queue=queues[n % 4]) for n in range(_COUNT)]
@@ -94,7 +100,7 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
 
             # 220 of 4.9, and what 5.3 does in its place: all come again, and then none
             got.clear()
-            await admin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
+            await moved("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
             await until(lambda: len(got) == _COUNT and sum(consumer.positions().values()) == _COUNT)
             assert set(got.values()) == {1}
             consumer.pause()
@@ -102,7 +108,7 @@ async def ask(broker: Broker, *, orderly: bool) -> None:
             for n in range(8):
                 await producer.send(Message(topic, b"x", keys=[f"late{n}"]), queue=queues[n % 4])
             seen = len(got)
-            await admin("skipAccumulatedMessage", "-g", group, "-t", topic, "-f", "true")
+            await moved("skipAccumulatedMessage", "-g", group, "-t", topic, "-f", "true")
             consumer.resume()
             await until(lambda: sum(consumer.positions().values()) == _COUNT + 8)
             await producer.send(Message(topic, b"x", keys=["after"]), queue=queues[0])

@@ -12,6 +12,7 @@ from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import VERSIONS, Broker
 from tests.interop.serving import Serving
+from tests.interop.test_consuming import PATIENT
 from tests.remoting.certificates import Certificates
 
 pytestmark = pytest.mark.interop
@@ -53,7 +54,7 @@ def test_both_ways(java: Broker, made: Certificates, tmp_path: Path) -> None:
     tls = client_tls(made.client())
 
     async def send(options: ClientOptions) -> None:
-        async with Producer(options, "ours") as producer:
+        async with Producer(options, "ours", PATIENT) as producer:
             for number in range(3):
                 await producer.send(Message("Secret", b"%d" % number))
 

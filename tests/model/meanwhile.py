@@ -80,10 +80,11 @@ class _Starting:
 
 def waits(engine: Engine) -> bool:
     """Whether the engine waits for somebody's lease to end."""
-    if engine._jvm is None:
+    jvm = engine._jvm  # another thread starts and ends it
+    if jvm is None:
         return False
     try:
-        pids = {task.name for task in Path(f"/proc/{engine._jvm.pid}/task").iterdir()} | {str(engine._jvm.pid)}
+        pids = {task.name for task in Path(f"/proc/{jvm.pid}/task").iterdir()} | {str(jvm.pid)}
     except FileNotFoundError:
         return False
     lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]

@@ -96,11 +96,12 @@ def select(
     messages: list[M] = []
     total, skip_to = 0, -1
     status, following = "NO_MATCHED_MESSAGE", offset
+    in_memory_from = log_end - _kept_in_memory()
     for entry in queue.entries(offset, min(high, stop)):
         before, following = following, entry.queue_offset + 1
         if entry.physical_offset < skip_to:
             continue
-        most_bytes, most_messages = limits(log_end, entry.physical_offset)
+        most_bytes, most_messages = _IN_MEMORY if entry.physical_offset >= in_memory_from else _ON_DISK
         if messages and (
             len(messages) >= max_msg_nums or total + entry.size > most_bytes or len(messages) >= most_messages
         ):
@@ -146,7 +147,12 @@ def nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
 
 def limits(log_end: int, physical_offset: int) -> tuple[int, int]:
     """(bytes, messages) at most in one answer that has this message."""
-    return _ON_DISK if log_end - physical_offset > physical_memory() * 40 // 100 else _IN_MEMORY
+    return _ON_DISK if log_end - physical_offset > _kept_in_memory() else _IN_MEMORY
+
+
+def _kept_in_memory() -> int:
+    """Bytes at the end of the log that a broker takes to be in memory."""
+    return physical_memory() * 40 // 100
 
 
 def select_batches(

@@ -89,7 +89,7 @@ def is_blank(text: str) -> bool:
 
 def utf16_length(text: str) -> int:
     """Characters as Java counts them."""
-    return len(text) + sum(character > "\uffff" for character in text)
+    return len(text) if text.isascii() else len(text) + sum(character > "\uffff" for character in text)
 
 
 def check_group(group: str) -> None:
@@ -161,7 +161,7 @@ def check_at_broker(
     invalid = SYSTEM_ERROR if engine == "4.9" else INVALID_PARAMETER
     if config is not None and config.order and not broker_perm & WRITE:
         raise Rejected(NO_PERMISSION, "the broker sending message is forbidden")
-    if is_blank(topic) or not _NAME.fullmatch(topic) or utf16_length(topic) > MAX_TOPIC:
+    if not _is_topic(topic):
         raise Rejected(invalid, f"the topic {topic!r} is not valid")
     if topic in NOT_SENT_TO:
         raise Rejected(NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
@@ -169,6 +169,11 @@ def check_at_broker(
         raise Rejected(TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
     if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
         raise Rejected(invalid, f"request queueId[{queue_id}] is illegal")
+
+
+@lru_cache(maxsize=1024)
+def _is_topic(topic: str) -> bool:
+    return not is_blank(topic) and _NAME.fullmatch(topic) is not None and utf16_length(topic) <= MAX_TOPIC
 
 
 def check_at_store(topic: bytes, properties: bytes, body: bytes, max_message_size: int = MAX_MESSAGE_SIZE) -> None:

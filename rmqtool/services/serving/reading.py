@@ -184,11 +184,29 @@ class Reading:
             queue,
             offset,
             most,
-            self._record,
+            self._records(),
             log_end=self.end,
             engine=self.engine,
             accept=accept,
         )
+
+    def _records(self) -> Callable[[QueueEntry], memoryview | None]:
+        """As :meth:`_record` for the entries of one pull, most of which lead into one file."""
+        find = self.log.segments.find
+        base, view = 0, memoryview(b"")
+
+        def read(entry: QueueEntry) -> memoryview | None:
+            nonlocal base, view
+            at, size = entry.physical_offset - base, entry.size
+            if not 0 <= at < len(view):
+                file = find(entry.physical_offset)
+                if file is None:
+                    return None
+                base, view = file.base, file.mapped()
+                at = entry.physical_offset - base
+            return record_in(view, base, at, size)
+
+        return read
 
     def _record(self, entry: QueueEntry) -> memoryview | None:
         """The bytes of an entry's record; None where none of that size begins there."""
@@ -199,13 +217,7 @@ class Reading:
         file = self.log.segments.find(physical_offset)
         if file is None or physical_offset < 0:
             return None
-        view, at = file.mapped(), physical_offset - file.base
-        if at + MIN_SIZE > len(view) or not says_position(view, file.base, at):
-            return None
-        says = int.from_bytes(view[at : at + 4], "big", signed=True)
-        if (size is not None and says != size) or not MIN_SIZE <= says <= len(view) - at:
-            return None
-        return view[at : at + says]
+        return record_in(file.mapped(), file.base, physical_offset - file.base, size)
 
     def message(self, physical_offset: int) -> Found | None:
         """The message at an offset, or None."""
@@ -224,3 +236,17 @@ class Reading:
         if self._keys is None or self._keys[0] != self.end:
             self._keys = self.end, KeyReader(self.store.layout, lambda _text: None)
         return self._keys[1].query(topic, key, search)
+
+
+def record_in(view: memoryview, base: int, at: int, size: int | None = None) -> memoryview | None:
+    """The bytes of the record at a place of a file; None where none begins there, or not one of that size.
+
+    Args:
+        base: physical offset of the file's first byte.
+    """
+    if at + MIN_SIZE > len(view) or not says_position(view, base, at):
+        return None
+    says = int.from_bytes(view[at : at + 4], "big", signed=True)
+    if (size is not None and says != size) or not MIN_SIZE <= says <= len(view) - at:
+        return None
+    return view[at : at + says]

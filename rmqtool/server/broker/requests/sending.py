@@ -6,13 +6,14 @@ message-services 9.5, 10.2, 11.2, 12.4.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from formats.errors import FormatError
 from formats.message.ids import offset_id
-from formats.message.properties import DELAY, UNIQ_KEY, parse
+from formats.message.properties import DELAY, UNIQ_KEY, parse_text
 from formats.message.read import java_int
 from formats.primitives import parse_host
 from formats.remoting import headers as h
@@ -138,7 +139,7 @@ class Sending:
         return queue_id, _MULTI_TAG if config.topic_filter_type == "MULTI_TAG" else 0
 
     def _properties(self, header: h.Send) -> dict[str, str]:
-        found = parse((header.properties or "").encode("utf-8", "surrogatepass"))
+        found = parse_text(header.properties or "")
         if self._old:
             found.pop(_WAIT, None)
         else:
@@ -164,20 +165,16 @@ class Sending:
             results: Sequence[PutResult] = self._core.store.append_many([one.message for one in waiting])
         except (OSError, RmqError) as err:
             log.error("messages cannot be stored: %s", err)
-            for one in waiting:
-                words = f"service not available: {err}"
-                self._answer(one, one.request.response(ResponseCode.SERVICE_NOT_AVAILABLE, words))
+            words = f"service not available: {err}"
+            _answer(waiting, [one.request.response(ResponseCode.SERVICE_NOT_AVAILABLE, words) for one in waiting])
             return
-        for one, result in zip(waiting, results, strict=True):
-            self._answer(one, self._answer_of(one.request, one.queue_id, result))
+        both = list(zip(waiting, results, strict=True))
+        _answer(waiting, [self._answer_of(one.request, one.queue_id, result) for one, result in both])
+        for one, result in both:
             if result.ok:
                 self._count(one.message.topic, 1, result.size)
         for key in {(result.topic, result.queue_id) for result in results if result.ok}:
             self._core.arrived(*key)
-
-    def _answer(self, one: _Sent, response: Command) -> None:
-        if not one.request.is_oneway:
-            one.connection.send(response)
 
     def _answer_of(self, request: Command, queue_id: int, result: PutResult, unique: str | None = None) -> Command:
         if not result.ok:
@@ -260,6 +257,16 @@ class Sending:
         except (OSError, RmqError) as err:
             log.error("a message cannot be stored: %s", err)
             raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
+
+
+def _answer(asked: list[_Sent], responses: list[Command]) -> None:
+    """Each connection gets its answers at once."""
+    by_connection: defaultdict[Connection, list[Command]] = defaultdict(list)
+    for one, response in zip(asked, responses, strict=True):
+        if not one.request.is_oneway:
+            by_connection[one.connection].append(response)
+    for connection, answers in by_connection.items():
+        connection.send_now(answers)
 
 
 def _code_of(status: PutStatus) -> int:
