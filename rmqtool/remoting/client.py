@@ -6,7 +6,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rmqtool.remoting.connection import Connection, Handler, Limits
+from rmqtool.remoting.connection import TLS_GOODBYE, Connection, Handler, Limits
 from rmqtool.remoting.errors import NotReached
 
 
@@ -31,7 +31,9 @@ async def connect(
     connection = Connection(handler, limits)
     try:
         async with asyncio.timeout(timeout):
-            await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=tls)
+            await asyncio.get_running_loop().create_connection(
+                lambda: connection, host, port, ssl=tls, ssl_shutdown_timeout=None if tls is None else TLS_GOODBYE
+            )
     except TimeoutError:
         raise NotReached(f"{host}:{port}: no connection within {timeout:g} s") from None
     except (OSError, UnicodeError) as err:  # a name that no host can have is no Unicode that IDNA takes

@@ -22,6 +22,8 @@ Handler: TypeAlias = "Callable[[Connection, Command], Answer]"
 _OPAQUE = 0x7FFFFFFF
 _UNSENT = 1 << 20  # bytes that wait for a peer before no more of its requests are read
 _ONE_WRITE = 1 << 18  # bytes of answers that are sent together
+_UNTIL_SENT = 0.01  # s between two looks whether all has gone
+TLS_GOODBYE = 1.0  # s that a peer has to say that it ends TLS too, which Java's does not
 
 
 @dataclass(frozen=True)
@@ -350,9 +352,11 @@ class Connection(asyncio.Protocol):
             return
         self._write_answers()
         self.closed, self._reason = True, "the connection is closed"
-        self._transport.close()
         try:
             async with asyncio.timeout(self.limits.stalled):
+                while self._transport.get_write_buffer_size() and not self.lost.is_set():
+                    await asyncio.sleep(_UNTIL_SENT)
+                self._transport.close()
                 await self.lost.wait()
         except TimeoutError:
             self._transport.abort()

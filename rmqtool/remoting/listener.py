@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from rmqtool.errors import Refused
-from rmqtool.remoting.connection import Connection, Handler, Limits
+from rmqtool.remoting.connection import TLS_GOODBYE, Connection, Handler, Limits
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,9 @@ class Listener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made = Connection(self._handler, self._limits, self._closed)
             # of a TLS connection uvloop returns a protocol of its own
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: made, accepted, ssl=tls)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: made, accepted, ssl=tls, ssl_shutdown_timeout=None if tls is None else TLS_GOODBYE
+            )
             connection = made
             await connection.lost.wait()
         except OSError as err:

@@ -77,7 +77,8 @@ class Client:
     """One JVM with the client's classes."""
 
     def __init__(self) -> None:
-        command = [engine._java_tool("java"), "-Xmx256m", "-XX:+UseSerialGC", "-cp", _classpath(), "judge.Client"]
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command = [engine._java_tool("java"), *options, "-cp", _classpath(), "judge.Client"]
         self._jvm = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

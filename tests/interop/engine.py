@@ -39,6 +39,7 @@ _ANSWER_SECONDS = 120
 _JVM_OPTIONS = (
     "-Xmx1500m",
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from formats.remoting.codes import RequestCode
 from tests.interop.broker import Broker
 from tests.interop.pairs import Pairs, Program
 from tests.interop.serving import Serving
@@ -29,6 +30,13 @@ def send(broker: Broker, topic: str, count: int) -> set[str]:
     keys = [f"k{number}" for number in range(count)]
     for number, key in enumerate(keys):
         broker.ask("send", topic=topic, keys=key, queueId=number % 4)
+    for queue in range(min(count, 4)):  # a real broker dispatches what it has acknowledged a little later
+        asked = {"topic": topic, "queueId": str(queue)}
+        sent = len(range(queue, count, 4))
+        for _ in range(600):
+            if int(broker.ask("request", code=RequestCode.GET_MAX_OFFSET, fields=asked)["fields"]["offset"]) >= sent:
+                break
+            time.sleep(0.1)
     return set(keys)
 
 

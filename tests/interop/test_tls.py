@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,10 @@ def test_both_ways(java: Broker, made: Certificates, tmp_path: Path) -> None:
     with pytest.raises(NotSent, match="no name server answers"):
         asyncio.run(send(ClientOptions(namesrv=java.namesrv, timeout=1)))
     words = ("consume", "--namesrv", java.namesrv, "Secret", "-o", "ndjson", "--tls-config", made.client())
-    result = rmqtool(*words)
+    for _ in range(60):  # until the broker has told its name server of the topic that it has made
+        result = rmqtool(*words)
+        if "no name server knows the topic" not in result.err:
+            break
+        time.sleep(0.5)
     assert sorted(json.loads(line)["body"] for line in result.out.splitlines()) == ["0", "1", "2"], result.err
     java.stop()

@@ -15,6 +15,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import Found
+from tests.amounts import some
 from tests.cli.running import RMQTOOL
 from tests.store.crashes import Killed, Seam
 from tests.store.helpers import content
@@ -95,7 +96,7 @@ def test_at_every_step(
         monkeypatch.setattr(live, "_DISPATCH_BYTES", 500)
     steps, stop, lost = None, 0, 0
     while steps is None:
-        stop += 1 if ending == "killed" else 3
+        stop += some(4, 1 if ending == "killed" else 3)
         path = tmp_path / f"s{stop}"
         seam.begin()
         create(str(path), BrokerConf(SIZES))

@@ -18,6 +18,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
+from tests.amounts import some
 from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.helpers import conf_of, content
@@ -79,7 +80,7 @@ def test_it_may_be_full_at_any_step(command: str, way: str, golden_copy: Unpacke
         steps, expected = disk.count, content(whole)
         assert expected != before
         said = set()
-        for room in [*range(0, steps, 9 if steps > 200 else 1), *range(steps - 40, steps)]:
+        for room in [*range(0, steps, some(5, 1) * (9 if steps > 200 else 1)), *range(steps - 40, steps, some(3, 1))]:
             store = prepared(golden_copy, command)
             disk.begin(room)
             with pytest.raises((Refused, UnreadableStore), match="No space left on device") as told:
