@@ -98,9 +98,7 @@ def environment() -> dict[str, str]:
     """What an example finds: the commands of this installation, and nothing else of ours."""
     path = sysconfig.get_path("scripts")
     found = {"PATH": f"{path}:/usr/bin:/bin", "HOME": str(Path.home()), "COLUMNS": "100"}
-    if "PYTHONPATH" in os.environ:
-        found["PYTHONPATH"] = os.environ["PYTHONPATH"]
-    return found
+    return found | {name: os.environ[name] for name in ("PYTHONPATH", "SPARK_SUBMIT_OPTS") if name in os.environ}
 
 
 def run(command: str, folder: Path) -> str:
