@@ -57,6 +57,7 @@ class Broker:
             self._jvm = subprocess.Popen(
                 [engine._java_tool("java"), *engine._JVM_OPTIONS, f"-Duser.home={self._home.name}",
                  f"-Drocketmq.client.rebalance.waitInterval={_REBALANCE}",
+                 "-Dtls.server.mode=disabled",  # else each server that starts makes itself an RSA key, for seconds
                  *options, "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={self._home.name}/logs",
                  f"-Drocketmq.client.localOffsetStoreDir={self.offsets}",
                  "-cp", _classpath(version), "judge.Broker"],
