@@ -229,6 +229,7 @@ async def begin(broker: Broker) -> None:
 
         def java(name: str) -> set[tuple[int, int]]:
             rows = [row for row in broker.ask("seen") if row["group"] == f"java-{name}"]
+            rows = [row for row in rows if not row["reconsumeTimes"]]  # what comes again has offsets of another queue
             return {(row["queueId"], row["queueOffset"]) for row in rows}
 
         def all_have_begun() -> bool:
