@@ -190,7 +190,7 @@ async def begin(broker: Broker) -> None:
             return {result.queue.queue_id: result.queue_offset for result in sent}
 
         before = await send()
-        since = int(time.time()) + 1  # Java tells times in seconds
+        since = int(time.time()) + 3  # Java tells times in seconds; brokers of 4.9 take the message that is nearest
         while time.time() < since:
             await asyncio.sleep(0.05)
         after = await send()
@@ -229,7 +229,6 @@ async def begin(broker: Broker) -> None:
 
         def java(name: str) -> set[tuple[int, int]]:
             rows = [row for row in broker.ask("seen") if row["group"] == f"java-{name}"]
-            rows = [row for row in rows if not row["reconsumeTimes"]]  # what comes again has offsets of another queue
             return {(row["queueId"], row["queueOffset"]) for row in rows}
 
         def all_have_begun() -> bool:
@@ -253,7 +252,8 @@ async def begin(broker: Broker) -> None:
                 firsts[queue.queue_id] = (await looks.offsets(queue))[0]
         assert min(firsts.values()) > 0
         everything = {(queue, offset) for queue, first in firsts.items() for offset in range(first, latest[queue] + 1)}
-        assert got["ever"] == java("ever") == got["first"] == everything
+        assert got["ever"] == got["first"] == everything
+        assert java("ever") >= everything  # what comes again has offsets of another queue
         assert before.items() <= everything
         for name, poll in polls.items():
             polled: set[tuple[int, int]] = set()
