@@ -161,7 +161,7 @@ def check_at_broker(
     invalid = SYSTEM_ERROR if engine == "4.9" else INVALID_PARAMETER
     if config is not None and config.order and not broker_perm & WRITE:
         raise Rejected(NO_PERMISSION, "the broker sending message is forbidden")
-    if not _is_topic(topic):
+    if len(topic) > MAX_TOPIC or not _is_topic(topic):  # what is too long is not kept
         raise Rejected(invalid, f"the topic {topic!r} is not valid")
     if topic in NOT_SENT_TO:
         raise Rejected(NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
