@@ -1,6 +1,8 @@
 """What a ``tls.properties`` says, and connections by it."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +63,36 @@ def test_both_on_one_port_or_tls_alone(made: Certificates) -> None:
     disabled = made.properties("disabled", tls_server_mode="disabled")
     assert answers(disabled, plain)
     assert not answers(disabled, verifying)
+
+
+def test_a_peer_that_says_no_goodbye_is_not_waited_for(made: Certificates) -> None:
+    """As Java's; asyncio and uvloop would wait 30 s for it. What was sent has come by then."""
+    tls = server_tls(made.server())
+    assert tls.context is not None
+    got: list[bytes] = []
+    over = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        assert tls.context is not None
+        accepted, _ = listening.accept()
+        with tls.context.wrap_socket(accepted, server_side=True) as silent:
+            while sum(map(len, got)) < 70_000:
+                got.append(silent.recv(1 << 16))
+            over.wait(40)
+
+    async def talk(port: int) -> None:
+        async with asyncio.timeout(15), connected("127.0.0.1", port, tls=client_tls(made.client())) as connection:
+            await connection.oneway(Command(RequestCode.HEART_BEAT, body=b"x" * 70_000))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,), daemon=True)
+        thread.start()
+        try:
+            asyncio.run(talk(listening.getsockname()[1]))
+        finally:
+            over.set()
+            thread.join(10)
+    assert sum(map(len, got)) > 70_000
 
 
 def test_a_server_is_verified_where_the_client_is_told_to(made: Certificates, tmp_path: Path) -> None:
