@@ -37,9 +37,20 @@ class Flat:
             self.offsets[field] = at
             at += struct.calcsize(">" + code)
 
-    def field(self, name: str) -> struct.Struct:
-        """A struct that reads one field alone; ``unpack_from`` takes where the unit begins."""
-        return struct.Struct(f">{self.offsets[name]}x{dict(self.fields)[name]}")
+    def field(self, *names: str) -> struct.Struct:
+        """A struct that reads one field alone, or several in their order; ``unpack_from`` takes where the unit begins.
+
+        Raises:
+            ValueError: they are in another order than in the layout.
+        """
+        codes, at = [">"], 0
+        for name in names:
+            code = dict(self.fields)[name]
+            if (between := self.offsets[name] - at) < 0:
+                raise ValueError(f"{self.name}: {name} comes before another one that is asked for")
+            codes.append(f"{between}x{code}")
+            at = self.offsets[name] + struct.calcsize(">" + code)
+        return struct.Struct("".join(codes))
 
     @cached_property
     def dtype(self) -> "np.dtype[Any]":

@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()  # of a frame that is not complete yet
         self._reading = False
+        self._paused = False  # no more is received for now
         self._next_turn: asyncio.Handle | None = None  # when it has had one, and more has been received
         self._outgoing: list[bytes] = []
         self._unsent = 0
@@ -290,10 +291,12 @@ class Connection(asyncio.Protocol):
             self._take_frames()
         if self.closed or self._transport is None:
             return
-        if self._halted:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        if (halted := self._halted) is not self._paused:  # asking a transport for what it does already is not free
+            self._paused = halted
+            if halted:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def _watch(self) -> None:
         """Look now and then whether the peer is still there."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
 
 import pytest
 from pyarrow import fs
@@ -85,8 +86,11 @@ def server() -> Iterator[Server]:
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     running.start()
+    port = running.get_host_and_port()[1]
     try:
-        yield Server(running.get_host_and_port()[1])
+        # all servers of a process share what they hold, and tests of other modules may come in between
+        urlopen(Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")).close()
+        yield Server(port)
     finally:
         running.stop()
 

@@ -112,14 +112,14 @@ def test_attempts_go_by_the_rules(
     attempts = script.attempts
     assert len(attempts) <= 1 + retries
     assert len({attempt.unique_id for attempt in attempts}) <= 1
-    for before, after in itertools.pairwise(attempts):
+    for number, (before, after) in enumerate(itertools.pairwise(attempts), 1):
         kind, code = before.outcome
         if kind == OK:
             assert not_stored
             assert code != 0
         elif kind == REFUSED:
             assert ENDS[code][engine != "4.9"]
-        names = script.routes[min(attempts.index(after), len(routes) - 1)]
+        names = script.routes[min(number, len(routes) - 1)]
         if set(names) - {before.broker}:
             assert after.broker != before.broker
     stored = [attempt for attempt in attempts if attempt.outcome[0] == OK]

@@ -103,6 +103,24 @@ def test_all_three_read_the_same_from_any_bytes(variable: str, data: st.DataObje
     assert layout.build(parsed) == flat.pack(*flat.unpack_from(raw, 0)) == raw
 
 
+@pytest.mark.parametrize("variable", SIZES)
+@examples
+@given(data=st.data())
+def test_some_fields_alone_are_read_as_with_all_others(variable: str, data: st.DataObject) -> None:
+    flat = FLATS[variable]
+    chosen = [name for name in flat.names if data.draw(st.booleans())]
+    raw = data.draw(st.binary(min_size=flat.size + 3, max_size=flat.size + 3))
+    whole = flat.as_dict(raw, 3)
+
+    assert flat.field(*chosen).unpack_from(raw, 3) == tuple(whole[name] for name in chosen)
+    assert all(flat.field(name).unpack_from(raw, 3) == (whole[name],) for name in chosen)
+
+
+def test_fields_in_another_order_than_that_of_the_layout_are_not_read() -> None:
+    with pytest.raises(ValueError, match="magic comes before"):
+        FLATS["HEAD_V4_V4"].field("body_crc", "magic")
+
+
 def test_derive_refuses_what_has_no_fixed_width() -> None:
     with pytest.raises(TypeError):
         derive.flat_fields(queues.EXT_UNIT)

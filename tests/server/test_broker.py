@@ -12,6 +12,7 @@ import pytest
 
 from formats.config.files import SubscriptionGroups, Topics
 from formats.message.bodies import BatchItem, build_batch
+from formats.message.ids import parse_offset_id
 from formats.message.read import Record, read
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
@@ -361,6 +362,35 @@ def test_what_a_broker_for_tests_cannot_do_is_raised(tmp_path: Path) -> None:
     with broker() as running, pytest.raises(Refused), broker(running.store):
         pass
     assert not Path(running.store).exists()
+
+
+@pytest.mark.parametrize("count", [1, 3, 250])
+def test_each_message_of_a_batch_is_found_by_its_id(tmp_path: Path, count: int) -> None:
+    body = build_batch([BatchItem(n, b"in %d" % n, b"KEYS\x01k%d\x02" % n) for n in range(count)])
+
+    async def test(client: Connection) -> None:
+        await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"before"))
+        done = await client.call(Command(C.SEND_BATCH_MESSAGE, fields=send(batch=True), body=body))
+        ids = done.fields["msgId"].split(",")
+        assert len(set(ids)) == count
+        for number, one in enumerate(ids):
+            parts = parse_offset_id(one)
+            seen = await client.call(Command(C.VIEW_MESSAGE_BY_ID, fields={"offset": str(parts.physical_offset)}))
+            (record,) = records(seen.body)
+            assert (record.body, record.flag, record.queue_offset) == (b"in %d" % number, number, 1 + number)
+            assert (record.physical_offset, record.store_port) == (parts.physical_offset, parts.port)
+
+    serving(tmp_path / "store", test, create=True)
+
+
+def test_a_batch_without_messages_has_no_ids(tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        done = await client.call(Command(C.SEND_BATCH_MESSAGE, fields=send(batch=True)))
+        assert not (done.fields or {}).get("msgId")
+        after = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"after"))
+        assert (after.code, after.fields["queueOffset"]) == (ResponseCode.SUCCESS, "0")
+
+    serving(tmp_path / "store", test, create=True)
 
 
 def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:

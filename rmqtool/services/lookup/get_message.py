@@ -6,7 +6,7 @@ Source: store.DefaultMessageStore.getMessage; store-engine 5.1.
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -15,6 +15,8 @@ from rmqtool.store.queues.reader import QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue
 
 M = TypeVar("M")
+ReadRecord: TypeAlias = Callable[[int, int], M | None]
+"""The message of an entry's physical offset and size, in whatever form; None where it is gone."""
 
 _SCAN_BYTES = 16_000  # of queue entries that 4.9 looks at in one call, or 20 per message asked for
 _IN_MEMORY = (256 << 10, 32)  # bytes, messages
@@ -51,7 +53,7 @@ def get_message(
         if nothing is not None:
             return nothing
         end = log.segments.files[-1].end if log.segments.files else 0
-        found = select_batches(queue, offset, max_msg_nums, lambda e: log.read(e.physical_offset, crc=False), low, end)
+        found = select_batches(queue, offset, max_msg_nums, lambda at, _size: log.read(at, crc=False), low, end)
         messages = [message for record in found.messages for message in record.messages()]
         return found._replace(messages=messages)
     return select(
@@ -59,7 +61,7 @@ def get_message(
         queue,
         offset,
         max_msg_nums,
-        lambda entry: log.read(entry.physical_offset, crc=False),
+        lambda at, _size: log.read(at, crc=False),
         log_end=log.segments.files[-1].end if log.segments.files else 0,
         engine=engine,
     )
@@ -70,16 +72,15 @@ def select(
     queue: PlainQueue | None,
     offset: int,
     max_msg_nums: int,
-    read: Callable[[QueueEntry], M | None],
+    read: ReadRecord[M],
     *,
     log_end: int,
     engine: str | None = None,
     accept: Callable[[QueueEntry], bool] | None = None,
 ) -> GetResult[M]:
-    """What one pull gets, in whatever form messages are read.
+    """What one pull gets.
 
     Args:
-        read: the message of an entry, None where it is gone.
         log_end: physical offset behind the newest message.
         engine: as in :func:`get_message`.
         accept: the filter of the subscription, asked before a message is read.
@@ -97,26 +98,26 @@ def select(
     total, skip_to = 0, -1
     status, following = "NO_MATCHED_MESSAGE", offset
     in_memory_from = log_end - _kept_in_memory()
-    for entry in queue.entries(offset, min(high, stop)):
-        before, following = following, entry.queue_offset + 1
-        if entry.physical_offset < skip_to:
+    near, far = ((most_bytes, min(most, max_msg_nums)) for most_bytes, most in (_IN_MEMORY, _ON_DISK))
+    for queue_offset, unit in queue.units(offset, min(high, stop)):
+        physical_offset, size = unit[0], unit[1]
+        if physical_offset < skip_to:
+            following = queue_offset + 1
             continue
-        most_bytes, most_messages = _IN_MEMORY if entry.physical_offset >= in_memory_from else _ON_DISK
-        if messages and (
-            len(messages) >= max_msg_nums or total + entry.size > most_bytes or len(messages) >= most_messages
-        ):
-            following = before
+        most_bytes, most_messages = near if physical_offset >= in_memory_from else far
+        if messages and (len(messages) >= most_messages or total + size > most_bytes):
             break
-        if accept is not None and not accept(entry):
+        following = queue_offset + 1
+        if accept is not None and not accept(QueueEntry(queue_offset, *unit[:3])):
             continue
-        found = read(entry)
+        found = read(physical_offset, size)
         if found is None:
             if not messages:
                 status = "MESSAGE_WAS_REMOVING"
-            skip_to = (entry.physical_offset // log.file_size + 1) * log.file_size
+            skip_to = (physical_offset // log.file_size + 1) * log.file_size
             continue
         messages.append(found)
-        total += entry.size
+        total += size
         status, skip_to = "FOUND", -1
     return GetResult(status, following, low, high, messages)
 
@@ -159,7 +160,7 @@ def select_batches(
     queue: BatchQueue,
     offset: int,
     max_msg_nums: int,
-    read: Callable[[QueueEntry], M | None],
+    read: ReadRecord[M],
     low: int,
     log_end: int,
     accept: Callable[[QueueEntry], bool] | None = None,
@@ -171,7 +172,7 @@ def select_batches(
 
     Args:
         offset: one that the queue has.
-        read, log_end, accept: as in :func:`select`.
+        log_end, accept: as in :func:`select`.
         low: the queue's lowest offset.
     """
     high = queue.max_offset
@@ -190,7 +191,7 @@ def select_batches(
         following = entry.queue_offset + entry.batch_num
         if accept is not None and not accept(entry):
             continue
-        found = read(entry)
+        found = read(entry.physical_offset, entry.size)
         if found is None:
             status = status if records else "MESSAGE_WAS_REMOVING"
             continue

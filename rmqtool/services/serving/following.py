@@ -153,7 +153,7 @@ class Following(Reading):
 
     def _leads_somewhere(self, entry: QueueEntry) -> bool:
         """Whether an entry's message is there, or was removed as too old."""
-        return self._record(entry) is not None or entry.physical_offset < self.log.min_offset
+        return self.record(entry.physical_offset, entry.size) is not None or entry.physical_offset < self.log.min_offset
 
     def _in_files(self, topic: str, queue_id: int) -> OpenQueue | None:
         found = self._queues.get((topic, queue_id))

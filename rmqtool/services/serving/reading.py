@@ -4,20 +4,31 @@ Source: store.DefaultMessageStore (getMessage, getMaxOffsetInQueue, getMinOffset
 """
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
-from formats.layouts.derived import CQ_ENTRY
+from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.layouts.derived import CQ_ENTRY, HEAD_V4_V4
 from formats.message.read import MIN_SIZE
-from rmqtool.services.lookup.get_message import GetResult, nothing_at, physical_memory, select, select_batches
+from rmqtool.services.lookup.get_message import (
+    GetResult,
+    ReadRecord,
+    nothing_at,
+    physical_memory,
+    select,
+    select_batches,
+)
 from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
-from rmqtool.store.log.commit_log import CommitLog, Found, says_position
+from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
 
 Accept = Callable[[QueueEntry], bool]
+_HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # at the same places in all heads
+_MAGICS = {MAGIC_V1, MAGIC_V2}
 
 
 class OpenQueue(ConsumeQueue):
@@ -43,14 +54,17 @@ class OpenQueue(ConsumeQueue):
             self._lowest = min_physical_offset, super().min_offset(min_physical_offset, engine)
         return self._lowest[1]
 
-    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
+    def units(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, tuple[int, int, int]]]:
         end = self.max_offset if stop is None else min(stop, self.max_offset)
+        return chain.from_iterable(self._parts(start, end))
+
+    def _parts(self, start: int, end: int) -> Iterator["enumerate[tuple[int, int, int]]"]:
+        """The units of [start, end), file by file."""
         while start < end and (file := self.segments.find(start * UNIT)) is not None:
             base = file.base // UNIT
             upto = min(end, file.end // UNIT)
             part = file.mapped()[(start - base) * UNIT : (upto - base) * UNIT]
-            for number, values in enumerate(CQ_ENTRY.iter_unpack(part), start):
-                yield QueueEntry(number, *values)
+            yield enumerate(CQ_ENTRY.iter_unpack(part), start)
             start = upto
 
 
@@ -178,7 +192,7 @@ class Reading:
             nothing: GetResult[memoryview] | None = nothing_at(offset, low, queue.max_offset)
             if nothing is not None:
                 return nothing
-            return select_batches(queue, offset, most, self._record, low, self.end, accept)
+            return select_batches(queue, offset, most, self.record, low, self.end, accept)
         return select(
             self.log,
             queue,
@@ -190,27 +204,22 @@ class Reading:
             accept=accept,
         )
 
-    def _records(self) -> Callable[[QueueEntry], memoryview | None]:
-        """As :meth:`_record` for the entries of one pull, most of which lead into one file."""
+    def _records(self) -> ReadRecord[memoryview]:
+        """As :meth:`record` for the entries of one pull, most of which lead into one file."""
         find = self.log.segments.find
-        base, view = 0, memoryview(b"")
+        base, view, length = 0, memoryview(b""), 0
 
-        def read(entry: QueueEntry) -> memoryview | None:
-            nonlocal base, view
-            at, size = entry.physical_offset - base, entry.size
-            if not 0 <= at < len(view):
-                file = find(entry.physical_offset)
+        def read(physical_offset: int, size: int) -> memoryview | None:
+            nonlocal base, view, length
+            if not 0 <= physical_offset - base < length:
+                file = find(physical_offset)
                 if file is None:
                     return None
                 base, view = file.base, file.mapped()
-                at = entry.physical_offset - base
-            return record_in(view, base, at, size)
+                length = len(view)
+            return record_in(view, base, physical_offset - base, size)
 
         return read
-
-    def _record(self, entry: QueueEntry) -> memoryview | None:
-        """The bytes of an entry's record; None where none of that size begins there."""
-        return self.record(entry.physical_offset, entry.size)
 
     def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
         """The bytes of the record at an offset; None where there is none, or not of that size."""
@@ -244,9 +253,9 @@ def record_in(view: memoryview, base: int, at: int, size: int | None = None) -> 
     Args:
         base: physical offset of the file's first byte.
     """
-    if at + MIN_SIZE > len(view) or not says_position(view, base, at):
+    if at + MIN_SIZE > len(view):
         return None
-    says = int.from_bytes(view[at : at + 4], "big", signed=True)
-    if (size is not None and says != size) or not MIN_SIZE <= says <= len(view) - at:
+    says, magic, physical_offset = _HEAD.unpack_from(view, at)
+    if physical_offset != base + at or magic not in _MAGICS or (size is not None and says != size):
         return None
-    return view[at : at + says]
+    return view[at : at + says] if MIN_SIZE <= says <= len(view) - at else None

@@ -124,12 +124,11 @@ class Appender:
             self.writer.roll()
         key, physical = (batch.topic, ready.queue_id), self.writer.position
         queue_offset = self.next_offsets.get(key, 0)
-        size, messages = self._batches.write(ready, self._buffer, physical, queue_offset)
+        size, offsets = self._batches.write(ready, self._buffer, physical, queue_offset)
         self.writer.append_now(memoryview(self._buffer)[:size])
-        self.next_offsets[key] = queue_offset + messages
+        self.next_offsets[key] = queue_offset + len(offsets)
         self.last_store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp
-        offsets = [physical + at for at in _starts(self._buffer, size)]
-        return EncodedResult(queue_offset, physical, size, messages, self.last_store_timestamp, offsets)
+        return EncodedResult(queue_offset, physical, size, len(offsets), self.last_store_timestamp, offsets)
 
     def _put_inner(self, batch: Message) -> tuple[PutResult, int]:
         """(where it lies, number of its messages) of an inner batch.
@@ -249,15 +248,6 @@ class Appender:
         writer.hand_over()
         self.last_store_timestamp = prepared.last_store_timestamp
         return prepared.finish(self.next_offsets)
-
-
-def _starts(records: bytearray, size: int) -> list[int]:
-    """Where each of the records begins that were packed behind each other into so many bytes."""
-    found, at = [], 0
-    while at < size:
-        found.append(at)
-        at += int.from_bytes(records[at : at + 4], "big")
-    return found
 
 
 def _read_back(packed: bytes) -> None:

@@ -218,13 +218,15 @@ class BatchWriter:
             encoder = self._texts[key] = Encoder(self._table, topics, hosts, self._following)
         return encoder
 
-    def write(self, ready: Ready, out: bytearray, physical_offset: int, queue_offset: int) -> tuple[int, int]:
-        """Write the messages that were read; (bytes, messages). There must be room for them."""
+    def write(self, ready: Ready, out: bytearray, physical_offset: int, queue_offset: int) -> tuple[int, list[int]]:
+        """Write the messages that were read; (bytes, physical offset of each). There must be room for them."""
         self._following[0] = queue_offset
-        rows, size = self.encoder(ready).encode(out, _NO_END, physical_offset, 0, ready.properties, self._rows)
+        encoder = self.encoder(ready)
+        rows, size = encoder.encode(out, _NO_END, physical_offset, 0, ready.properties, self._rows)
         if rows != self._rows:
             raise AssertionError("a batch is longer than its messages")
-        return size, rows
+        offsets: list[int] = encoder.answer[0, :rows].tolist()
+        return size, offsets
 
 
 class _Numbers(dict[_Value, int]):

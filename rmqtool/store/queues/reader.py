@@ -226,14 +226,18 @@ class ConsumeQueue:
                 finally:
                     file.release()
 
-    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
-        """Entries of [start, stop) one by one."""
+    def units(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """(queue offset, (physical offset, size, tags code)) of the entries of [start, stop) one by one."""
         for first, units in self.runs(start, stop):
             for number in range(0, len(units), 4096):
                 part = units[number : number + 4096]
                 columns = (part["physical_offset"].tolist(), part["size"].tolist(), part["tags_code"].tolist())
-                for i, values in enumerate(zip(*columns, strict=True)):
-                    yield QueueEntry(first + number + i, *values)
+                yield from enumerate(zip(*columns, strict=True), first + number)
+
+    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[QueueEntry]:
+        """As :meth:`units`, as entries."""
+        for queue_offset, unit in self.units(start, stop):
+            yield QueueEntry(queue_offset, *unit)
 
 
 def queues_of(layout: StoreLayout) -> list[ConsumeQueue]:

@@ -11,10 +11,10 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import SubscriptionData
 from formats.sql92.filter import BadFilter, Matches, compile_filter
 from rmqtool.server.broker.known.answers import Failed
+from rmqtool.services.lookup.get_message import ReadRecord
 from rmqtool.store.queues.reader import QueueEntry
 
 Accept = Callable[[QueueEntry], bool]
-ReadRecord = Callable[[int, int], "memoryview | None"]  # of a physical offset and size
 TAG, SQL92, ALL = "TAG", "SQL92", "*"
 
 
@@ -49,7 +49,7 @@ def compiled(subscription: SubscriptionData, engine: str) -> Matches | None:
         return None
 
 
-def accept_of(subscription: SubscriptionData | None, read_record: ReadRecord, engine: str) -> Accept | None:
+def accept_of(subscription: SubscriptionData | None, read_record: ReadRecord[memoryview], engine: str) -> Accept | None:
     """Whether an entry fits; None where all do.
 
     By tags it is the code that counts: other tags may have the same, and clients look again. An expression that cannot

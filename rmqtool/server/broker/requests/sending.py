@@ -6,6 +6,7 @@ message-services 9.5, 10.2, 11.2, 12.4.
 
 import asyncio
 import logging
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 _MULTI_TAG = 2  # of the system flag
 _REGION, _TRACE, _CLUSTER, _WAIT = "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT"
 _HALF_MARK = "TRAN_MSG"
-_OFFSET_DIGITS = 16  # at the end of an offset id
+_OFFSET_SIZE = 8  # bytes at the end of an offset id
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,9 @@ class Sending:
         self._core, self._back, self._transactions, self._random = core, back, transactions, random
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Sent] = []
-        self._host = parse_host(core.settings.address)
-        self._ids = UniqueIds(self._host[0], 0, self._random.getrandbits(32), core.clock)
+        host = parse_host(core.settings.address)
+        self._id_of_host = offset_id(*host, 0)[: -2 * _OFFSET_SIZE]
+        self._ids = UniqueIds(host[0], 0, self._random.getrandbits(32), core.clock)
         self._old = core.settings.engine == "4.9"
 
     def handle(self, connection: Connection, request: Command) -> Command | None:
@@ -226,8 +228,10 @@ class Sending:
 
     def _ids_of(self, physical_offsets: Sequence[int]) -> str:
         """The offset ids of records, as an answer lists them."""
-        host = offset_id(*self._host, 0)[:-_OFFSET_DIGITS]
-        return ",".join([f"{host}{at:0{_OFFSET_DIGITS}X}" for at in physical_offsets])
+        if not physical_offsets:
+            return ""
+        digits = struct.pack(f">{len(physical_offsets)}q", *physical_offsets).hex(",", _OFFSET_SIZE).upper()
+        return self._id_of_host + digits.replace(",", f",{self._id_of_host}")
 
     def _half(self, request: Command, header: h.Send, message: Message) -> Command:
         self.store()
