@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from rmqtool.store.disk import lock
 from tests import goldens
+from tests.amounts import some
 
 os.environ["PAGER"] = "cat"  # nobody turns the pages of a terminal in a test
 # no JVM of a test lives long enough to earn what its second compiler costs: two fifths of the time of Spark's
@@ -19,7 +20,9 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 Unpacked = Callable[[str], Path]
 
 # a busy machine is no failure; what Hypothesis sets for itself where it sees CI stays
-settings.register_profile("rmqtool", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.register_profile(
+    "rmqtool", settings(max_examples=some(50, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+)
 settings.load_profile("rmqtool")
 
 

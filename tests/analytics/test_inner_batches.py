@@ -21,6 +21,7 @@ from rmqtool.analytics.table.views import VIEW_SCHEMA
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests import goldens
+from tests.amounts import some
 from tests.analytics.helpers import record, store_of
 from tests.analytics.reading import read
 from tests.conftest import Unpacked
@@ -74,7 +75,7 @@ def same_by_all(log: CommitLog, choice: Choice, size: int) -> list[dict[str, Any
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=range(len(CHOICES)))
-@pytest.mark.parametrize("size", [8 << 20, 300])
+@pytest.mark.parametrize("size", [8 << 20, some(3000, 300)])
 def test_readers_divide_alike(choice: Choice, size: int, tmp_path: Path) -> None:
     log = log_with(tmp_path)
     rows = same_by_all(log, choice, size)

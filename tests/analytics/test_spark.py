@@ -28,6 +28,7 @@ from rmqtool.errors import BadValue, MissingRuntime, RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from tests import goldens
+from tests.amounts import only_in_all
 from tests.analytics.helpers import engine_messages, log_of, plain, record, rows_of, same_as_golden, store_of
 from tests.conftest import Unpacked
 
@@ -359,6 +360,7 @@ def test_sockets_need_short_paths() -> None:
 
 
 @pytest.mark.slow
+@only_in_all
 def test_a_warm_up_is_used(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     script = "from rmqtool.analytics.spark.warm_up import warm_up; print(warm_up().archive)"

@@ -26,6 +26,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from tests import goldens
+from tests.amounts import only_in_all
 from tests.analytics.helpers import ask, asked, engine_messages, log_of, store_of
 from tests.analytics.stores import MESSAGES
 from tests.cli.running import rmqtool
@@ -342,6 +343,8 @@ def test_bad_values_are_ours(spark: "SparkSession", golden: Unpacked) -> None:
         ask(golden("clean"), "SELECT nothing FROM messages")
 
 
+@pytest.mark.slow
+@only_in_all
 def test_spark_connect(golden: Unpacked, tmp_path: Path) -> None:
     """Where PySpark's own requirements for it are installed, as the extra ``test`` has them."""
     for module in ("grpc", "grpc_status", "zstandard"):

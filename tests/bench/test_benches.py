@@ -7,6 +7,7 @@ import pytest
 from formats.message.read import Record, read
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
+from tests.amounts import only_in_all
 from tests.bench import (
     aggregate,
     append,
@@ -69,11 +70,15 @@ def test_the_recover_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "peak memory" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@only_in_all
 def test_the_first_use_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert first_use.report(tmp_path, 1000, 128, 1 << 20, 1).keys() == first_use.COMMANDS.keys()
     assert "first" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@only_in_all
 def test_the_parted_dump_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = parted.report(tmp_path, 3000, 600, 1)
     assert [figures[way][0]["files"] for way in ("topics", "floor")] == [600, 600]
@@ -102,6 +107,7 @@ def test_the_dump_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.spark
 @pytest.mark.slow
+@only_in_all
 def test_the_dump_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = dump.report(tmp_path, 128, 1 << 20, 1, 1 << 20)
     assert {way: len(each) for way, each in figures.items()} == {"dump": 1, "writer": 1, "udf": 1}
@@ -110,6 +116,7 @@ def test_the_dump_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.spark
 @pytest.mark.slow
+@only_in_all
 def test_the_aggregate_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = aggregate.report(tmp_path, 128, 1 << 20, 1, 2)
     assert {way: len(each) for way, each in figures.items()} == dict.fromkeys(aggregate.NAMES, 1)
@@ -119,6 +126,7 @@ def test_the_aggregate_bench_reports(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.spark
 @pytest.mark.slow
+@only_in_all
 def test_the_bench_of_cold_queries_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [len(each) for each in cold_sql.report(tmp_path, 1).values()] == [1, 1]
     assert "of the time, target 0.6" in capsys.readouterr().out
@@ -126,6 +134,7 @@ def test_the_bench_of_cold_queries_reports(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.interop
 @pytest.mark.slow
+@only_in_all
 def test_the_rocksdb_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if reason := available("5.3.3"):
         pytest.skip(reason)

@@ -9,9 +9,10 @@ from formats.layouts import derived
 from formats.layouts.flat import Flat
 from formats.message.build import compose
 from formats.message.read import Record
+from tests.amounts import some
 
-examples = settings(max_examples=60)
-many_examples = settings(max_examples=80)
+examples = settings(max_examples=some(30, 60))
+many_examples = settings(max_examples=some(40, 80))
 
 FLATS = {name: value for name, value in vars(derived).items() if isinstance(value, Flat)}
 _RANGES = {"b": 8, "h": 16, "i": 32, "q": 64}

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests import goldens
+from tests.amounts import every
 from tests.conftest import Unpacked
 from tests.model.circumstances import CIRCUMSTANCES, Place
 from tests.model.commands import run
@@ -142,7 +143,7 @@ def expected(whole: Path, conf: Path, plan: tuple[int, str], tmp_path_factory: p
     return seen
 
 
-@pytest.mark.parametrize("name", CIRCUMSTANCES)
+@pytest.mark.parametrize("name", every(2, list(CIRCUMSTANCES)))
 def test_a_day_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, plan: tuple[int, str], expected: list[Seen], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.services.opened.broker_state import BrokerState
+from tests.amounts import every
 from tests.goldens import unpack
 from tests.model.circumstances import CIRCUMSTANCES, Place, compaction_elsewhere
 from tests.model.commands import run
@@ -139,7 +140,7 @@ def expected(
     return seen
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every(2, list(NAMES)))
 def test_an_evening_ends_as_on_a_plain_disk(
     name: str, whole: Path, conf: Path, origin: Neighbour, target: Neighbour, expected: list[tuple[str, Any]],
     tmp_path: Path,
