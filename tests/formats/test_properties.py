@@ -1,13 +1,14 @@
 """Properties and the small primitives."""
 
 import ipaddress
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.errors import BadLength
-from formats.message.properties import build, crc_property, parse, parse_raw, split_keys
+from formats.errors import BadLength, FormatError
+from formats.message.properties import build, build_many, crc_property, parse, parse_raw, split_keys
 from formats.primitives import address_text, crc31, flag_names, host_text, java_hash, parse_address, parse_host
 from tests.formats.strategies import addresses, examples, many_examples
 
@@ -55,6 +56,26 @@ def test_parsing(text: bytes, found: dict[str, str]) -> None:
 
 
 names = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1, max_size=8)
+
+
+_texts = st.one_of(
+    st.sampled_from(["a", "é", "\x01", "\x02", "a\x01b", "a\x02b", "x" * 0x7FFB, "x" * 0x7FFC, "é" * 0x4000]), names
+)
+
+
+@many_examples
+@given(
+    many=st.lists(st.dictionaries(_texts, st.one_of(_texts, st.integers()), max_size=3), max_size=4), end=st.booleans()
+)
+def test_many_are_built_as_each_by_itself(many: list[dict[str, str]], end: bool) -> None:
+    def built(make: Callable[[], list[bytes]]) -> list[bytes] | str:
+        try:
+            return make()
+        except FormatError as err:
+            return f"{type(err).__name__}: {err}"
+
+    each = built(lambda: [build(one, trailing_separator=end) for one in many])
+    assert built(lambda: build_many(many, trailing_separator=end)) == each
 
 
 @examples

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from formats.layouts import derived
 from formats.message.bodies import build_batch
-from formats.message.properties import build
+from formats.message.properties import build_many
 from rmqtool.client.producing.message import WAIT, Message
 from rmqtool.services.sending.batch import check_batch
 from rmqtool.services.sending.rules import MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
@@ -55,10 +55,9 @@ def batches(
     """
     first: OutMessage | None = None
     topic, wait = "", ""
-    made = [Batch()]
-    batch = made[0]
-    for message, unique_id in zip(messages, unique_ids, strict=True):
-        named, body = message.named(more, unique_id), message.body
+    all_named = [message.named(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)]
+    for message, named in zip(messages, all_named, strict=True):
+        body = message.body
         if first is None or message.topic != topic or named[WAIT] != wait or "DELAY" in named:
             out = OutMessage(message.topic, body, message.flag, named)
             check_message(out, max_message_size)
@@ -67,8 +66,13 @@ def batches(
             check_batch([first, out])
         elif not body or len(body) > max_message_size:
             check_message(OutMessage(topic, body, message.flag, named), max_message_size)
-        text = build(named, trailing_separator=separated)
-        size = _LEAST + len(body) + len(text)
+    if first is None:
+        check_batch([])
+    made = [Batch()]
+    batch = made[0]
+    texts = build_many(all_named, trailing_separator=separated)
+    for message, named, text in zip(messages, all_named, texts, strict=True):
+        size = _LEAST + len(message.body) + len(text)
         if batch.size + size > limit:
             if size > limit:
                 raise Rejected(MESSAGE_ILLEGAL, f"a message takes {size} bytes of a batch, at most {limit} fit")
@@ -76,7 +80,5 @@ def batches(
             made.append(batch)
         batch.size += size
         batch.messages.append((message, named))
-        batch.items.append((message.flag, body, text))
-    if first is None:
-        check_batch([])
+        batch.items.append((message.flag, message.body, text))
     return made
