@@ -6,8 +6,7 @@ Source: store.DefaultMessageStore (getMessage, getMaxOffsetInQueue, getMinOffset
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.layouts.derived import CQ_ENTRY, HEAD_V4_V4
+from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import MIN_SIZE
 from rmqtool.services.lookup.get_message import (
     GetResult,
@@ -21,14 +20,12 @@ from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog, Found, claimed_size
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
 
 Accept = Callable[[QueueEntry], bool]
-_HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # at the same places in all heads
-_MAGICS = {MAGIC_V1, MAGIC_V2}
 
 
 class OpenQueue(ConsumeQueue):
@@ -253,9 +250,7 @@ def record_in(view: memoryview, base: int, at: int, size: int | None = None) -> 
     Args:
         base: physical offset of the file's first byte.
     """
-    if at + MIN_SIZE > len(view):
+    says = claimed_size(view, base, at)
+    if says is None or (size is not None and says != size) or not MIN_SIZE <= says <= len(view) - at:
         return None
-    says, magic, physical_offset = _HEAD.unpack_from(view, at)
-    if physical_offset != base + at or magic not in _MAGICS or (size is not None and says != size):
-        return None
-    return view[at : at + says] if MIN_SIZE <= says <= len(view) - at else None
+    return view[at : at + says]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from formats.endings import Ending
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
+from formats.layouts.derived import HEAD_V4_V4
 from formats.message.inner import is_inner_batch, messages_in
 from formats.message.read import End, Record
 from rmqtool.store.disk.mapping import forget
@@ -20,10 +21,9 @@ from rmqtool.store.layout.paths import StoreLayout
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 _FIRST_WINDOW = 16 << 10  # of a search in a file that is elsewhere; most find at once
-_MAGIC_V1, _MAGIC_V2 = (magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-_MAGIC_PREFIX = _MAGIC_V1[:3]  # both versions begin so: one search finds either
-_MAGIC_ENDS = (_MAGIC_V1[3], _MAGIC_V2[3])
-_AT_PHYSICAL_OFFSET = 28
+_MAGICS = {MAGIC_V1, MAGIC_V2}
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # both versions begin so: one search finds either
+_HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # at the same places in all heads
 
 
 class Found(NamedTuple):
@@ -188,14 +188,17 @@ def _behind_blank(file: Segment, at: int) -> int:
 
 def says_position(view: memoryview, base: int, at: int) -> bool:
     """Whether a record seems to begin here: magic, and its own physical offset agrees."""
-    claim_at = at + _AT_PHYSICAL_OFFSET
-    need(view, at, claim_at + 8)
-    return (
-        claim_at + 8 <= len(view)
-        and view[at + 4 : at + 7] == _MAGIC_PREFIX
-        and view[at + 7] in _MAGIC_ENDS
-        and int.from_bytes(view[claim_at : claim_at + 8], "big") == base + at
-    )
+    return claimed_size(view, base, at) is not None
+
+
+def claimed_size(view: memoryview, base: int, at: int) -> int | None:
+    """The size that the record says which seems to begin here, as :func:`says_position` sees it; None without one."""
+    need(view, at, at + _HEAD.size)
+    if at + _HEAD.size > len(view):
+        return None
+    size: int
+    size, magic, physical_offset = _HEAD.unpack_from(view, at)
+    return size if physical_offset == base + at and magic in _MAGICS else None
 
 
 def next_record(view: memoryview, base: int, at: int, stop: int) -> int:
