@@ -18,6 +18,7 @@ from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.append.flushing import Unsynced
 from rmqtool.store.disk.files import File
+from rmqtool.store.disk.lock import Disturbed
 from tests.server.test_broker import _CONF, address, send, serving
 
 
@@ -104,4 +105,32 @@ def test_a_disk_that_fails_ends_it_and_the_next_start_has_what_was_acknowledged(
     assert (store / "checkpoint").read_bytes() == before[0]
     assert len(syncs) == 1
     with Store(store, write=True, broker_conf=_CONF, mend=True) as again:
+        assert [bytes(one.record.body) for one in again.messages()] == [b"kept"]
+
+
+def test_whichever_part_sees_a_broker_first_the_end_says_that_nothing_more_is_taken_and_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table may be the first to be written, and the log a client's answer."""
+    options = ServeOptions(
+        broker_conf=_CONF, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
+    )
+
+    def step(*_args: object) -> None:
+        raise Disturbed("lock: a broker was started")
+
+    async def come() -> None:
+        async with (
+            asyncio.timeout(60),
+            Served(str(tmp_path / "store"), options) as served,
+            connected(*address(served.broker_address)) as client,
+        ):
+            assert await stored(client, b"kept") == ResponseCode.SUCCESS
+            monkeypatch.setattr(RunLoop, "step", step)
+            with pytest.raises(Disturbed, match=r"a broker was started. Nothing more is taken; every .* recover"):
+                await served.wait()
+            assert await stored(client, b"refused") != ResponseCode.SUCCESS
+
+    asyncio.run(come())
+    with Store(tmp_path / "store", write=True, broker_conf=_CONF, mend=True) as again:
         assert [bytes(one.record.body) for one in again.messages()] == [b"kept"]

@@ -309,7 +309,10 @@ class Broker:
         whatever cannot be delivered."""
         try:
             job()
-        except Exception as err:
+        except Exception as found:
+            err = found
+            if isinstance(found, Disturbed) and self._services is not None:
+                err = self.core.store.live.disturbed(found)  # a table was to be written, and the log says the rest
             log.error("%s", err if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}")
             if isinstance(err, Disturbed) or (self._services is not None and self.core.store.live.broken):
                 self.failure = self.failure or err

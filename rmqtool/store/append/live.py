@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
 from formats.message.build import BLANK_SIZE
-from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.store.append.answers import Illegal, PutResult
 from rmqtool.store.append.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.append.delayed import TimerRules
@@ -134,6 +134,7 @@ class LiveStore:
         self._flushing = FlushBeside()
         self._open_for_writing = False
         self._broken = False
+        self._told: Disturbed | None = None
         self._flushed_to = end
         self._flushed_at = self._looked_at = time.monotonic()
 
@@ -192,7 +193,7 @@ class LiveStore:
                         self._lock.check()
                         remove_durably(self.layout.path("abort"))
             except Disturbed as err:
-                raise self._disturbed(err) from err
+                raise self.disturbed(err) from err
             finally:
                 self._reput.stop()
                 self._flushing.stop()
@@ -202,15 +203,24 @@ class LiveStore:
                     self._lock.wait()
                 self._lock.__exit__()
 
-    def _disturbed(self, err: Disturbed) -> Disturbed:
-        """Take no more messages: a broker has begun to load the store, and may have cut or deleted parts of it."""
+    def disturbed(self, err: Disturbed) -> Disturbed:
+        """Take no more messages: a broker has begun to load the store, and may have cut or deleted parts of it.
+
+        Whoever asks later hears the same: who is told first may be a client, and the one at the terminal last.
+        """
+        if self._told is not None:
+            return self._told
         if self._broken:
             return err
         self._broken = True
-        self._flushing.wait()
-        self.appender.writer.sync()  # every message that was acknowledged is in the log
-        way = self.layout.command("recover")
-        return Disturbed(f"{err}. Nothing more is taken; every message that was is in the log: run {way}")
+        kept = "every message that was is in the log"
+        try:
+            self._flushing.wait()
+            self.appender.writer.sync()
+        except (OSError, RmqError) as failed:
+            kept = f"not every message that was may be in the log ({failed})"
+        self._told = Disturbed(f"{err}. Nothing more is taken; {kept}: run {self.layout.command('recover')}")
+        return self._told
 
     # -- append -------------------------------------------------------------------------------------------------------
 
@@ -258,7 +268,7 @@ class LiveStore:
             if self.sync_flush:
                 self.appender.writer.sync()
         except Disturbed as err:
-            raise self._disturbed(err) from err
+            raise self.disturbed(err) from err
         except BaseException as err:
             self._fail(err, before)
             raise
@@ -315,7 +325,7 @@ class LiveStore:
             if last := self.appender.last_store_timestamp:
                 self._checkpoint.write(last, full)
         except Disturbed as err:
-            raise self._disturbed(err) from err
+            raise self.disturbed(err) from err
         except BaseException as err:
             self._fail(err)
             raise
@@ -345,7 +355,7 @@ class LiveStore:
                 self._flushing.begin(self._unsynced())
                 self._flushed_at, self._flushed_to = time.monotonic(), self.end
         except Disturbed as err:
-            raise self._disturbed(err) from err
+            raise self.disturbed(err) from err
         except BaseException as err:
             self._fail(err)
             raise
