@@ -19,7 +19,8 @@ from statistics import median
 from typing import TypedDict
 
 from rmqtool import Message, Store
-from rmqtool.cli.shell.output import NdjsonWriter
+from rmqtool.cli.shell.output import NdjsonWriter, write_all
+from rmqtool.services.waiting.plain_timers import PlainTimers
 from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -105,12 +106,14 @@ def listed(store: str) -> tuple[float, float, int]:
     """(seconds, seconds of the processor, rows) of a list of all that waits, as NDJSON."""
     log = CommitLog(StoreLayout(store, BrokerConf(CONFIG)))
     start, used = time.perf_counter(), time.process_time()
-    count = 0
     with open(os.devnull, "w", encoding="utf-8") as out:
-        writer = NdjsonWriter(out)
-        for row in Timers(log, int(time.time() * 1000), lambda _text: None).pending():
-            writer.row(row.to_dict())
-            count += 1
+        count = write_all(
+            NdjsonWriter(out),
+            (
+                item if isinstance(item, PlainTimers) else item.to_dict()
+                for item in Timers(log, int(time.time() * 1000), lambda _text: None).blocks()
+            ),
+        )
     return time.perf_counter() - start, time.process_time() - used, count
 
 

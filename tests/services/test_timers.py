@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,16 @@ import numpy as np
 import pytest
 
 from formats.variants import timer
+from rmqtool import Message, Store
 from rmqtool.services.waiting.delay import DelayedMessage
+from rmqtool.services.waiting.plain_timers import PlainTimers
 from rmqtool.services.waiting.timers import Timers
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.messages import in_the_wheel, number_of
 from rmqtool.store.queues.timer.waiting import waiting
+from rmqtool.store.repair.rebuild import rebuild
 from tests import timers
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -202,7 +208,8 @@ def test_numbers_as_java_reads_them(text: str | None, number: int | None) -> Non
     assert number_of(text) == number
 
 
-def test_messages_that_are_read_many_at_once_are_told_as_one_by_one(tmp_path: Path) -> None:
+def of_all_kinds() -> timers.Timers:
+    """Messages that are plain, between others that are not; one that is recalled, and one that is rolled."""
     made = timers.Timers()
     odd: list[dict[str, str]] = [
         {}, {"KEYS": "a b"}, {"KEYS": "\u00e9 \u2028"}, {"KEYS": "x" * 300}, {"UNIQ_KEY": ""}, {"REAL_TOPIC": ""},
@@ -213,10 +220,42 @@ def test_messages_that_are_read_many_at_once_are_told_as_one_by_one(tmp_path: Pa
         made.put(100 + number % 7, **properties)
     made.put(300_000, KEYS="rolled")
     made.put(101, TIMER_DEL_UNIQKEY="Orders+KEY")
-    log = log_of(made.write(tmp_path))
+    return made
+
+
+@pytest.mark.parametrize("form", ["ndjson", "json", "csv", "table"])
+def test_rows_that_come_as_columns_are_written_as_others(form: str, tmp_path: Path) -> None:
+    store = of_all_kinds().write(tmp_path)
+    asked = ["delay", "due", str(store), "--all", "--at", str(NOW), "--output", form]
+    many, each = rmqtool(*asked), rmqtool(*asked, "--level", "0")  # what is chosen comes row by row
+    assert many.code == each.code
+    assert many.out == each.out
+    assert len(many.out.splitlines()) >= 43
+
+
+def test_messages_in_many_files_of_the_log_come_in_the_order_of_their_slots(tmp_path: Path) -> None:
+    config = {"timerWheelEnable": "true", "mappedFileSizeCommitLog": "16384"}
+    begin = int(time.time()) * 1000 + HOUR
+    with Store.create(tmp_path / "s", broker_conf=config, engine="5.3") as made:
+        for n in range(200):
+            properties = {"UNIQ_KEY": f"{n:032X}", "TIMER_DELIVER_MS": str(begin + n * 7919 % 50_000)}
+            made.append(Message(topic="Timed", body=b"x", properties=properties | ({"KEYS": f"k{n}"} if n % 3 else {})))
+    rebuild(StoreLayout(str(tmp_path / "s"), BrokerConf(config)), ("timer",))
+    log = log_of(tmp_path / "s", **config)
+    lister = Timers(log, begin - HOUR, never)
+    assert len(log.segments) > 3
+    (block,) = lister.blocks()
+    assert isinstance(block, PlainTimers)
+    expected = [lister._row(message) for _number, message in in_the_wheel(log, lister._found)]
+    assert list(block.rows()) == list(lister.pending()) == expected
+    assert len(expected) == 200
+
+
+def test_messages_that_are_read_many_at_once_are_told_as_one_by_one(tmp_path: Path) -> None:
+    log = log_of(of_all_kinds().write(tmp_path))
     lister = Timers(log, NOW, never)
     read = in_the_wheel(log, lister._found)
     expected = [row for _number, message in read if (row := lister._row(message)) is not None]
     assert list(lister.pending()) == expected
-    assert len(expected) == 3 * len(odd) + 1
-    assert len(dict(lister._plain_rows(np.flatnonzero(lister._plain())))) >= 20
+    assert len(expected) == 3 * 14 + 1
+    assert sum(len(block) for block in lister.blocks() if isinstance(block, PlainTimers)) >= 12

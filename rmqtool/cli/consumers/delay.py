@@ -85,21 +85,27 @@ def delay_due(
 
     --topic and --queue are where they are to be delivered. Exit code 1: nothing is as it was asked for.
     """
+    from collections.abc import Iterable
     from itertools import chain
 
     from rmqtool.cli.shell.choice import Choice
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.cli.shell.times import parse_time
     from rmqtool.services.waiting.delay import DelayedMessage, Delays
-    from rmqtool.services.waiting.timers import LEVEL, Timers
+    from rmqtool.services.waiting.plain_timers import LEVEL, PlainTimers
+    from rmqtool.services.waiting.timers import Timers
 
     warn = Warnings()
     log, now = need_log(store, broker_conf), parse_time(at)
     delays, timers = Delays(log, now, warn), Timers(log, now, warn)
     levels = delays.pending(level, due_only=not every)
-    in_timer = timers.pending(due_only=not every) if timers.present and level in (None, LEVEL) else ()
     choice = Choice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
-    rows = choice(chain(levels, in_timer), limit)
+    rows: Iterable[DelayedMessage | PlainTimers]
+    if every and not choice.given and limit is None and timers.present:
+        rows = chain(levels, timers.blocks())
+    else:
+        in_timer = timers.pending(due_only=not every) if timers.present and level in (None, LEVEL) else ()
+        rows = choice(chain(levels, in_timer), limit)
     names = ("level", "queueOffset", "deliverTimestamp", "due", "topic", "queueId", "reconsumeTimes", "msgId", "keys")
     write_rows(output.value, DelayedMessage, rows, names, wide=("keys",))
     return choice.ends(warn.tell())

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TextIO
 
+from rmqtool.cli.form.columns import HasColumns, csv_lines, json_lines
 from rmqtool.cli.form.table import TABLES, Column, Row, TableWriter
 from rmqtool.cli.form.text import dump_json, encode, folded, note, plain, use_color
 
@@ -36,6 +37,10 @@ class NdjsonWriter:
     def row(self, row: Row) -> None:
         self._out.write(dump_json(row) + "\n")
 
+    def many(self, rows: HasColumns) -> None:
+        """As many rows as the columns have."""
+        self._out.write(json_lines(rows.columns()))
+
     def close(self) -> None:
         self._out.flush()
 
@@ -48,6 +53,12 @@ class JsonWriter:
 
     def row(self, row: Row) -> None:
         self._out.write(("[\n" if not self._rows else ",\n") + dump_json(row))
+        self._rows += 1
+
+    def many(self, rows: HasColumns) -> None:
+        """As many rows as the columns have."""
+        lines = json_lines(rows.columns())[:-1]
+        self._out.write(("[\n" if not self._rows else ",\n") + lines.replace("\n", ",\n"))
         self._rows += 1
 
     def close(self) -> None:
@@ -80,6 +91,11 @@ class CsvWriter:
             cells = [plain(cell) if isinstance(cell, str) else cell for cell in cells]
         self._writer.writerow(cells)
 
+    def many(self, rows: HasColumns) -> None:
+        """As many rows as the columns have."""
+        columns = rows.columns()
+        self._out.write(csv_lines({field: columns[field] for field in self._fields}))
+
     def close(self) -> None:
         self._out.flush()
 
@@ -101,12 +117,20 @@ def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: Tex
     return TableWriter(out, columns)
 
 
-def write_all(to: Writer, rows: Iterable[Row]) -> int:
-    """Every row, then close; the number of rows."""
+def write_all(to: Writer, rows: Iterable[Row | HasColumns]) -> int:
+    """Every row, then close; the number of rows. Machine forms take those that come as columns as such."""
     count = 0
     for row in rows:
-        to.row(row)
-        count += 1
+        if isinstance(row, dict):
+            to.row(row)
+            count += 1
+        elif isinstance(to, NdjsonWriter | JsonWriter | CsvWriter):
+            to.many(row)
+            count += len(row)
+        else:
+            for one in row.rows():
+                to.row(one.to_dict())
+                count += 1
     to.close()
     return count
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from rmqtool.cli.form.columns import HasColumns
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.shell.times import time_text
 
 
+@runtime_checkable
 class HasRow(Protocol):
     """What the services give."""
 
@@ -54,7 +56,8 @@ def _column(name: str, kind: object, *, wide: bool) -> Column:
 
 
 def write_rows(
-    form: str, kind: type, rows: Iterable[HasRow], names: Sequence[str] = (), wide: Sequence[str] = ()
+    form: str, kind: type, rows: Iterable[HasRow | HasColumns], names: Sequence[str] = (), wide: Sequence[str] = ()
 ) -> int:
     """Write rows; the number of them. Machine forms have every field, the table those that are named."""
-    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide)), (row.to_dict() for row in rows))
+    made = (row.to_dict() if isinstance(row, HasRow) else row for row in rows)
+    return write_all(writer(form, names_of(kind), columns_of(kind, names, wide)), made)

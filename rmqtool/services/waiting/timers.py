@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY, parse_raw
+from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC
 from formats.variants import timer
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.waiting.delay import DelayedMessage, DelayLevel
+from rmqtool.services.waiting.plain_timers import LEVEL, PlainTimers, plain_timers
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.timer.files import TimerFiles
-from rmqtool.store.queues.timer.heads import plain_heads
-from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, lead_to_records, not_in_the_wheel, number_of
+from rmqtool.store.queues.timer.heads import lead_to_records
+from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_in_the_wheel, number_of
 from rmqtool.store.queues.timer.waiting import Waiting, waiting
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
-LEVEL = 0  # of no delay level, as brokers say it
-_AT_ONCE = 1 << 13  # units
-_HEAD_FIELDS = ("queue_offset", "physical_offset", "store_timestamp", "reconsume_times")
+_AT_ONCE = 1 << 15  # units
 
 
 class Timers:
@@ -82,15 +81,18 @@ class Timers:
         return self.now // self.files.precision * self.files.precision
 
     def _plain(self) -> "Array":
-        """Which units lead to messages of which nothing more is to be known: the bool array of shape (units,).
+        """Which units lead to messages of which nothing more is to be known: the bool array of shape (units,)."""
+        plain = self._to_come
+        plain[plain] = lead_to_records(self.log, self._found.units[plain])
+        return plain
 
-        Their slots are still to come and hold nothing that recalls, and their times are those of their slots.
-        """
+    @property
+    def _to_come(self) -> "Array":
+        """Which units have slots that are still to come and hold nothing that recalls; their times are those of their
+        slots. A bool array of shape (units,)."""
         found = self._found
         marked = [time for time, _key in self._recalled]
-        plain = (found.slot_time >= self._passed) & ~(found.rolled | found.deletes) & ~np.isin(found.slot_time, marked)
-        plain[plain] = lead_to_records(self.log, found.units[plain])
-        return plain
+        return (found.slot_time >= self._passed) & ~(found.rolled | found.deletes) & ~np.isin(found.slot_time, marked)
 
     @cached_property
     def _recalled(self) -> set[tuple[int, str | None]]:
@@ -107,23 +109,45 @@ class Timers:
         Args:
             chosen: numbers of the units that are looked at; all of them by default.
         """
-        plain = self._plain() if chosen is None else np.zeros(len(self._found.position), bool)
-        chosen = np.arange(len(plain)) if chosen is None else chosen
-        if due_only:
-            chosen = chosen[~plain[chosen]]  # the time of the plain ones is still to come
+        for item in self.blocks(due_only=due_only, chosen=chosen):
+            if isinstance(item, PlainTimers):
+                yield from item.rows()
+            else:
+                yield item
+
+    def blocks(
+        self, *, due_only: bool = False, chosen: "Array | None" = None
+    ) -> "Iterator[DelayedMessage | PlainTimers]":
+        """As :meth:`pending`, the plain ones of them many at once."""
+        found = self._found
+        plain = np.zeros(len(found.position), bool)
+        if chosen is None:
+            chosen = np.arange(len(plain))
+            if due_only:
+                chosen = np.flatnonzero(~self._plain())  # the time of the plain ones is still to come
+            else:
+                plain = self._to_come
         lost = 0
         for first in range(0, len(chosen), _AT_ONCE):
             numbers = chosen[first : first + _AT_ONCE]
-            rows: dict[int, DelayedMessage | None] = dict(self._plain_rows(numbers[plain[numbers]]))
-            others = np.array([number for number in numbers.tolist() if number not in rows], np.int64)
-            rows.update((number, self._row(one)) for number, one in in_the_wheel(self.log, self._found, others))
-            lost += len(numbers) - len(rows)
-            for number in numbers.tolist():
-                row = rows.get(number)
-                if row is not None and (row.due or not due_only):
+            many = plain_timers(self.log, found, numbers[plain[numbers]])
+            others = numbers[~np.isin(numbers, many.numbers)]
+            rows = dict(in_the_wheel(self.log, found, others))
+            lost += len(others) - len(rows)
+            done = 0
+            for number in others.tolist():
+                if (message := rows.get(number)) is None or (row := self._row(message)) is None:
+                    continue
+                if row.due or not due_only:
+                    before = int(np.searchsorted(many.numbers, number))
+                    if done < before:
+                        yield many.taken(slice(done, before))
+                        done = before
                     yield row
+            if done < len(many):
+                yield many.taken(slice(done, None)) if done else many
         self._warn_of_lost(lost)
-        for message in not_in_the_wheel(self.log, self.queue, self.files, self._found):
+        for message in not_in_the_wheel(self.log, self.queue, self.files, found):
             row = self._row(message)
             if row is not None and (row.due or not due_only):
                 yield row
@@ -154,40 +178,6 @@ class Timers:
             rolled=bool(message.magic & timer.MAGIC_ROLL),
             recalled=taken_back,
         )
-
-    def _plain_rows(self, numbers: "Array") -> Iterator[tuple[int, DelayedMessage]]:
-        """(number of the unit, row) of plain units, as :meth:`_row` has them; some may be left out."""
-        names = (timer.OUT_MS, REAL_TOPIC, REAL_QID, UNIQ_KEY, KEYS)
-        out_ms, real_topic, real_id, unique, keys = (name.encode() for name in names)
-        mark = timer.DELETE_KEY.encode()
-        for found in plain_heads(self.log, self._found.units, numbers):
-            columns = (
-                *(found.heads[name].tolist() for name in _HEAD_FIELDS), self._found.slot_time[found.numbers].tolist()
-            )  # fmt: skip
-            for number, stored, *head, fires in zip(found.numbers.tolist(), found.properties, *columns, strict=True):
-                properties = parse_raw(stored)
-                deliver = number_of(_text(properties.get(out_ms)))
-                if deliver is None or mark in properties:
-                    continue
-                queue_offset, physical_offset, store_timestamp, reconsume_times = head
-                yield (
-                    number,
-                    DelayedMessage(
-                        level=LEVEL,
-                        queueOffset=queue_offset,
-                        physicalOffset=physical_offset,
-                        deliverTimestamp=deliver,
-                        storeTimestamp=store_timestamp,
-                        topic=_text(properties.get(real_topic)),
-                        queueId=number_of(_text(properties.get(real_id))),
-                        msgId=_text(properties.get(unique)),
-                        keys=_text(properties.get(keys)),
-                        reconsumeTimes=reconsume_times,
-                        due=False,
-                        kind="timer",
-                        fireTimestamp=fires,
-                    ),
-                )
 
     def row(self) -> DelayLevel:
         """The timer as one more level, number 0."""
@@ -226,8 +216,3 @@ class Timers:
             recalled=recalled,
             rolled=rolled,
         )
-
-
-def _text(value: bytes | None) -> str | None:
-    """A property's value, as Java reads it."""
-    return value.decode("utf-8", "replace") if value is not None else None

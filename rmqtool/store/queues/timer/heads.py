@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from formats.layouts.codes import BORN_V6, MAGIC_V1, STORE_V6
+from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.layouts.derived import HEAD_V4_V4
 from formats.variants import timer
 from rmqtool.store.disk.segments import Segment
@@ -18,6 +19,7 @@ from rmqtool.store.log.commit_log import CommitLog
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
+_MAGICS = MAGIC_V1, MAGIC_V2
 _TOPIC = timer.TOPIC.encode()
 _BEHIND = 1 + len(_TOPIC)  # of the body: the topic with its length; then the length of the properties
 
@@ -28,12 +30,47 @@ class TimerHeads(NamedTuple):
     Attributes:
         numbers: of the units that were asked for; int64 of shape (messages,), as the other columns.
         heads: record array with the fields of :data:`formats.layouts.derived.HEAD_V4_V4`.
-        properties: bytes of each.
+        data: the file's bytes; uint8 of shape (bytes,), mapped as long as somebody has them.
+        properties_at: where the properties of each begin there.
+        properties_length: their bytes.
     """
 
     numbers: "Array"
     heads: "Array"
-    properties: list[bytes]
+    data: "Array"
+    properties_at: "Array"
+    properties_length: "Array"
+
+
+def lead_to_records(log: CommitLog, units: "Array") -> "Array":
+    """Which units lead to a record of their size that knows its place: the bool array of shape (units,).
+
+    Topic and properties are not looked at.
+    """
+    found = np.zeros(len(units), bool)
+    offsets = units["physical_offset"].astype(np.int64)
+    for file in log.segments:
+        here = np.flatnonzero((offsets >= file.base) & (offsets <= file.end - HEAD_V4_V4.size))
+        if len(here):
+            heads = _heads(np.frombuffer(file.view(), np.uint8), offsets[here] - file.base)
+            found[here] = (
+                np.isin(heads["magic"], _MAGICS)
+                & (heads["total_size"] == units["message_size"][here])
+                & (heads["physical_offset"] == offsets[here])
+                & (heads["queue_id"] == timer.QUEUE_ID)
+            )
+            file.release()
+    return found
+
+
+def _heads(data: "Array", at: "Array") -> "Array":
+    return _windows(data, at, HEAD_V4_V4.size).view(HEAD_V4_V4.dtype)[:, 0]
+
+
+def _windows(data: "Array", at: "Array", size: int) -> "Array":
+    """So many bytes from each place on, of shape (places, size)."""
+    found: Array = sliding_window_view(data, size)[at]
+    return found
 
 
 def plain_heads(log: CommitLog, units: "Array", chosen: "Array") -> Iterator[TimerHeads]:
@@ -52,9 +89,8 @@ def plain_heads(log: CommitLog, units: "Array", chosen: "Array") -> Iterator[Tim
 
 
 def _in_file(file: Segment, numbers: "Array", at: "Array", sizes: "Array") -> TimerHeads:
-    view = file.view()
-    data = np.frombuffer(view, np.uint8)
-    heads = data[at[:, None] + np.arange(HEAD_V4_V4.size)].view(HEAD_V4_V4.dtype)[:, 0]
+    data = np.frombuffer(file.view(), np.uint8)
+    heads = _heads(data, at)
     ends = at + sizes
     good = (
         (heads["magic"] == MAGIC_V1)
@@ -68,11 +104,9 @@ def _in_file(file: Segment, numbers: "Array", at: "Array", sizes: "Array") -> Ti
     topic = at + HEAD_V4_V4.size + heads["body_length"]
     good &= topic + _BEHIND + 2 <= ends
     numbers, heads, topic, ends = numbers[good], heads[good], topic[good], ends[good]
-    names = data[topic[:, None] + np.arange(_BEHIND + 2)]
+    names = _windows(data, topic, _BEHIND + 2)
     expected = np.frombuffer(bytes([len(_TOPIC)]) + _TOPIC, np.uint8)
     length = names[:, _BEHIND].astype(np.int64) << 8 | names[:, _BEHIND + 1]
     begins = topic + _BEHIND + 2
     good = (names[:, :_BEHIND] == expected).all(axis=1) & (begins + length == ends)
-    del data
-    places = zip(begins[good].tolist(), ends[good].tolist(), strict=True)
-    return TimerHeads(numbers[good], heads[good], [bytes(view[begin:end]) for begin, end in places])
+    return TimerHeads(numbers[good], heads[good], data, begins[good], length[good])

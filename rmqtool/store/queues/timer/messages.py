@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.layouts.derived import HEAD_V4_V4
 from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.variants import timer
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 _TOPIC = timer.TOPIC.encode()
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
-_MAGICS = MAGIC_V1, MAGIC_V2
 _MOST = 2**63 - 1
 _LONGEST = 64  # digits, with leading zeros
 
@@ -105,31 +102,6 @@ def in_the_wheel(log: CommitLog, found: Waiting, chosen: "Array | None" = None) 
     for i, record in records_at(log, offsets):
         if record.topic == _TOPIC and record.total_size == sizes[i]:
             yield numbers[i], TimerMessage(offsets[i], record, parse(record.properties), fires[i], magics[i])
-
-
-def lead_to_records(log: CommitLog, units: "Array") -> "Array":
-    """Which units lead to a record of their size that knows its place: the bool array of shape (units,).
-
-    Many at once, by the heads of the records; topic and properties are not looked at.
-    """
-    found = np.zeros(len(units), bool)
-    offsets = units["physical_offset"].astype(np.int64)
-    head = HEAD_V4_V4.dtype
-    for file in log.segments:
-        here = np.flatnonzero((offsets >= file.base) & (offsets <= file.end - head.itemsize))
-        if len(here):
-            data = np.frombuffer(file.view(), np.uint8)
-            rows = data[(offsets[here] - file.base)[:, None] + np.arange(head.itemsize)]
-            heads = rows.view(head)[:, 0]
-            found[here] = (
-                np.isin(heads["magic"], _MAGICS)
-                & (heads["total_size"] == units["message_size"][here])
-                & (heads["physical_offset"] == offsets[here])
-                & (heads["queue_id"] == timer.QUEUE_ID)
-            )
-            del data, rows, heads
-            file.release()
-    return found
 
 
 def not_in_the_wheel(
