@@ -44,7 +44,7 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
     messages: list[Found] = []
     total, following, status = 0, offset, "NO_MATCHED_MESSAGE"
     end = queue.log.files[-1].end if queue.log.files else 0
-    for _base, units in queue.runs():
+    for _base, units in queue.runs(queue.file_of(offset)):
         rows = units[units["base_queue_offset"] >= offset].tolist()
         for position, size, _tags, _time, base, count, *_rest in rows:
             most_bytes, most = limits(end, position)

@@ -109,16 +109,22 @@ class CompactionQueue:
         if not (self._layout.is_folder(self.log_path) and self._layout.is_folder(self.path)):
             return None
         files = [(file.path, file.size) for segments in (self.log, self.queue) for file in _loaded(segments)]
-        if not all(self.fits(*file) for file in (*files, *self.strange)):
+        strange = [(path, length) for path, length in self.strange if length or not self._is_last(path)]
+        if not all(self.fits(*file) for file in (*files, *strange)):
             return None
-        if self.strange:
-            return self.strange[0][0], "a broker makes a number of its name, which it is not"
+        if strange:
+            return strange[0][0], "a broker makes a number of its name, which it is not"
         log, queue = ({file.base: file.path for file in _loaded(segments)} for segments in (self.log, self.queue))
         if (end := self.log_end) > 0:  # it cuts the log there before it compares the names
             log = {base: path for base, path in log.items() if base <= end}
         if odd := log.keys() ^ queue.keys():
             return (log | queue)[min(odd)], "no file of the same name in the other folder"
         return None
+
+    def _is_last(self, path: str) -> bool:
+        """Whether a file is the last of its folder by name: where that is empty, a broker deletes it."""
+        folder, _, name = path.rpartition("/")
+        return all(entry.name <= name for entry in self._layout.entries_at(folder) if entry.is_file())
 
     def count(self, file: Segment) -> int:
         """Units of a file of the queue up to the first element that is none."""
@@ -137,7 +143,7 @@ class CompactionQueue:
 
         Where that file has no unit, the log is not cut at all (TopicPartitionLog.recover).
         """
-        files = self.queue.files
+        files = _loaded(self.queue)
         if files and (count := self.count(files[-1])):
             last = self._unit(files[-1], count - 1)
             return last.physical_offset + last.size
@@ -169,9 +175,14 @@ class CompactionQueue:
         need(view, number * SIZE, (number + 1) * SIZE)
         return BatchEntry(*as_array(view)[number].tolist())
 
-    def runs(self) -> Generator[tuple[int, "Units"], None, None]:
-        """(position in the log that the file begins at, units) of each file that has any."""
-        for file in self.queue:
+    def file_of(self, offset: int) -> int:
+        """Number of the file in which a broker looks for a queue offset: the last one that begins there or before."""
+        begins = [self._unit(file, 0).base_queue_offset if self.count(file) else None for file in self.queue.files]
+        return max((number for number, begin in enumerate(begins) if begin is not None and begin <= offset), default=0)
+
+    def runs(self, first: int = 0) -> Generator[tuple[int, "Units"], None, None]:
+        """(position in the log that the file begins at, units) of each file that has any, from a number on."""
+        for file in self.queue.files[first:]:
             if count := self.count(file):
                 try:
                     yield file.base, _units(file)[:count]
