@@ -380,3 +380,28 @@ def test_recovery_names_what_mends_a_store_that_is_refused(damage: Damager, gold
     assert rmqtool("rebuild", store, "compaction", "--yes").code == 0
     assert again.startswith(f"rmqtool recover {store} --dry-run: ")
     assert plan(StoreLayout(str(store))).clean
+
+
+def test_an_empty_last_file_is_deleted_before_anything_is_compared(golden_copy: Unpacked) -> None:
+    """As 5.3.3 was seen to start, and not to, by ``tests.interop.differential.compacted``."""
+    store = golden_copy(CASE)
+    queue = queue_of(store)
+    (Path(queue.path) / "note.txt").write_bytes(b"")
+    assert queue_of(store).refused is None
+    Path(queue.log.files[0].path).rename(store / "kept")
+    assert "no file of the same name" in (queue_of(store).refused or ("", ""))[1]
+    (store / "kept").rename(queue.log.files[0].path)
+    (Path(queue.path) / "note.txt").unlink()
+    Path(queue.queue.files[-1].path).write_bytes(b"")
+    again = queue_of(store)
+    assert again.refused is None  # the log is cut behind what the file before leads to
+    assert again.log_end <= again.log.files[-1].base
+
+
+def test_a_queue_offset_is_looked_for_in_the_last_file_that_begins_there_or_before(golden: Unpacked) -> None:
+    queue = queue_of(golden(CASE))
+    begins = [queue._unit(file, 0).base_queue_offset for file in queue.queue.files]
+    assert len(begins) > 1
+    assert [queue.file_of(begin) for begin in begins] == list(range(len(begins)))
+    assert queue.file_of(begins[1] - 1) == 0
+    assert queue.file_of(-1) == 0

@@ -151,3 +151,13 @@ def test_a_timer_that_no_broker_starts_on_is_told(tmp_path: Path) -> None:
     assert not report.applied
     (warning,) = [warning for warning in report.warnings if "a broker does not start" in warning]
     assert "timerwheel: 1048576 bytes long, not 38707200" in warning
+
+
+def test_an_empty_last_file_of_the_timer_log_is_not_there_for_a_start(tmp_path: Path) -> None:
+    """A broker deletes it first, and goes back from the flush position by the length of the file before."""
+    store, _offsets = laid(tmp_path)
+    expected = TimerFiles(layout_of(store)).recovery
+    last = TimerFiles(layout_of(store)).log.files[-1]
+    (store / "timerlog" / f"{last.end:020d}").write_bytes(b"")
+    assert TimerFiles(layout_of(store)).recovery == expected
+    assert expected[0] < len(TimerFiles(layout_of(store)).log.files) - 2

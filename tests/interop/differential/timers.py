@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from formats.message.properties import parse
 from formats.variants import timer
 from rmqtool.store.changes.writing import planning
+from rmqtool.store.check import check_store
 from rmqtool.store.disk.sparse import copy_written
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -284,6 +285,12 @@ def _compare_delivered(
         case.noted["chains that go round"] += 1
         return
     seen = engine.timers(mine, case.base.config, **options)
+    if not seen.get("quiet") and _stands_still(mine, case.base.conf):
+        judged = copied(case.folder / "damaged", case.folder / "delivering")
+        theirs = engine.timers(judged, case.base.config, **options)
+        case.same("a broker stands still at a message, as check says", theirs.get("quiet"), False)
+        case.noted["a broker stands still at a message, and check says so"] += 1
+        return
     if not case.same("all delivered from ours", seen.get("quiet"), True):
         return
     ours = _delivered(mine, case.base.conf) - before
@@ -301,6 +308,11 @@ def _compare_delivered(
         return
     case.same("delivered", ours, _delivered(judged, case.base.conf) - before)
     case.noted["delivered by both"] += 1
+
+
+def _stands_still(store: Path, conf: BrokerConf) -> bool:
+    """Whether check finds a message that a broker tries for ever."""
+    return any(finding.code == "timer-properties" for finding in check_store(StoreLayout(str(store), conf)))
 
 
 def _records(store: Path, conf: BrokerConf) -> Iterator[Any]:

@@ -116,6 +116,8 @@ class TimerFiles:
         beginning of the file where that falls; whatever is no unit ends the log, and all behind it is cut off.
         """
         files = self.log.files
+        if files and not files[-1].size:  # a broker deletes it before
+            files = files[:-1]
         if not files:
             return 0, 0
         begin = max(self.point.last_timer_log_flush_position - files[-1].size, 0)
