@@ -6,11 +6,13 @@ change.
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from rmqtool.cli.form.columns import HasColumns, csv_lines, json_lines
 from rmqtool.cli.form.table import TABLES, Column, Row, TableWriter
 from rmqtool.cli.form.text import dump_json, encode, folded, note, plain, use_color
+
+if TYPE_CHECKING:
+    from rmqtool.analytics.table.lines import HasColumns
 
 __all__ = [
     "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
@@ -37,8 +39,10 @@ class NdjsonWriter:
     def row(self, row: Row) -> None:
         self._out.write(dump_json(row) + "\n")
 
-    def many(self, rows: HasColumns) -> None:
+    def many(self, rows: "HasColumns") -> None:
         """As many rows as the columns have."""
+        from rmqtool.analytics.table.lines import json_lines  # loads pyarrow
+
         self._out.write(json_lines(rows.columns()))
 
     def close(self) -> None:
@@ -55,8 +59,10 @@ class JsonWriter:
         self._out.write(("[\n" if not self._rows else ",\n") + dump_json(row))
         self._rows += 1
 
-    def many(self, rows: HasColumns) -> None:
+    def many(self, rows: "HasColumns") -> None:
         """As many rows as the columns have."""
+        from rmqtool.analytics.table.lines import json_lines
+
         lines = json_lines(rows.columns())[:-1]
         self._out.write(("[\n" if not self._rows else ",\n") + lines.replace("\n", ",\n"))
         self._rows += 1
@@ -91,8 +97,10 @@ class CsvWriter:
             cells = [plain(cell) if isinstance(cell, str) else cell for cell in cells]
         self._writer.writerow(cells)
 
-    def many(self, rows: HasColumns) -> None:
+    def many(self, rows: "HasColumns") -> None:
         """As many rows as the columns have."""
+        from rmqtool.analytics.table.lines import csv_lines
+
         columns = rows.columns()
         self._out.write(csv_lines({field: columns[field] for field in self._fields}))
 
@@ -117,7 +125,7 @@ def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: Tex
     return TableWriter(out, columns)
 
 
-def write_all(to: Writer, rows: Iterable[Row | HasColumns]) -> int:
+def write_all(to: Writer, rows: "Iterable[Row | HasColumns]") -> int:
     """Every row, then close; the number of rows. Machine forms take those that come as columns as such."""
     count = 0
     for row in rows:

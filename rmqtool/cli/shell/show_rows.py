@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rmqtool.cli.form.columns import HasColumns
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.shell.times import time_text
+
+if TYPE_CHECKING:
+    from rmqtool.analytics.table.lines import HasColumns
 
 
 @runtime_checkable
@@ -56,7 +58,7 @@ def _column(name: str, kind: object, *, wide: bool) -> Column:
 
 
 def write_rows(
-    form: str, kind: type, rows: Iterable[HasRow | HasColumns], names: Sequence[str] = (), wide: Sequence[str] = ()
+    form: str, kind: type, rows: "Iterable[HasRow | HasColumns]", names: Sequence[str] = (), wide: Sequence[str] = ()
 ) -> int:
     """Write rows; the number of them. Machine forms have every field, the table those that are named."""
     made = (row.to_dict() if isinstance(row, HasRow) else row for row in rows)

@@ -3,10 +3,9 @@
 Cells are numbers, or texts that need no escapes in either form; whatever does comes as a row.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
-
-from rmqtool.cli.form.text import dump_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,9 +50,9 @@ def json_lines(columns: Mapping[str, Any]) -> str:
     parts: list[Any] = []
     before = "{"
     for name, column in columns.items():
-        before += dump_json(name) + ":"
+        before += json.dumps(name) + ":"
         if column is None or isinstance(column, str | int):
-            before += dump_json(column) + ","
+            before += json.dumps(column) + ","
             continue
         if hasattr(column, "listed"):
             begin, end, nothing = ('["', '"]', "[]") if column.listed else ('"', '"', "null")
