@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.shell.times import time_text
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rmqtool.analytics.table.lines import HasColumns
 
 
-@runtime_checkable
 class HasRow(Protocol):
     """What the services give."""
 
@@ -61,5 +60,6 @@ def write_rows(
     form: str, kind: type, rows: "Iterable[HasRow | HasColumns]", names: Sequence[str] = (), wide: Sequence[str] = ()
 ) -> int:
     """Write rows; the number of them. Machine forms have every field, the table those that are named."""
-    made = (row.to_dict() if isinstance(row, HasRow) else row for row in rows)
+    # a name is looked up at a fraction of what asking for a protocol costs each row
+    made = (row.to_dict() if hasattr(row, "to_dict") else row for row in rows)
     return write_all(writer(form, names_of(kind), columns_of(kind, names, wide)), made)
