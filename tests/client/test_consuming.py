@@ -218,7 +218,8 @@ def test_without_a_name_server_work_goes_on(served: TestBroker) -> None:
                 await until(lambda: got == set(range(8)))
                 await names.aclose()
                 with pytest.raises(NotReached):
-                    await consumer.cluster.fetch_route("Lasting")
+                    for _ in range(2):  # the first may share an answer that was on its way
+                        await consumer.cluster.fetch_route("Lasting")
                 for number in range(100, 140):
                     if number == 120:  # to brokers that are known it connects again, too
                         for cluster in (producer.cluster, consumer.cluster):
