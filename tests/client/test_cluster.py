@@ -245,6 +245,22 @@ def test_who_still_waits_when_the_client_is_closed_is_told() -> None:
     run(test)
 
 
+def test_it_closes_at_any_moment_of_a_look_at_the_routes() -> None:
+    async def test() -> None:
+        async with peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Orders": route(("a", "127.0.0.1:1"))})
+            for turns in range(40):
+                cluster = Cluster(options(namesrv.address, route_interval=0, heartbeat_interval=0))
+                async with cluster:
+                    await cluster.route("Orders")
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    async with asyncio.timeout(5):
+                        await cluster.close()
+
+    run(test)
+
+
 def test_an_empty_route_has_no_queues() -> None:
     async def test() -> None:
         async with peer() as namesrv, Cluster(options(namesrv.address)) as cluster:

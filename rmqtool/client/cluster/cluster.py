@@ -22,8 +22,9 @@ from rmqtool.client.cluster.identity import new_client_id, new_unique_ids
 from rmqtool.client.cluster.name_servers import NameServers, addresses_of
 from rmqtool.client.cluster.peers import ENGINES, Peers
 from rmqtool.client.cluster.routes import Route
+from rmqtool.client.cluster.sharing import shared
 from rmqtool.remoting.connection import Handler
-from rmqtool.remoting.errors import ConnectionLost, RemotingError
+from rmqtool.remoting.errors import RemotingError
 from rmqtool.remoting.signing import Credentials
 from rmqtool.services.sending.rules import AUTO_CREATE_TOPIC
 
@@ -205,12 +206,7 @@ class Cluster:
         if fetching is None:
             fetching = self._fetching[topic] = self._spawn(self._fetch(topic))
             fetching.add_done_callback(lambda task: self._fetched(topic, task))
-        try:
-            return await asyncio.shield(fetching)
-        except asyncio.CancelledError:
-            if fetching.cancelled():
-                raise ConnectionLost(f"{topic}: the client is closed") from None
-            raise
+        return await shared(fetching, topic)
 
     def knows(self, topic: str) -> bool:
         """Whether a route of the topic is in use."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
+from rmqtool.client.cluster.sharing import shared
 from rmqtool.remoting.client import connect
 from rmqtool.remoting.connection import Connection, Handler, Limits
 from rmqtool.remoting.errors import ConnectionLost, NotReached
@@ -51,13 +52,7 @@ class Links:
         if dialing is None:
             dialing = self._dialing[address] = asyncio.create_task(self._dial(address))
             dialing.add_done_callback(lambda task: self._dialed(address, task))
-        # whoever else waits for the connection still gets it when this request is cancelled
-        try:
-            return await asyncio.shield(dialing)
-        except asyncio.CancelledError:
-            if dialing.cancelled():  # by `close`
-                raise ConnectionLost(f"{address}: the client is closed") from None
-            raise
+        return await shared(dialing, address)
 
     async def call(self, address: str, request: Command, timeout: float) -> Command:
         """Send a request and wait for its response.
