@@ -153,10 +153,14 @@ def build_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """
     parts: list[bytes] = []
     pack, least = derived.BATCH_ITEM_HEAD.pack, derived.BATCH_ITEM_HEAD.size + 2
+    heads: dict[tuple[int, int, int], tuple[bytes, bytes]] = {}  # messages that go together are often of one size
     for flag, body, properties in items:
-        body_length, length = len(body), len(properties)
-        if length > 0x7FFF:
-            raise BadLength(0, f"properties of {length} bytes, at most 32767 fit")
-        head = pack(least + body_length + length, 0, 0, flag, body_length)
-        parts += (head, body, length.to_bytes(2, "big"), properties)
+        key = flag, len(body), len(properties)
+        head = heads.get(key)
+        if head is None:
+            _, body_length, length = key
+            if length > 0x7FFF:
+                raise BadLength(0, f"properties of {length} bytes, at most 32767 fit")
+            head = heads[key] = pack(least + body_length + length, 0, 0, flag, body_length), length.to_bytes(2, "big")
+        parts += (head[0], body, head[1], properties)
     return b"".join(parts)

@@ -88,13 +88,13 @@ def build_many(many: Sequence[Mapping[str, str]], *, trailing_separator: bool = 
         texts = ["\x02".join(map(_item, properties.items())) for properties in many]
     except TypeError:
         texts = []
-    whole = "".join(texts)
+    whole = "\x02".join(texts)
     items = sum(map(len, many))
-    plain = whole.isascii() and max(map(len, texts), default=0) < 0x7FFF
-    if not plain or whole.count("\x01") != items or whole.count("\x02") != items - sum(map(bool, many)):
+    plain = whole.isascii() and all(texts) and max(map(len, texts), default=0) < 0x7FFF
+    if not plain or whole.count("\x01") != items or whole.count("\x02") != items - 1:
         return [build(properties, trailing_separator=trailing_separator) for properties in many]
     end = "\x02" if trailing_separator else ""
-    return [(text and text + end).encode() for text in texts]
+    return [(text + end).encode() for text in texts]
 
 
 def split_keys(keys: str) -> list[str]:

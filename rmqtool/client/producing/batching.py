@@ -1,11 +1,11 @@
 """Messages that go together: looked at, and put into as few bodies as hold them (common.message.MessageBatch)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from formats.layouts import derived
 from formats.message.bodies import build_batch
-from formats.message.properties import build_many
+from formats.message.properties import DELAY, build_many
 from rmqtool.client.producing.message import WAIT, Message
 from rmqtool.services.sending.batch import check_batch
 from rmqtool.services.sending.rules import MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
@@ -22,9 +22,8 @@ class Batch:
         items: flag, body and properties of each, as they are sent.
     """
 
-    messages: list[tuple[Message, dict[str, str]]] = field(default_factory=list)
-    items: list[tuple[int, bytes, bytes]] = field(default_factory=list)
-    size: int = 0
+    messages: Sequence[tuple[Message, dict[str, str]]]
+    items: Sequence[tuple[int, bytes, bytes]]
 
     @property
     def body(self) -> bytes:
@@ -53,32 +52,52 @@ def batches(
         Rejected: messages that cannot go together, or one that brokers would not take.
         FormatError: properties that cannot be sent.
     """
-    first: OutMessage | None = None
-    topic, wait = "", ""
     all_named = [message.named(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)]
-    for message, named in zip(messages, all_named, strict=True):
-        body = message.body
-        if first is None or message.topic != topic or named[WAIT] != wait or "DELAY" in named:
-            out = OutMessage(message.topic, body, message.flag, named)
-            check_message(out, max_message_size)
-            if first is None:
-                first, topic, wait = out, message.topic, named[WAIT]
-            check_batch([first, out])
-        elif not body or len(body) > max_message_size:
-            check_message(OutMessage(topic, body, message.flag, named), max_message_size)
-    if first is None:
+    bodies = [message.body for message in messages]
+    alike = _are_alike(messages, all_named, bodies, max_message_size)
+    outs = [
+        OutMessage(message.topic, message.body, message.flag, named)
+        for message, named in zip(messages[:1] if alike else messages, all_named, strict=False)
+    ]
+    for out in outs:
+        check_message(out, max_message_size)
+        check_batch([outs[0], out])
+    if not outs:
         check_batch([])
-    made = [Batch()]
-    batch = made[0]
     texts = build_many(all_named, trailing_separator=separated)
-    for message, named, text in zip(messages, all_named, texts, strict=True):
-        size = _LEAST + len(message.body) + len(text)
-        if batch.size + size > limit:
-            if size > limit:
-                raise Rejected(MESSAGE_ILLEGAL, f"a message takes {size} bytes of a batch, at most {limit} fit")
-            batch = Batch()
-            made.append(batch)
-        batch.size += size
-        batch.messages.append((message, named))
-        batch.items.append((message.flag, message.body, text))
-    return made
+    pairs = list(zip(messages, all_named, strict=True))
+    items = list(zip([message.flag for message in messages], bodies, texts, strict=True))
+    if len(items) * _LEAST + sum(map(len, bodies)) + sum(map(len, texts)) <= limit:
+        return [Batch(pairs, items)]
+    return [Batch(pairs[part], items[part]) for part in _parted(items, limit)]
+
+
+def _are_alike(
+    messages: Sequence[Message], all_named: Sequence[Mapping[str, str]], bodies: Sequence[bytes], most: int
+) -> bool:
+    """Whether what holds for the first of them holds for all."""
+    return (
+        len({message.topic for message in messages}) == 1
+        and len({named[WAIT] for named in all_named}) == 1
+        and all(bodies)
+        and max(map(len, bodies)) <= most
+        and not any(DELAY in named for named in all_named)
+    )
+
+
+def _parted(items: Sequence[tuple[int, bytes, bytes]], limit: int) -> Iterator[slice]:
+    """The runs of messages that fill one batch each.
+
+    Raises:
+        Rejected: one does not fit into any.
+    """
+    begin = taken = 0
+    for number, (_flag, body, text) in enumerate(items):
+        size = _LEAST + len(body) + len(text)
+        if size > limit:
+            raise Rejected(MESSAGE_ILLEGAL, f"a message takes {size} bytes of a batch, at most {limit} fit")
+        if taken + size > limit:
+            yield slice(begin, number)
+            begin, taken = number, 0
+        taken += size
+    yield slice(begin, len(items))

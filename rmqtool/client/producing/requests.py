@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 
 from formats.message import properties
 from formats.message.build import MAX_MESSAGE_SIZE
@@ -134,7 +135,7 @@ def results_of(outgoing: Outgoing, queue: MessageQueue, response: Command, addre
         ids = [sent.msg_id] * len(unique_ids)  # topics of 5.x that keep a batch as one record have one id for it
     stored = MessageQueue(queue.topic, queue.broker_name, sent.queue_id)
     more = sent.transaction_id, sent.recall_handle, sent.msg_region or "DefaultRegion", sent.trace_on != "false"
-    return [
-        SendResult(status, unique_id, offset_id, stored, offset, *more)
-        for offset, (unique_id, offset_id) in enumerate(zip(unique_ids, ids, strict=True), sent.queue_offset)
-    ]
+    each = zip(
+        repeat(status), unique_ids, ids, repeat(stored), count(sent.queue_offset), *map(repeat, more), strict=False
+    )
+    return list(map(SendResult._make, each))

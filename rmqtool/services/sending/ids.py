@@ -50,7 +50,8 @@ class UniqueIds:
                 passed = self._passed()
                 counter, self._counter = self._counter, (self._counter + some) & 0xFFFF
             same = (self._fixed + _MILLIS.pack((passed + 2**31) % 2**32 - 2**31)).hex().upper()
-            taken += [f"{same}{number & 0xFFFF:04X}" for number in range(counter, counter + some)]
+            digits = struct.pack(f">{some}H", *(n & 0xFFFF for n in range(counter, counter + some))).hex().upper()
+            taken += [same + digits[at : at + 4] for at in range(0, 4 * some, 4)]
         return taken
 
     def _passed(self) -> int:
