@@ -6,23 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from formats.config.files import ConsumerFilters, Topics
 from formats.config.json import MAX_DEPTH, MAX_NUMBER, Inline, Key, Real, dumps, loads, loads_prefix, locate
-from formats.errors import BadText, FormatError
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "config"
-PRETTY = sorted(path for path in GOLDEN.glob("*/*.json*") if "compact" not in path.name)
-COMPACT = sorted(GOLDEN.glob("*/*etrics"))
-
-
-def named(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
-
-
-# --- golden files -----------------------------------------------------------------------------------------------------
+from formats.errors import BadText
+from tests.formats.config_json_samples import COMPACT, GOLDEN, PRETTY, named
 
 
 def test_the_golden_files_are_there() -> None:
@@ -64,8 +51,6 @@ def test_the_layout_of_an_offset_table() -> None:
     assert loads(raw) == value
     assert dumps(value) == raw
 
-
-# --- layouts, one by one ----------------------------------------------------------------------------------------------
 
 LAYOUTS: list[tuple[str, Any, str, str]] = [
     ("empty object", {}, "{}", "{}"),
@@ -154,8 +139,6 @@ def test_what_json_does_not_have_is_not_written(value: Any) -> None:
         dumps(value)
 
 
-# --- reading tolerantly, case by case ---------------------------------------------------------------------------------
-
 ACCEPTED: list[tuple[str, bytes, Any]] = [
     ("bare integer keys", b"{0:1,-5:2}", {0: 1, -5: 2}),
     ("bare and quoted keys differ", b'{0:1,"0":2}', {0: 1, "0": 2}),
@@ -222,124 +205,6 @@ def test_bytes_that_are_not_utf8_survive(raw: bytes) -> None:
 def test_an_escape_cannot_forge_a_byte_that_is_not_utf8() -> None:
     assert loads(rb'"\udcff\udc80\udbff"') == "\ufffd\ufffd\udbff"
 
-
-# --- references -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "key"),
-    [
-        (b"$.a", "a"),
-        (rb"$.\\%RETRY\\%x\\-1\\.y", "%RETRY%x-1.y"),
-        (rb"$.\\\\\\\"\\'", "\\\"'"),
-        (b"$.\xe8\xae\xa2", "订"),
-        (b"$.", ""),
-        (b"$[3]", 3),
-        (b"$[-3]", -3),
-        (b"$[7]", "7"),
-    ],
-)
-def test_a_reference_becomes_the_object_it_names(path: bytes, key: Key) -> None:
-    first = dumps({key: {"x": 1}})[:-2]
-    value: Any = loads(first + b',"ref":{"$ref":"' + path + b'"}}')
-    assert value["ref"] is value[key]
-    assert value["ref"] == {"x": 1}
-
-
-def test_a_reference_can_lead_through_lists_and_integer_keys() -> None:
-    value: Any = loads(b'{"l":[{},{3:{"deep":{"x":1}}}],"a":{"$ref":"$.l[1][3].deep"},"b":[{"$ref":"$.l[1]"}]}')
-    assert value["a"] is value["l"][1][3]["deep"]
-    assert value["b"][0] is value["l"][1]
-    first: Any = loads(b'[{},{"$ref":"$[0]"}]')
-    assert first[1] is first[0]
-
-
-def test_references_to_what_contains_them_make_cycles_and_are_written_again() -> None:
-    raw = b'{"n":{"self":{"$ref":"@"},"c":{"up":{"$ref":".."},"l":[{"$ref":"$.n"},{"$ref":"$"}]}}}'
-    value: Any = loads(raw)
-    node = value["n"]
-    assert node["self"] is node
-    assert node["c"]["up"] is node
-    assert node["c"]["l"][0] is node
-    assert node["c"]["l"][1] is value
-    assert dumps(value, compact=True) == raw
-
-
-def test_in_a_list_the_container_of_a_reference_is_the_list() -> None:
-    value: Any = loads(b'{"a":[{"$ref":".."}]}')
-    assert value["a"][0] is value
-    with pytest.raises(BadText):
-        loads(b'[{"$ref":"@"}]')
-
-
-@pytest.mark.parametrize("path", ["@", "..", "$", "$.a", "$.a.b"])
-def test_cycles_can_be_refused(path: str) -> None:
-    raw = b'{"a":{"b":{"c":{"$ref":"%b"}}}}' % path.encode()
-    assert dumps(loads(raw))
-    with pytest.raises(BadText, match="contains it") as caught:
-        loads(raw, cycles=False)
-    assert caught.value.at == raw.index(b"}")
-
-
-def test_sharing_without_a_cycle_is_never_refused() -> None:
-    assert loads(b'{"a":{"x":1},"b":{"$ref":"$.a"}}', cycles=False) == {"a": {"x": 1}, "b": {"x": 1}}
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b'{"a":{"$ref":"$.b"},"b":{}}',  # what comes later
-        b'{"a":{"$ref":"$.a"}}',  # itself
-        b'{"a":1,"b":{"$ref":"$.a"}}',  # a number
-        b'{"a":[],"b":{"$ref":"$.a"}}',  # a list
-        b'{"a":[{}],"b":{"$ref":"$.a[1]"}}',
-        b'{"a":[{}],"b":{"$ref":"$.a[-1]"}}',
-        b'{"a":{},"b":{"$ref":"$.a.x.y"}}',
-        b'{"$ref":"$"}',
-        b'{"$ref":"@"}',
-        b'{"$ref":".."}',
-    ],
-)
-def test_a_reference_to_nothing_before_it_is_refused(raw: bytes) -> None:
-    with pytest.raises(BadText, match="no object before it") as caught:
-        loads(raw)
-    assert caught.value.at == raw.index(b'"}') + 1  # where the reference ends
-
-
-def test_an_object_that_occurs_twice_is_written_once() -> None:
-    shared: Any = {"k": {"d": 1}}
-    assert dumps({"a": shared, "b": [shared, shared["k"]], 3: shared}, compact=True) == (
-        b'{"a":{"k":{"d":1}},"b":[{"$ref":"$.a"},{"$ref":"$.a.k"}],"3":{"$ref":"$.a"}}'
-    )
-    assert dumps({"a": {"d": 1}, "b": {"d": 1}}, compact=True) == b'{"a":{"d":1},"b":{"d":1}}'  # equal is not the same
-
-
-def test_a_reference_to_references_does_not_multiply() -> None:
-    steps = b"".join(b',"k%d":{"l":{"$ref":"$.k%d"},"r":{"$ref":"$.k%d"}}' % (n, n - 1, n - 1) for n in range(1, 60))
-    raw = b'{"k0":{"l":0}' + steps + b"}"
-    assert dumps(loads(raw), compact=True) == raw  # unfolded it has 2**60 objects
-
-
-def test_what_carries_references_out_takes_no_more_than_a_few_times_the_file() -> None:
-    """1,185 bytes took gigabytes and minutes."""
-    steps = b"".join(b',"k%d":{"l":{"$ref":"$.k%d"},"r":{"$ref":"$.k%d"}}' % (n, n - 1, n - 1) for n in range(1, 24))
-    hostile = b'{"k0":{"l":0}' + steps + b"}"
-    with pytest.raises(BadText, match="stand for more than"):
-        loads(hostile, cycles=False)
-    for model in (Topics, ConsumerFilters):
-        with pytest.raises(FormatError, match="stand for more than"):
-            model.parse(hostile)
-    long = b'{"a":{"text":"' + b"x" * 100_000 + b'"}' + b',"b":{"$ref":"$.a"}' * 20 + b"}"
-    with pytest.raises(BadText, match="stand for more than"):
-        loads(long, cycles=False)
-
-
-def test_references_as_brokers_write_them_are_carried_out() -> None:
-    shared = b'{"a":{"+message.type":"NORMAL"}' + b"".join(b',"t%d":{"$ref":"$.a"}' % n for n in range(20_000)) + b"}"
-    assert len(loads(shared, cycles=False)) == 20_001  # type: ignore[arg-type]
-
-
-# --- refusals, each at its byte ---------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[bytes, int, str]] = [
     (b"", 0, "ends where a value"),
@@ -444,9 +309,6 @@ def test_large_damage_is_refused_in_linear_time(raw: bytes) -> None:
         loads(raw)
 
 
-# --- what follows the value, and where a value is ---------------------------------------------------------------------
-
-
 def test_a_stale_end_can_be_left_aside() -> None:
     short, long = dumps({"offsetTable": {"a@b": {0: 7}}}), dumps({"offsetTable": {"a@b": {0: 7}, "c@d": {0: 12345}}})
     stale = short + long[len(short) :]
@@ -475,71 +337,3 @@ def test_locate_finds_the_byte_of_a_value() -> None:
     for missing in absent:
         assert locate(raw, missing) == 0
     assert locate(b" " + raw, []) == 1
-
-
-# --- properties -------------------------------------------------------------------------------------------------------
-
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-KEYS = TEXT.filter(lambda key: key != "$ref") | st.integers(-(2**63), 2**63)
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
-VALUES: st.SearchStrategy[Any] = st.recursive(
-    SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(Inline) | st.dictionaries(KEYS, inner, max_size=4)
-    ),
-    max_leaves=20,
-)
-TOKENS = st.sampled_from(
-    [
-        *(bytes([char]) for char in b"{}[]:,0c\n\\\"'\xff"),
-        *(b"-1", b"1.5", b"9" * 30, b'"a"', b"'b'", b"null", b"true", b"/*", b"*/", b"//", b"\xe8\xae\xa2", b'"a":{'),
-        *(b'{"$ref":"$"}', b'{"$ref":"$.a"}', b'{"$ref":"@"}', b'{"$ref":".."}'),
-    ]
-)
-
-
-@given(VALUES)
-def test_what_is_written_reads_as_it_was(value: Any) -> None:
-    raw = dumps(value)
-    assert repr(loads(raw)) == repr(value)
-    assert dumps(loads(raw)) == raw
-
-
-@given(VALUES)
-def test_compact_writing_keeps_everything_but_the_kind_of_number(value: Any) -> None:
-    raw = dumps(value, compact=True)
-    assert raw.isascii()
-    assert b"\n" not in raw
-    assert dumps(loads(raw), compact=True) == raw
-
-
-def reads_or_is_refused(raw: bytes) -> None:
-    try:
-        value = loads(raw)
-    except BadText as err:
-        refused_at: int | None = err.at
-    else:
-        refused_at = None
-        again = dumps(value)
-        assert dumps(loads(again)) == again
-    assert refused_at is None or 0 <= refused_at <= len(raw)
-
-
-@given(st.binary())
-@example(b'{"a":{"x":{}},"a":{"$ref":"$.a.x"}}')
-def test_random_bytes_read_or_are_refused(raw: bytes) -> None:
-    reads_or_is_refused(raw)
-
-
-@given(st.lists(TOKENS, max_size=30).map(b"".join))
-def test_random_tokens_read_or_are_refused(raw: bytes) -> None:
-    reads_or_is_refused(raw)
-
-
-@given(st.sampled_from(PRETTY), st.data())
-def test_a_damaged_file_reads_or_is_refused(path: Path, data: st.DataObject) -> None:
-    raw = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw)))
-        raw[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3) | TOKENS)
-    reads_or_is_refused(bytes(raw))

@@ -1,25 +1,18 @@
 """What the name server answers, asked over real connections."""
 
 import asyncio
-import gc
 import json
-import logging
-import random
-import tracemalloc
 import zlib
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from formats.remoting import frame, registration
 from formats.remoting.bodies import RegisterBrokerBody, TopicTable
-from formats.remoting.codes import Flag, RequestCode, ResponseCode, Serializer
+from formats.remoting.codes import ResponseCode, Serializer
 from formats.remoting.dialect import loads
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MappingInfo, TopicConfig
 from formats.remoting.typed import body_of
-from rmqtool.server.namesrv import key_values
 from rmqtool.server.namesrv.key_values import ORDER_TOPICS
 from rmqtool.server.namesrv.server import NameServer
 from rmqtool.server.namesrv.settings import Settings
@@ -29,56 +22,13 @@ from tests.server.name_servers import (
     CLUSTER,
     Peer,
     command,
-    run,
     topics,
     version,
 )
 from tests.server.name_servers import (
     registration as who,
 )
-
-C, OK = RequestCode, ResponseCode.SUCCESS
-Test = Callable[[NameServer, Peer], Awaitable[None]]
-
-
-class Clock:
-    """Time that passes when the test says so."""
-
-    now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
-def asked(test: Test, settings: Settings | None = None, clock: Clock | None = None) -> None:
-    """Run a test with a server and a connection to it."""
-
-    async def with_server() -> None:
-        async with NameServer(settings=settings, clock=clock or Clock()) as server:
-            peer = await Peer.to(server)
-            try:
-                await test(server, peer)
-            finally:
-                await peer.close()
-
-    run(with_server)
-
-
-def body(*names: str, counter: int = 1, filters: list[str] | None = None) -> RegisterBrokerBody:
-    return RegisterBrokerBody(TopicTable(topics(*names), version(counter)), filters or [])
-
-
-def register(*names: str, counter: int = 1, **more: str) -> Command:
-    return command(C.REGISTER_BROKER, body_of(body(*names, counter=counter)), **who(**more))
-
-
-async def value(peer: Peer, code: RequestCode, data: bytes = b"", **fields: str) -> Any:
-    answer = await peer.ask(command(code, data, **fields))
-    assert (answer.code, answer.remark) == (OK, None)
-    return loads(answer.body)
-
-
-# -- registrations ----------------------------------------------------------------------------------------------------
+from tests.server.namesrv_asked import OK, C, Clock, asked, body, register, value
 
 NEW = RegisterBrokerBody(
     TopicTable(
@@ -233,9 +183,6 @@ def test_brokers_go_with_their_connection() -> None:
     asked(test)
 
 
-# -- clients ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", Serializer)
 @pytest.mark.parametrize(
     ("release", "accepts", "quoted"),
@@ -279,9 +226,6 @@ def test_a_slave_stands_in_where_the_settings_say_so() -> None:
         assert route["brokerDatas"][0]["brokerAddrs"] == {"0": "192.0.2.3:1"}
 
     asked(test)
-
-
-# -- administrators ---------------------------------------------------------------------------------------------------
 
 
 def test_lists_of_topics() -> None:
@@ -361,162 +305,3 @@ def test_topics_can_be_entered_and_deleted() -> None:
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
     asked(test)
-
-
-# -- whatever comes ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("code", [0, -1, 10, 310, 99_999, *sorted(C)])
-def test_every_code_has_one_answer_whatever_is_with_it(code: int) -> None:
-    async def test(server: NameServer, peer: Peer) -> None:
-        for data in (b"", b"{", b"[]", b"null", b"\x00" * 40, b'{"topicConfigSerializeWrapper":7}'):
-            for fields in (None, {}, {"brokerId": "x"}, {"topic": "\n"}):
-                answer = await peer.ask(Command(code, 77, 0, fields, data))
-                assert answer.opaque == 77
-                assert answer.is_response
-        if code not in server.requests._answers:
-            assert (answer.code, answer.remark) == (
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {code} not supported",
-            )
-        routes = server.requests.routes
-        assert (routes.brokers.named, routes.brokers.live, routes.topics.queues) == ({}, {}, {})
-        await peer.send(frame.build(Command(code, 5, Flag.ONEWAY, None, b"{")))
-        assert (await peer.ask(command(C.GET_BROKER_CLUSTER_INFO))).opaque == 1  # nothing came before it
-
-    asked(test)
-
-
-GOOD = body_of(body("Orders"))
-PACKED = registration.build(body("Orders"), mappings=True)
-BOMB = zlib.compress(b"\x00" * (registration.MAX_INFLATED + 1))
-LOOSE = zlib.decompress(PACKED)
-
-
-@pytest.mark.parametrize(
-    ("data", "packed"),
-    [
-        (GOOD[:-1], False),
-        (GOOD + b"}", False),
-        (b"[" * 5000, False),
-        (b'{"filterServerList":[7]}', False),
-        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"readQueueNums":99999999999}}}}', False),
-        (PACKED[:-5], True),
-        (GOOD, True),
-        (BOMB, True),
-        (zlib.compress(LOOSE[:-1]), True),
-        (zlib.compress(LOOSE[:4]), True),
-        (zlib.compress(b"\x7f\xff\xff\xff" + LOOSE[4:]), True),
-        (zlib.compress(b"\xff\xff\xff\xff" + LOOSE[4:]), True),
-        (zlib.compress(LOOSE.replace(b"Orders 4 4 6", b"Orders 4 4 x")), True),
-        (zlib.compress(LOOSE.replace(b"Orders 4 4 6 S", b"Orders 4 4  6S")), True),
-    ],
-)
-def test_broken_registrations_have_one_clear_answer(data: bytes, packed: bool) -> None:
-    async def test(server: NameServer, peer: Peer) -> None:
-        fields = who(compressed=str(packed).lower())
-        answer = await peer.ask(Command(C.REGISTER_BROKER, 9, 0, fields, data))
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark
-        assert "\n" not in answer.remark
-        assert not server.requests.routes.brokers.named
-        assert (await peer.ask(register("Orders"))).code == OK  # the connection stays
-
-    asked(test)
-
-
-def test_large_bodies_of_small_requests_are_refused() -> None:
-    async def test(server: NameServer, peer: Peer) -> None:
-        for code in (C.QUERY_DATA_VERSION, C.UPDATE_NAMESRV_CONFIG, C.GET_CLIENT_CONFIG, C.REGISTER_TOPIC_IN_NAMESRV):
-            answer = await peer.ask(command(code, b" " * 2_000_000, topic="T", **who()))
-            assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert "2000000 bytes" in (answer.remark or "")
-
-    asked(test)
-
-
-def test_key_values_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_values, "MOST_TEXT", 10_000)
-
-    async def test(server: NameServer, peer: Peer) -> None:
-        async def put(namespace: str, key: str, text: str) -> int:
-            return (await peer.ask(command(C.PUT_KV_CONFIG, namespace=namespace, key=key, value=text))).code
-
-        assert await put("n", "k", "x" * 20_000) == ResponseCode.SYSTEM_ERROR
-        assert not server.requests.key_values.table
-        answers = []
-        for n in range(200):  # namespaces stay, also without entries
-            answers.append(await put(f"n{n}", "k", ""))
-            await peer.ask(command(C.DELETE_KV_CONFIG, namespace=f"n{n}", key="k"))
-        assert answers[0] == OK
-        assert answers[-1] == ResponseCode.SYSTEM_ERROR
-        assert len(server.requests.key_values.table) < 100
-        for _ in range(200):  # what is replaced makes room
-            assert await put("n0", "k", "x" * 10) in (OK, ResponseCode.SYSTEM_ERROR)
-
-    asked(test)
-
-
-def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is logged from now on, from warnings on, as texts: pytest's records would keep what they tell of."""
-    texts: list[str] = []
-
-    class Keeper(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            texts.append(f"{record.levelname} {self.format(record)}")
-
-    for logger in map(logging.getLogger, ("rmqtool", "asyncio")):
-        monkeypatch.setattr(logger, "handlers", [Keeper(logging.WARNING)])
-        monkeypatch.setattr(logger, "propagate", False)
-    return texts
-
-
-def test_mutated_requests_neither_grow_the_server_nor_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = logged(monkeypatch)
-    asks = [
-        register("Orders"), Command(C.REGISTER_BROKER, 1, 0, who(compressed="true"), PACKED),
-        command(C.GET_ROUTEINFO_BY_TOPIC, topic="Orders"), command(C.PUT_KV_CONFIG, namespace="n", key="k", value="v"),
-        command(C.QUERY_DATA_VERSION, body_of(version()), **who()), command(C.UNREGISTER_BROKER, **who()),
-        command(C.WIPE_WRITE_PERM_OF_BROKER, brokerName=BROKER), command(C.GET_NAMESRV_CONFIG),
-    ]  # fmt: skip
-    raw = [frame.build(one) for one in asks]
-    chance = random.Random(17)
-
-    def mutated() -> bytes:
-        data = bytearray(chance.choice(raw))
-        for _ in range(chance.randint(1, 4)):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        return bytes(data[: chance.randint(1, len(data))] if chance.random() < 0.3 else data)
-
-    async def test(server: NameServer, peer: Peer) -> None:
-        async def batch(count: int) -> None:
-            for _ in range(count):
-                one = await Peer.to(server)
-                for _ in range(5):
-                    one.writer.write(mutated())
-                one.writer.write_eof()
-                try:
-                    while await one.reader.read(1 << 16):
-                        pass
-                except ConnectionError:
-                    pass
-                one.writer.close()
-            assert (await peer.ask(register("Still", name="lab-z", address="192.0.2.8:1"))).code == OK
-
-        await batch(100)
-        gc.collect()
-        tracemalloc.start()
-        await batch(50)
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        await batch(400)
-        while len(server.requests.routes.brokers.named) > 1:  # all others have gone with their connections
-            await asyncio.sleep(0.01)
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-        assert grown < 500_000
-
-    asked(test)
-    assert said
-    assert not [text for text in said if not text.startswith("WARNING ") or "\n" in text]

@@ -1,11 +1,8 @@
 """Bulk work by either code against record by record: same batches, same recovery."""
 
-import threading
 from collections import Counter
-from collections.abc import Generator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.endings import Ending
-from formats.layouts.codes import MAGIC_V1
 from formats.message.build import build_blank, pack
-from formats.message.read import SCHEDULE_TOPIC, End, Record, read
+from formats.message.read import SCHEDULE_TOPIC, End, Record
 from rmqtool.kernels.load.library import Code
-from rmqtool.kernels.scan import Walker
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.dispatch import bulk as bulk_dispatch
@@ -30,80 +25,9 @@ from rmqtool.store.recovery.command import plan, recover
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.formats.strategies import a_record, examples, many_examples, records
+from tests.store.bulk_samples import LEVELS, agree, drained, positioned, rows_of, same_puts
 from tests.store.compiled import compiled_way
 from tests.store.helpers import conf_of, content
-
-LEVELS = [1000, 5000, 10000]
-MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
-
-
-def drained(batches: Generator[Batch, None, Any]) -> tuple[list[Batch], Any]:
-    """All batches, and what the generator returns."""
-    found = []
-    while True:
-        try:
-            found.append(next(batches))
-        except StopIteration as stop:
-            return found, stop.value
-
-
-def rows_of(batches: list[Batch]) -> list[tuple[Any, ...]]:
-    """One tuple for each record of all batches, as nobody cares where batches are cut."""
-    rows = []
-    for batch in batches:
-        assert len(batch)
-        assert batch.queued.dtype == bool
-        for column in (*batch[:6], batch.topic, batch.key_row, batch.key_hash):
-            assert column.dtype == np.int64
-        keys: list[list[int]] = [[] for _ in range(len(batch))]
-        for row, value in zip(batch.key_row.tolist(), batch.key_hash.tolist(), strict=True):
-            keys[row].append(value)
-        light: list[list[tuple[str, int]]] = [[] for _ in range(len(batch))]
-        for put in batch.light:
-            light[put.row].append((put.queue, put.queue_offset))
-        columns = [column.tolist() for column in (*batch[:6], batch.queued)]
-        names = [batch.topics[number] for number in batch.topic.tolist()]
-        numbers = dict(
-            zip(batch.numbers.row.tolist(), zip(*map(column_of, batch.numbers[1:]), strict=True), strict=True)
-        )
-        rows += zip(*columns, names, keys, light, map(numbers.get, range(len(batch))), strict=True)
-    return rows
-
-
-def column_of(column: np.ndarray[Any, np.dtype[Any]]) -> list[int]:
-    """A column of numbers."""
-    assert column.dtype == np.int64
-    found: list[int] = column.tolist()
-    return found
-
-
-def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, crc: bool = True) -> int:
-    """Dispatch record by record, and in bulk by either code; returns the number of records."""
-    view = memoryview(raw)
-    builder = BatchBuilder(DelayLevels(LEVELS if levels is None else levels), light_queues=light)
-    expected, end = drained(recovery_batches(view, 0, len(raw), builder, crc=crc))
-    for code in Code:
-        found, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc, code=code))
-        assert rows_of(found) == rows_of(expected), code
-        assert found_end == end
-        for batch in found:
-            same_puts(batch, Batch(*batch[:-1]))
-    return sum(map(len, expected))
-
-
-def same_puts(batch: Batch, plain: Batch) -> None:
-    """What goes into each queue, and in which order, is the same whoever tells queues apart."""
-    assert [rows.tolist() for rows in batch.by_queue()] == [rows.tolist() for rows in plain.by_queue()]
-    for (row, puts), (plain_row, plain_puts) in zip(batch.puts(), plain.puts(), strict=True):
-        assert row == plain_row
-        assert puts.steady is plain_puts.steady
-        assert puts.entries.dtype == plain_puts.entries.dtype
-        assert puts.entries.tolist() == plain_puts.entries.tolist()
-        assert puts.batch_units().tolist() == plain_puts.batch_units().tolist()
-        assert puts.store_timestamp.tolist() == plain_puts.store_timestamp.tolist()
-        assert puts.ends.tolist() == plain_puts.ends.tolist()
-        for number in range(len(plain_puts)):
-            assert puts.message(number) == plain_puts.message(number)
 
 
 @pytest.mark.parametrize("light", [False, True])
@@ -270,181 +194,6 @@ def test_batches_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch, rows: int)
     assert agree(b"".join(map(pack, made))) == 9
 
 
-def positioned(made: list[Record], base: int = 0) -> bytes:
-    """Records end to end, each of which says where it lies."""
-    raw = b""
-    for record in made:
-        raw += pack(record._replace(physical_offset=base + len(raw)))
-    return raw
-
-
-BASE = 1 << 40
-SIZES = [1, 64, 333, 5000]
-
-
-@pytest.mark.parametrize("size", [150, 5000])
-@pytest.mark.parametrize("case", goldens.cases())
-def test_golden_logs_are_the_same_in_blocks_of_any_size(
-    golden: Unpacked, monkeypatch: pytest.MonkeyPatch, case: str, size: int
-) -> None:
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
-    folder = golden(case) / "commitlog"
-    for path in sorted(folder.iterdir())[:2] if folder.is_dir() else ():
-        agree(path.read_bytes()[: 40_000 if size < 1000 else None])
-
-
-@examples
-@given(st.lists(records(), max_size=8), st.integers(1, 700), st.integers(0, 3), st.binary(max_size=90))
-def test_any_records_are_the_same_in_blocks_of_any_size(
-    made: list[Record], size: int, ending: int, behind: bytes
-) -> None:
-    raw = positioned(made, BASE)
-    tail = [b"", behind, bytes(200), raw][ending]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
-        agree(raw + tail, light=True)
-
-
-@pytest.mark.parametrize("size", range(150, 1000, 77))
-def test_a_record_in_a_body_is_no_record_in_any_block(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """It says its own position truly, and blocks begin in front of it."""
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
-    before = positioned([a_record(topic=b"T")] * 3)
-    hollow = pack(a_record(topic=b"Outer", body=bytes(2000)))
-    inner_at = len(before) + hollow.index(bytes(2000)) + 20
-    inner = positioned([a_record(topic=b"Inner")] * 12, inner_at)
-    outer = a_record(topic=b"Outer", body=bytes(20) + inner + bytes(10), physical_offset=len(before))
-    raw = before + pack(outer)
-    raw += positioned([a_record(topic=b"T")] * 4, len(raw))
-    assert raw.startswith(inner, inner_at)
-    assert agree(raw) == 8
-    assert agree(raw, crc=False) == 8
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_blocks_end_where_the_log_does(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Whole records behind damage are not taken, in whichever block they lie."""
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
-    raw = positioned([a_record(topic=b"T", body=b"body %d" % number * 9) for number in range(20)])
-    starts = [at for at in range(len(raw)) if raw.startswith(MAGIC, at + 4)]
-    assert len(starts) == 20
-    for number in (0, 1, 7, 19):
-        broken = bytearray(raw)
-        broken[starts[number] + 100] ^= 0xFF  # in the body
-        assert agree(bytes(broken)) == number
-    assert agree(positioned([a_record()] * 9)[:-1]) == 8
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_records_that_say_no_position_are_found_in_order(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", size)
-    assert agree(b"".join(pack(a_record(physical_offset=5, queue_offset=number)) for number in range(30))) == 30
-
-
-def test_a_record_may_be_longer_than_blocks_and_than_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 600)
-    monkeypatch.setattr(bulk_dispatch, "_SEARCHED", 100)
-    made = [a_record(body=bytes(size)) for size in (10, 5000, 0, 300, 2999, 1)]
-    assert agree(positioned(made, BASE)) == 6
-
-
-def test_nobody_reads_on_when_no_more_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 200)
-    raw = positioned([a_record()] * 500)
-    before = threading.active_count()
-    found = bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([])))
-    next(found)
-    assert threading.active_count() > before
-    found.close()
-    assert threading.active_count() == before
-
-
-def test_what_a_batch_lies_in_serves_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 900)
-    monkeypatch.setattr(bulk_dispatch, "BATCH_RECORDS", 8)
-    made = [a_record(topic=b"T%d" % (n % 3), properties=b"KEYS\x01k%d" % n, queue_offset=n) for n in range(300)]
-    view, plain = memoryview(positioned(made)), BatchBuilder(DelayLevels([]))
-    expected, _end = drained(recovery_batches(view, 0, len(view), plain))
-    rows, rooms = [], []
-    for batch in bulk_dispatch.batches(view, 0, len(view), plain):
-        rows += rows_of([batch])
-        same_puts(batch, Batch(*batch[:-1]))
-        rooms.append(batch.room)
-        batch.release()
-    assert rows == rows_of(expected)
-    assert len(set(map(id, rooms))) < len(rooms) / 2
-
-
-def test_the_next_file_is_begun_with_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 700)
-    monkeypatch.setattr(reading, "is_bulk", lambda *_args, **_named: True)
-    monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
-    files = [memoryview(positioned([a_record(body=bytes(n))] * 30)) for n in (5, 50, 500)]
-    plain, before = BatchBuilder(DelayLevels([])), threading.active_count()
-    readahead, asked = reading.Readahead(), list[int]()
-    for number, view in enumerate(files):
-
-        def following(number: int = number) -> tuple[memoryview, int] | None:
-            asked.append(number)
-            return (files[number + 1], len(files[number + 1])) if number < 2 else None
-
-        batches = recovery_batches(view, 0, len(view), plain, readahead=readahead, following=following)
-        first = next(batches)
-        rest, end = drained(batches)
-        begun = readahead.reader(plain, crc=True)._next
-        assert begun is None if number == 2 else begun is not None and begun.view is files[number + 1] and begun.waiting
-        expected, expected_end = drained(recovery_batches(view, 0, len(view), plain))
-        assert rows_of([first, *rest]) == rows_of(expected)
-        assert end == expected_end
-    assert asked == [0, 1, 2]
-    assert threading.active_count() > before
-    readahead.close()
-    assert threading.active_count() == before
-
-
-def test_behind_damage_the_next_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_dispatch, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(reading, "is_bulk", lambda *_args, **_named: True)
-    monkeypatch.setattr(bulk_dispatch, "is_bulk", lambda *_args: True)
-    broken = bytearray(positioned([a_record()] * 3))
-    broken[len(broken) // 3 + 4] ^= 1  # of the second magic
-    views, before = [memoryview(bytes(broken)), memoryview(positioned([a_record()] * 500))], threading.active_count()
-    readahead = reading.Readahead()
-    plain = BatchBuilder(DelayLevels([]))
-    found, end = drained(
-        recovery_batches(
-            views[0], 0, len(broken), plain, readahead=readahead, following=lambda: (views[1], len(views[1]))
-        )
-    )
-    assert sum(map(len, found)) == end.at // (len(broken) // 3) < 3
-    readahead.close()
-    assert threading.active_count() == before
-
-
-def test_what_a_kernel_does_not_take_the_plain_reader_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a record that was being written while it was looked at; here each one behind the third."""
-    raw = positioned([a_record(properties=b"KEYS\x01k")] * 9)
-    behind = 3 * (len(raw) // 9)
-    bounded = Walker.bounded
-    monkeypatch.setattr(
-        Walker, "bounded", lambda self, at, limit, stop=None: min(bounded(self, at, limit, stop), behind)
-    )
-    assert agree(raw) == 9
-    rows, end = drained(scan.scan(memoryview(raw), 0, len(raw)))
-    assert sum(part.rows.records for part in rows) == 9
-    assert end == read(raw, len(raw), len(raw))
-
-
-def test_what_fails_in_a_block_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_args: Any) -> Any:
-        raise MemoryError("none left")
-
-    raw = positioned([a_record(properties=b"KEYS\x01\xff")] * 20)
-    monkeypatch.setattr(bulk_dispatch.BulkBuilder, "_add_odd", fail)
-    with pytest.raises(MemoryError, match="none left"):
-        drained(bulk_dispatch.batches(memoryview(raw), 0, len(raw), BatchBuilder(DelayLevels([]))))
-
-
 def test_a_text_is_found_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_WINDOW", 64)
     for at in range(190):
@@ -542,9 +291,6 @@ def test_rows_are_told_apart_by_queue() -> None:
     )
 
 
-# --- recovery ---
-
-
 @pytest.mark.parametrize("case", goldens.cases())
 def test_recovery_is_the_same_in_bulk(golden_copy: Unpacked, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
@@ -566,9 +312,6 @@ def test_recovery_is_the_same_in_bulk(golden_copy: Unpacked, case: str, monkeypa
     assert results[0] == results[1] == results[2]
     assert bool(gone["block"]) == bool(report["messagesRedispatched"])
     assert bool(gone["keys"]) == bool(report["indexEntriesAdded"])
-
-
-# --- scanning ---
 
 
 def test_a_scan_gives_all_rows_and_the_end(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""The services of a store killed at every step: nothing vanishes."""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rmqtool import Message, Store
+from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.sending.back import SendBack
+from rmqtool.services.serving.run_loop import RunLoop
+from rmqtool.services.waiting.transaction_check import TransactionService
+from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
+from tests.services.build import TIME, never
+from tests.services.live import SIZES
+from tests.services.run_samples import bodies, errors
+from tests.store.crashes import Killed, Seam
+
+CONF = SIZES | {"transactionCheckInterval": "1000", "transactionTimeOut": "500", "flushDelayOffsetInterval": "1000"}
+GROUP = "G"
+
+
+def prepare(path: Path) -> None:
+    """Delayed messages, retries, dead letters and half messages in flight; all of it durable."""
+    with Store.create(path, broker_conf=CONF, clock=lambda: TIME) as store:
+        state = BrokerState(store, never)
+        back, service = SendBack(store, state, Random(1)), TransactionService(store, state, never)
+        for n in range(6):
+            delayed = Message(topic="T", queue_id=n % 2, body=b"delay%d" % n, properties={"DELAY": str(1 + n % 2)})
+            assert store.append(delayed).ok
+            failed = store.append(Message(topic="F", body=b"retry%d" % n)).physical_offset
+            back.send_back(GROUP, failed, delay_level=1)
+        for n in range(6):
+            half = service.prepare(Message(topic="T", body=b"half%d" % n, properties={"UNIQ_KEY": f"h{n}"}), GROUP)
+            if n < 2:
+                service.end(half.physical_offset, half.queue_offset, GROUP, [Decision.COMMIT, Decision.ROLLBACK][n])
+        state.persist()
+
+
+def decide(request: CheckRequest) -> Decision:
+    number = int(request.record.body[-1:])
+    return Decision.COMMIT if number % 2 == 0 else Decision.ROLLBACK
+
+
+def serve(path: Path) -> None:
+    """Seven seconds of service; then one of the retries dies."""
+    now = [TIME + 1]
+
+    def wait(millis: int) -> None:
+        now[0] += millis
+
+    with Store(path, write=True, broker_conf=CONF, sync_flush=True, mend=True, clock=lambda: now[0]) as store:
+        loop = RunLoop(store, lambda _text: None, decide)  # it may say that a .bak is read
+        loop.run(wait, until=TIME + 7000)
+        store.dispatch()
+        failed = store.get(RETRY_PREFIX + GROUP, 0, 0).messages
+        if failed and not store.get(DLQ_PREFIX + GROUP, 0, 0).messages:
+            SendBack(store, loop.state).send_back(GROUP, failed[0].physical_offset, delay_level=-1)
+            loop.state.persist()
+
+
+@pytest.mark.parametrize("ending", ["killed", "power cut", "power cut here and there"])
+def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seam = Seam(monkeypatch)
+    steps, stop, repeated = None, 0, 0
+    while steps is None:
+        stop += 4 if ending == "killed" else 11
+        path = tmp_path / f"s{stop}"
+        seam.begin()
+        seam.durable.clear()
+        prepare(path)
+        for file in path.rglob("*"):
+            if file.is_file():
+                seam.durable[str(file)] = file.read_bytes()
+        seam.begin(stop)
+        try:
+            serve(path)
+            steps = stop
+        except Killed:
+            pass
+        seam.begin()
+        if ending != "killed":
+            seam.cut_power(path, Random(stop) if "here" in ending else None)
+        serve(path)
+        delivered = Counter(bodies(path))
+        wanted = {f"delay{n}" for n in range(6)} | {f"half{n}" for n in range(6) if n % 2 == 0}
+        assert delivered.keys() == wanted, (stop, delivered)
+        assert set(bodies(path, RETRY_PREFIX + GROUP)) == {f"retry{n}" for n in range(6)}, stop
+        assert bodies(path, DLQ_PREFIX + GROUP), stop
+        # a half message that was put back and committed, and not ended: it is asked about, and so is its copy
+        assert all(count <= (3 if body.startswith("half") else 2) for body, count in delivered.items()), delivered
+        repeated += max(delivered.values()) > 1
+        assert errors(path, CONF) == [], stop
+        assert not (path / "abort").exists()
+    assert steps > 60
+    assert repeated > 0  # a delivery may come twice: that is the price

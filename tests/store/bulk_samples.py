@@ -1,0 +1,94 @@
+"""Batches by either code, compared."""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from formats.layouts.codes import MAGIC_V1
+from formats.message.build import pack
+from formats.message.read import Record
+from rmqtool.kernels.load.library import Code
+from rmqtool.store.dispatch import bulk as bulk_dispatch
+from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.reading import recovery_batches
+
+LEVELS = [1000, 5000, 10000]
+MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
+
+
+def drained(batches: Generator[Batch, None, Any]) -> tuple[list[Batch], Any]:
+    """All batches, and what the generator returns."""
+    found = []
+    while True:
+        try:
+            found.append(next(batches))
+        except StopIteration as stop:
+            return found, stop.value
+
+
+def rows_of(batches: list[Batch]) -> list[tuple[Any, ...]]:
+    """One tuple for each record of all batches, as nobody cares where batches are cut."""
+    rows = []
+    for batch in batches:
+        assert len(batch)
+        assert batch.queued.dtype == bool
+        for column in (*batch[:6], batch.topic, batch.key_row, batch.key_hash):
+            assert column.dtype == np.int64
+        keys: list[list[int]] = [[] for _ in range(len(batch))]
+        for row, value in zip(batch.key_row.tolist(), batch.key_hash.tolist(), strict=True):
+            keys[row].append(value)
+        light: list[list[tuple[str, int]]] = [[] for _ in range(len(batch))]
+        for put in batch.light:
+            light[put.row].append((put.queue, put.queue_offset))
+        columns = [column.tolist() for column in (*batch[:6], batch.queued)]
+        names = [batch.topics[number] for number in batch.topic.tolist()]
+        numbers = dict(
+            zip(batch.numbers.row.tolist(), zip(*map(column_of, batch.numbers[1:]), strict=True), strict=True)
+        )
+        rows += zip(*columns, names, keys, light, map(numbers.get, range(len(batch))), strict=True)
+    return rows
+
+
+def column_of(column: np.ndarray[Any, np.dtype[Any]]) -> list[int]:
+    """A column of numbers."""
+    assert column.dtype == np.int64
+    found: list[int] = column.tolist()
+    return found
+
+
+def agree(raw: bytes, *, light: bool = False, levels: list[int] | None = None, crc: bool = True) -> int:
+    """Dispatch record by record, and in bulk by either code; returns the number of records."""
+    view = memoryview(raw)
+    builder = BatchBuilder(DelayLevels(LEVELS if levels is None else levels), light_queues=light)
+    expected, end = drained(recovery_batches(view, 0, len(raw), builder, crc=crc))
+    for code in Code:
+        found, found_end = drained(bulk_dispatch.batches(view, 0, len(raw), builder, crc=crc, code=code))
+        assert rows_of(found) == rows_of(expected), code
+        assert found_end == end
+        for batch in found:
+            same_puts(batch, Batch(*batch[:-1]))
+    return sum(map(len, expected))
+
+
+def same_puts(batch: Batch, plain: Batch) -> None:
+    """What goes into each queue, and in which order, is the same whoever tells queues apart."""
+    assert [rows.tolist() for rows in batch.by_queue()] == [rows.tolist() for rows in plain.by_queue()]
+    for (row, puts), (plain_row, plain_puts) in zip(batch.puts(), plain.puts(), strict=True):
+        assert row == plain_row
+        assert puts.steady is plain_puts.steady
+        assert puts.entries.dtype == plain_puts.entries.dtype
+        assert puts.entries.tolist() == plain_puts.entries.tolist()
+        assert puts.batch_units().tolist() == plain_puts.batch_units().tolist()
+        assert puts.store_timestamp.tolist() == plain_puts.store_timestamp.tolist()
+        assert puts.ends.tolist() == plain_puts.ends.tolist()
+        for number in range(len(plain_puts)):
+            assert puts.message(number) == plain_puts.message(number)
+
+
+def positioned(made: list[Record], base: int = 0) -> bytes:
+    """Records end to end, each of which says where it lies."""
+    raw = b""
+    for record in made:
+        raw += pack(record._replace(physical_offset=base + len(raw)))
+    return raw
