@@ -11,11 +11,13 @@ import pytest
 
 from formats.checkpoint import parse
 from rmqtool import Message, Store
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.append.live import LiveStore
 from rmqtool.store.disk.files import File
 from rmqtool.store.disk.lock import Disturbed
+from rmqtool.store.dispatch.batch import Batch
 from rmqtool.store.log.commit_log import Found
+from rmqtool.store.recovery.dispatcher import Dispatcher
 from tests.store.helpers import content
 
 SIZES = {
@@ -40,7 +42,8 @@ def told(path: Path) -> int:
 
 
 class Syncs:
-    """Stands for ``os.fsync``: notes what is synced by whom, waits where asked, and fails where asked."""
+    """Stands for ``os.fsync``: of the thread that flushes it notes what is synced, waits where asked, and fails where
+    asked."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -51,7 +54,7 @@ class Syncs:
         self._real = os.fsync
 
     def __call__(self, fd: int) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread().name.startswith("rmqtool-flush"):
             self.reached.set()
             assert self.go_on.wait(30)
             if self.error is not None:
@@ -195,3 +198,41 @@ def test_with_sync_flush_nothing_is_left_to_another_thread(tmp_path: Path, monke
         store.live.flush_beside()
         assert told(tmp_path / "s") == 1029
         assert not syncs.reached.is_set()
+
+
+def test_who_flushes_beside_does_not_wait_for_the_dispatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, real = threading.Event(), Dispatcher.put
+
+    def put(self: Dispatcher, batch: Batch) -> None:
+        assert go_on.wait(30)
+        real(self, batch)
+
+    monkeypatch.setattr(Dispatcher, "put", put)
+    with Store.create(tmp_path / "s", broker_conf=SIZES) as store:
+        appended(store, 0, 30)
+        store.live.flush_beside()
+        appended(store, 30, 60)
+        assert told(tmp_path / "s") == 0
+        go_on.set()
+        store.live._flushing._running.result()  # type: ignore[union-attr]
+        assert told(tmp_path / "s") == 1029  # of what had come before; the rest is in the log alone
+        assert {key: queue.max_offset for key, queue in store.live.queues.items()} == {("a", 0): 15, ("b", 0): 15}
+        assert store.live.dispatch() == 60  # with those of the other thread
+
+
+def test_a_dispatch_that_fails_beside_ends_all_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(_self: Dispatcher, _batch: Batch) -> None:
+        raise UnreadableStore("a queue: No space left on device")
+
+    with Store.create(tmp_path / "s", broker_conf=SIZES) as store:
+        appended(store, 0, 30)
+        with monkeypatch.context() as patch:
+            patch.setattr(Dispatcher, "put", put)
+            store.live.flush_beside()
+            wait([store.live._flushing._running])  # type: ignore[list-item]
+        with pytest.raises(UnreadableStore, match="No space left"):
+            store.live.flush_beside()
+        assert store.live.broken
+        assert told(tmp_path / "s") == 0
+    with Store(tmp_path / "s", write=True, broker_conf=SIZES, mend=True) as again:
+        assert sum(1 for _message in again.messages()) == 30

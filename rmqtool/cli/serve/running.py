@@ -15,6 +15,7 @@ from rmqtool.errors import BadValue
 from rmqtool.store.disk.mapping import raise_open_files
 
 _OPEN_FILES = 65_536  # a connection is one; a shell often allows 1,024 where the system allows many more
+_SWITCH = 0.0005  # s that a request waits while another thread dispatches or flushes; Python's own 5 ms are felt
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+):([0-9]{1,5})", re.ASCII)
 
@@ -89,6 +90,7 @@ async def until_told() -> AsyncIterator[Told]:
 def run_async(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end, on the event loop of uvloop where that is installed, with room for many connections."""
     raise_open_files(_OPEN_FILES)
+    sys.setswitchinterval(_SWITCH)
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with suppress(ImportError):
         import uvloop

@@ -5,6 +5,7 @@ Source: store.DefaultMessageStore.ReputMessageService; store-engine 3.1.
 
 from collections.abc import Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.append.live_files import DEFAULT_EXT, LiveBatchQueue, LiveIndex, LiveQueue, QueueExtension, Touched
@@ -70,6 +71,21 @@ class LiveQueues:
         return LiveBatchQueue(topic, queue_id, path, self._inputs.batch_queue_size, self._touched)
 
 
+class Taken(NamedTuple):
+    """What a dispatch, and those before it, have written and nobody has made durable.
+
+    Attributes:
+        files: paths of queue files, their extensions and index files. A sync of an index file takes what was written
+            through its mapping along.
+        folders: in which something was made.
+        full: end time of the last full index file, 0 without one.
+    """
+
+    files: list[str]
+    folders: set[str]
+    full: int
+
+
 class LiveDispatch:
     """Dispatches what was appended, in the order of the log; by one thread at a time.
 
@@ -116,9 +132,29 @@ class LiveDispatch:
         Only while nothing runs: :meth:`wait` comes first.
         """
         self.asked = end
+        self._running = self._thread().submit(self._dispatch_to, end)
+
+    def begin_to_take(self, end: int) -> "Future[Taken]":
+        """As :meth:`begin`; what is not durable then, for whoever syncs it: all of it lies before ``end``."""
+        taken: Future[Taken] = Future()
+
+        def work() -> int:
+            try:
+                count = self._dispatch_to(end)
+                taken.set_result(self._take())
+            except BaseException as err:
+                taken.set_exception(err)
+                raise
+            return count
+
+        self.asked = end
+        self._running = self._thread().submit(work)
+        return taken
+
+    def _thread(self) -> ThreadPoolExecutor:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "rmqtool-reput")
-        self._running = self._pool.submit(self._dispatch_to, end)
+        return self._pool
 
     def wait(self) -> int:
         """Wait until nobody dispatches; returns the number of messages of the run that ended, and raises its error."""
@@ -147,11 +183,9 @@ class LiveDispatch:
         self._touched.sync()
         return self.index.sync()
 
-    def take(self) -> tuple[list[str], set[str]]:
-        """(files, folders) that :meth:`sync` would make durable, for whoever does it. A sync of an index file takes
-        what was written through its mapping along."""
+    def _take(self) -> Taken:
         files, folders = self._touched.take()
-        return [*files, *self.index.take()], folders
+        return Taken([*files, *self.index.take()], folders, self.index.full_until)
 
     def stop(self) -> None:
         """Wait for the other thread to end, whatever becomes of its work."""

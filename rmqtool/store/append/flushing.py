@@ -1,13 +1,15 @@
 """What is made durable beside a thread that goes on writing (FlushRealTimeService, FlushConsumeQueueService).
 
-What is to be synced is gathered by the thread that writes, at one moment: every byte that the system has by then is
-covered. The syncs and the checkpoint that speaks of them are left to another thread, whose error the first one takes.
+What is to be synced is gathered by the threads that write: of the log at one moment, of queues and index behind all
+that was in the log then. The syncs and the checkpoint that speaks of them are left to another thread, whose error the
+first one takes.
 """
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from rmqtool.store.append.dispatching import Taken
 from rmqtool.store.disk.durable import sync, sync_names
 from rmqtool.store.disk.files import File
 
@@ -18,15 +20,14 @@ class Unsynced:
 
     Attributes:
         log: files of the commit log, oldest first; they are closed by whoever syncs them.
-        files: paths of queue files, their extensions and index files.
-        folders: in which something was made.
-        told: writes the checkpoint which says that all of this is durable.
+        taken: queues and index, once the dispatch up to there has ended.
+        told: writes the checkpoint which says that all of this is durable; takes the end time of the last full index
+            file.
     """
 
     log: list[File]
-    files: list[str]
-    folders: set[str]
-    told: Callable[[], None]
+    taken: "Future[Taken]"
+    told: Callable[[int], None]
 
     def sync(self) -> None:
         """Make it durable, then say so. Of the log all is synced that can be: messages in it were acknowledged."""
@@ -39,10 +40,11 @@ class Unsynced:
                     errors.append(err)
         if errors:
             raise errors[0]
-        for path in self.files:
+        taken = self.taken.result()
+        for path in taken.files:
             sync(path)
-        sync_names(self.folders)
-        self.told()
+        sync_names(taken.folders)
+        self.told(taken.full)
 
 
 class FlushBeside:

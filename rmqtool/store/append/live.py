@@ -319,7 +319,8 @@ class LiveStore:
         if not self._open_for_writing:
             return
         try:
-            self._before_flush()
+            self._may_flush()
+            self.dispatch()
             self.appender.writer.sync()
             full = self._reput.sync()
             if last := self.appender.last_store_timestamp:
@@ -351,7 +352,8 @@ class LiveStore:
         try:
             self._end_flush()
             if new:
-                self._before_flush()
+                self._may_flush()
+                self._wait()
                 self._flushing.begin(self._unsynced())
                 self._flushed_at, self._flushed_to = time.monotonic(), self.end
         except Disturbed as err:
@@ -360,13 +362,12 @@ class LiveStore:
             self._fail(err)
             raise
 
-    def _before_flush(self) -> None:
-        """Whatever was stored is in its queues, and no other thread syncs."""
+    def _may_flush(self) -> None:
+        """No broker loads the store, nothing has gone wrong, and no other thread syncs."""
         self._look()
         if self._broken:
             raise Refused(f"{self.layout.root}: an error has ended all writing; the next start looks at the store")
         self._end_flush()
-        self.dispatch()
 
     def _end_flush(self) -> None:
         try:
@@ -376,11 +377,10 @@ class LiveStore:
             raise
 
     def _unsynced(self) -> Unsynced:
-        last, full = self.appender.last_store_timestamp, self._reput.index.full_until
+        last = self.appender.last_store_timestamp  # of what is in the log, and will have been dispatched
 
-        def told() -> None:
+        def told(full: int) -> None:
             if last and not self._broken:  # else a broker may have begun to load the store
                 self._checkpoint.write(last, full)
 
-        files, folders = self._reput.take()
-        return Unsynced(self.appender.writer.unsynced(), files, folders, told)
+        return Unsynced(self.appender.writer.unsynced(), self._reput.begin_to_take(self.end), told)
