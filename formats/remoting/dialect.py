@@ -229,10 +229,11 @@ def loads_plain(data: bytes) -> Value:
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH or _HALF.search(data):
         return loads(data)
     try:
-        value: Value = _PLAIN.decode(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        value, end = _PLAIN.raw_decode(text)
     except ValueError:
         return loads(data)
-    return value
+    return value if end == len(text) else loads(data)
 
 
 def _refuse(name: str) -> Value:

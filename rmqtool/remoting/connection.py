@@ -21,7 +21,7 @@ Handler: TypeAlias = "Callable[[Connection, Command], Answer]"
 
 _OPAQUE = 0x7FFFFFFF
 _UNSENT = 1 << 20  # bytes that wait for a peer before no more of its requests are read
-_ONE_WRITE = 1 << 18  # bytes of answers that are sent together
+_ONE_WRITE = 1 << 12  # bytes of answers that are sent together; of more, the peer begins with the first meanwhile
 _UNTIL_SENT = 0.01  # s between two looks whether all has gone
 TLS_GOODBYE = 1.0  # s that a peer has to say that it ends TLS too, which Java's does not
 

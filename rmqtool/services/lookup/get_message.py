@@ -23,6 +23,7 @@ Unit: TypeAlias = tuple[int, int, int]
 ReadRecords: TypeAlias = Callable[[list[Unit]], list[M] | None]
 """The messages of entries that follow one another, all of them; None where one of them may be gone."""
 
+_UNIT_OF = itemgetter(1)  # of what ``units`` gives
 _SIZE_OF = itemgetter(1)  # of a unit
 _SCAN_BYTES = 16_000  # of queue entries that 4.9 looks at in one call, or 20 per message asked for
 _IN_MEMORY = (256 << 10, 32)  # bytes, messages
@@ -145,7 +146,7 @@ def _fitting(
         most_bytes: of an answer whose last message is; ``stop`` says how many messages.
         far: bytes and messages of another one.
     """
-    units = [unit for _queue_offset, unit in queue.units(start, stop)]
+    units = list(map(_UNIT_OF, queue.units(start, stop)))
     if units and min(units)[0] >= in_memory_from and sum(map(_SIZE_OF, units)) <= most_bytes:
         return units  # as nearly always
     total = 0

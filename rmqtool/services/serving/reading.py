@@ -43,10 +43,14 @@ class OpenQueue(ConsumeQueue):
         return super().recovered if self._told is None else QueueEnd(self._told() * UNIT, NO_OFFSET)
 
     @property
+    def max_offset(self) -> int:
+        return super().max_offset if self._told is None else self._told()
+
+    @property
     def short(self) -> bool:
         """Whether it has entries in files that were made since it was opened."""
         files = self.segments.files
-        return self.recovered.end > (files[-1].end if files else 0)
+        return self.max_offset * UNIT > (files[-1].end if files else 0)
 
     def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
         if self._lowest is None or self._lowest[0] != min_physical_offset:
