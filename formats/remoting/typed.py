@@ -237,34 +237,35 @@ def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool
             not declared.
     """
     texts = texts or {}
-    if strict and (unknown := [key for key in texts if key not in _members(declared)]):
+    members, required = _text_members(declared)
+    if strict and (unknown := [key for key in texts if key not in members]):
         raise BadText(0, f"{declared.__name__} with fields that are not declared: {', '.join(unknown)}")
     found = {}
     name = ""
     try:
-        for name, attribute, required, of_text in _text_members(declared):
-            text = texts.get(name)
-            if text is not None:
+        for name, text in texts.items():
+            if text is not None and (member := members.get(name)) is not None:
+                attribute, of_text = member
                 found[attribute] = text if of_text is None else of_text(text)
-            elif required:
-                break
-        else:
-            return declared(**found)
     except BadText as err:
         raise BadText(err.at, f"{declared.__name__}.{name}: {err.reason}") from None
-    raise BadText(0, f"{declared.__name__} without {name}")
+    if not required <= found.keys():
+        missing = next(name for name, (attribute, _of) in members.items() if attribute in required - found.keys())
+        raise BadText(0, f"{declared.__name__} without {missing}")
+    return declared(**found)
 
 
 @cache
-def _text_members(declared: type) -> list[tuple[str, str, bool, Callable[[str], Any] | None]]:
-    """Name, attribute, whether it must be there, and reader of each field; None reads a text as it is.
+def _text_members(declared: type) -> tuple[dict[str, tuple[str, Callable[[str], Any] | None]], frozenset[str]]:
+    """({name: (attribute, reader)} of all fields, attributes that must be there); a reader None takes a text as it is.
 
     Every request has several fields, so that what each is is looked at once, here.
     """
-    return [
-        (name, member.attribute, member.required, None if member.kind is str else _text_reader(member.kind))
+    members = {
+        name: (member.attribute, None if member.kind is str else _text_reader(member.kind))
         for name, member in _members(declared).items()
-    ]
+    }
+    return members, frozenset(member.attribute for member in _members(declared).values() if member.required)
 
 
 def _text_reader(kind: Any) -> Callable[[str], Any]:

@@ -1,4 +1,4 @@
-"""A pull whose records are read at once is the pull whose records are read one by one."""
+"""A pull that one call reads is the pull whose records are read one by one; by compiled and by plain code."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,9 @@ from random import Random
 
 import pytest
 
-from rmqtool.services.lookup.get_message import physical_memory, select
+from rmqtool.kernels.load.library import Code
+from rmqtool.services.lookup.get_message import Pulled, physical_memory, select
+from rmqtool.services.lookup.pull_at_once import PullAtOnce
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.reading import Reading
 from rmqtool.store.append.create import create
@@ -34,8 +36,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def _agree(reading: Reading) -> set[tuple[str, int]]:
-    """Compare the pulls of all offsets; what they gave: status and number of messages."""
+@pytest.fixture(params=list(Code), ids=lambda code: str(code.value))
+def at_once(request: pytest.FixtureRequest) -> PullAtOnce:
+    return PullAtOnce(code=request.param)
+
+
+def _agree(reading: Reading, at_once: PullAtOnce) -> set[tuple[str, int]]:
+    """Compare the pulls of all offsets; what was read at once: status and number of messages."""
     seen = set()
     memory = physical_memory() * 40 // 100
     for queue_id in (0, 1):
@@ -45,22 +52,24 @@ def _agree(reading: Reading) -> set[tuple[str, int]]:
             for most in (1, 5, 32, 1_000):
                 # all messages in memory, none, and some
                 for log_end in (reading.end, reading.end + memory, reading.end // 2 + memory):
-                    asked = reading.log, queue, offset, most, reading.record
-                    one_by_one = select(*asked, log_end=log_end)
-                    assert select(*asked, log_end=log_end, read_all=reading.records) == one_by_one
-                    seen.add((one_by_one.status, len(one_by_one.messages)))
+                    one_by_one = select(reading.log, queue, offset, most, reading.record, log_end=log_end)
+                    found = at_once.pull(reading.log, queue, offset, most, log_end=log_end, engine=None)
+                    if found is not None:
+                        *said, messages = one_by_one
+                        assert found == Pulled(*said, len(messages), b"".join(messages))
+                        seen.add((found.status, found.number))
     return seen
 
 
-def test_a_healthy_store(store: Store) -> None:
-    seen = _agree(Reading(store))
+def test_a_healthy_store(store: Store, at_once: PullAtOnce) -> None:
+    seen = _agree(Reading(store), at_once)
 
-    assert {count for status, count in seen if status == "FOUND"} >= {1, 2, 5, 8, 32}
-    assert {status for status, _count in seen} >= {"OFFSET_OVERFLOW_ONE", "OFFSET_TOO_SMALL"}
+    assert {status for status, _count in seen} == {"FOUND"}
+    assert {count for _status, count in seen} >= {1, 2, 5, 8, 32}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_records_that_are_not_what_their_entries_say(store: Store, seed: int) -> None:
+def test_records_that_are_not_what_their_entries_say(store: Store, at_once: PullAtOnce, seed: int) -> None:
     random = Random(seed)
     reading = Reading(store)
     for queue_id in (0, 1):
@@ -76,14 +85,30 @@ def test_records_that_are_not_what_their_entries_say(store: Store, seed: int) ->
                 damaged.seek(at)
                 damaged.write(bytes([file.mapped()[at] ^ 0x55]))
             assert reading.record(entry.physical_offset, entry.size) is None
-            assert reading.records([entry[1:4]]) is None
+            asked = reading.log, queue, offset, 32
+            assert at_once.pull(*asked, log_end=reading.end, engine=None) is None
 
-    assert ("FOUND", 32) in _agree(reading)
+    assert ("FOUND", 32) in _agree(reading, at_once)
 
 
-def test_a_file_of_the_log_that_is_missing(store: Store) -> None:
+def test_a_file_of_the_log_that_is_missing(store: Store, at_once: PullAtOnce) -> None:
     reading = Reading(store)
     segments = reading.log.segments
     reading.log.segments = Segments([segments.files[0], *segments.files[2:]], [])
 
-    assert ("FOUND", 32) in _agree(reading)
+    assert ("FOUND", 32) in _agree(reading, at_once)
+
+
+def test_what_is_not_read_at_once_is_read_one_by_one(store: Store) -> None:
+    reading = Reading(store)
+    queue = reading.queue("T", 0)
+    assert isinstance(queue, ConsumeQueue)
+    outcomes = set()
+    for offset in range(-1, queue.max_offset + 2):
+        *said, messages = reading.pull("T", 0, offset, 32)
+        assert reading.pull_records("T", 0, offset, 32) == Pulled(*said, len(messages), b"".join(messages))
+        filtered = reading.pull_records("T", 0, offset, 32, lambda entry: entry.queue_offset % 3 == 0)
+        *said, messages = reading.pull("T", 0, offset, 32, lambda entry: entry.queue_offset % 3 == 0)
+        assert filtered == Pulled(*said, len(messages), b"".join(messages))
+        outcomes.add(said[0])
+    assert outcomes >= {"FOUND", "OFFSET_OVERFLOW_ONE", "OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"}

@@ -10,7 +10,7 @@ from formats import primitives
 from formats.layouts import codes, derived
 from formats.message import build, properties, read
 from rmqtool.kernels import index, scan
-from rmqtool.kernels.tables import collected, messages
+from rmqtool.kernels.tables import collected, limit, messages
 
 LAYOUTS = (
     "HEAD_V4_V4", "HEAD_V6_V4", "HEAD_V4_V6", "HEAD_V6_V6", "BLANK", "BATCH_ITEM_HEAD", "CQ_ENTRY", "INDEX_SLOT",
@@ -66,6 +66,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "TOPIC": collected.TOPIC_FIELDS,
     "NUMBERS": collected.BatchNumbers._fields,
     "HEADER": index.HEADER_FIELDS,
+    "LIMIT": limit.Limit._fields,
 }
 
 

@@ -6,28 +6,21 @@ Source: store.DefaultMessageStore.getMessage; store-engine 5.1.
 import os
 from collections.abc import Callable
 from functools import cache
-from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from rmqtool.kernels.tables.limit import Limit
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
-from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
+from rmqtool.store.queues.reader import QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue
 
 M = TypeVar("M")
 ReadRecord: TypeAlias = Callable[[int, int], M | None]
 """The message of an entry's physical offset and size, in whatever form; None where it is gone."""
-Unit: TypeAlias = tuple[int, int, int]
-"""Physical offset, size and tags code of an entry."""
-ReadRecords: TypeAlias = Callable[[list[Unit]], list[M] | None]
-"""The messages of entries that follow one another, all of them; None where one of them may be gone."""
-
-_UNIT_OF = itemgetter(1)  # of what ``units`` gives
-_SIZE_OF = itemgetter(1)  # of a unit
 _SCAN_BYTES = 16_000  # of queue entries that 4.9 looks at in one call, or 20 per message asked for
-_IN_MEMORY = (256 << 10, 32)  # bytes, messages
-_ON_DISK = (64 << 10, 8)
+IN_MEMORY = Limit(256 << 10, 32)  # of answers whose messages are, as a broker thinks
+ON_DISK = Limit(64 << 10, 8)
 
 
 class GetResult(NamedTuple, Generic[M]):
@@ -38,6 +31,17 @@ class GetResult(NamedTuple, Generic[M]):
     min_offset: int
     max_offset: int
     messages: list[M]
+
+
+class Pulled(NamedTuple):
+    """As :class:`GetResult`, with the records of the messages one behind the other."""
+
+    status: str
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    number: int
+    records: bytes
 
 
 @cache
@@ -84,7 +88,6 @@ def select(
     log_end: int,
     engine: str | None = None,
     accept: Callable[[QueueEntry], bool] | None = None,
-    read_all: ReadRecords[M] | None = None,
 ) -> GetResult[M]:
     """What one pull gets.
 
@@ -92,7 +95,6 @@ def select(
         log_end: physical offset behind the newest message.
         engine: as in :func:`get_message`.
         accept: the filter of the subscription, asked before a message is read.
-        read_all: gives at once what ``read`` would one by one, and is asked first where nothing is filtered.
     """
     if queue is None:
         # looking a queue up creates it in the broker's memory, so "no such queue" looks like an empty one
@@ -103,13 +105,9 @@ def select(
     stop, following = _looked_at(queue, offset, max_msg_nums)
     if stop is None:
         return GetResult("OFFSET_FOUND_NULL", following, low, high, [])
-    in_memory_from = log_end - _kept_in_memory()
-    near, far = ((most_bytes, min(most, max_msg_nums)) for most_bytes, most in (_IN_MEMORY, _ON_DISK))
+    in_memory_from = log_end - kept_in_memory()
+    near, far = within(max_msg_nums)
     stop = min(high, stop)
-    if accept is None and read_all is not None and isinstance(queue, ConsumeQueue):
-        units = _fitting(queue, offset, min(stop, offset + near[1]), in_memory_from, near[0], far)
-        if units and (everything := read_all(units)) is not None:
-            return GetResult("FOUND", offset + len(units), low, high, everything)
     messages: list[M] = []
     total, skip_to = 0, -1
     status, following = "NO_MATCHED_MESSAGE", offset
@@ -134,27 +132,6 @@ def select(
         total += size
         status, skip_to = "FOUND", -1
     return GetResult(status, following, low, high, messages)
-
-
-def _fitting(
-    queue: ConsumeQueue, start: int, stop: int, in_memory_from: int, most_bytes: int, far: tuple[int, int]
-) -> list[Unit]:
-    """The entries of [start, stop), which are in one file, that one answer has where no message is gone.
-
-    Args:
-        in_memory_from: physical offset from which messages are in memory.
-        most_bytes: of an answer whose last message is; ``stop`` says how many messages.
-        far: bytes and messages of another one.
-    """
-    units = list(map(_UNIT_OF, queue.units(start, stop)))
-    if units and min(units)[0] >= in_memory_from and sum(map(_SIZE_OF, units)) <= most_bytes:
-        return units  # as nearly always
-    total = 0
-    for count, (physical_offset, size, _tags_code) in enumerate(units):
-        total += size
-        if count and (total > most_bytes or (physical_offset < in_memory_from and (count >= far[1] or total > far[0]))):
-            return units[:count]
-    return units
 
 
 def _looked_at(queue: PlainQueue, offset: int, max_msg_nums: int) -> tuple[int | None, int]:
@@ -183,10 +160,17 @@ def nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
 
 def limits(log_end: int, physical_offset: int) -> tuple[int, int]:
     """(bytes, messages) at most in one answer that has this message."""
-    return _ON_DISK if log_end - physical_offset > _kept_in_memory() else _IN_MEMORY
+    return ON_DISK if log_end - physical_offset > kept_in_memory() else IN_MEMORY
 
 
-def _kept_in_memory() -> int:
+def within(messages: int) -> tuple[Limit, Limit]:
+    """The limits of an answer to somebody who wants no more than so many, for what is in memory and what is on disk."""
+    return Limit(IN_MEMORY.bytes, min(IN_MEMORY.messages, messages)), Limit(
+        ON_DISK.bytes, min(ON_DISK.messages, messages)
+    )
+
+
+def kept_in_memory() -> int:
     """Bytes at the end of the log that a broker takes to be in memory."""
     return physical_memory() * 40 // 100
 

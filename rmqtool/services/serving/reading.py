@@ -10,19 +10,19 @@ from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import MIN_SIZE
 from rmqtool.services.lookup.get_message import (
     GetResult,
+    Pulled,
     ReadRecord,
-    Unit,
     nothing_at,
     physical_memory,
     select,
     select_batches,
 )
+from rmqtool.services.lookup.pull_at_once import PullAtOnce
 from rmqtool.services.lookup.query import KeyReader, Search
 from rmqtool.services.opened.engine import Store
-from rmqtool.store.disk.remote import is_partial
 from rmqtool.store.layout.paths import UNIT, is_path_name
 from rmqtool.store.layout.version import release_of
-from rmqtool.store.log.commit_log import HEAD, MAGICS, CommitLog, Found, claimed_size
+from rmqtool.store.log.commit_log import CommitLog, Found, claimed_size
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
@@ -86,6 +86,7 @@ class Reading:
         self._rocks: dict[tuple[str, int], RocksQueue] = {}
         self._batches: dict[tuple[str, int], tuple[int, BatchQueue]] = {}  # with the end of the log that it knows
         self._log = CommitLog(store.layout)
+        self._at_once = PullAtOnce()
         self._keys: tuple[int, KeyReader] | None = None
         self._seen = -1
 
@@ -99,6 +100,7 @@ class Reading:
         """Look again at what lies on the disk: somebody else may have written or removed files."""
         self._queues.clear()
         self._batches.clear()
+        self._at_once.forget()
         self._log = CommitLog(self.store.layout)
         self._keys = None
 
@@ -205,30 +207,17 @@ class Reading:
             log_end=self.end,
             engine=self.engine,
             accept=accept,
-            read_all=self.records,
         )
 
-    def records(self, units: list[Unit]) -> list[memoryview] | None:
-        """As :meth:`record` for entries of one pull; None where one has no record, or one that is not at hand."""
-        found: list[memoryview] = []
-        base, view, length = 0, memoryview(b""), 0
-        find, unpack = self._log.segments.find, HEAD.unpack_from
-        for physical_offset, size, _tags_code in units:
-            at = physical_offset - base
-            if not 0 <= at < length:
-                file = find(physical_offset)
-                if file is None or is_partial(view := file.mapped()):
-                    return None
-                base, length = file.base, len(view)
-                at = physical_offset - base
-            # as record_in, which would take three times as long for calls
-            if not MIN_SIZE <= size <= length - at:
-                return None
-            says, magic, own_offset = unpack(view, at)
-            if says != size or own_offset != physical_offset or magic not in MAGICS:
-                return None
-            found.append(view[at : at + size])
-        return found
+    def pull_records(self, topic: str, queue_id: int, offset: int, most: int, accept: Accept | None = None) -> Pulled:
+        """As :meth:`pull`, with the records of all messages in one piece."""
+        queue = self.queue(topic, queue_id)
+        if accept is None and isinstance(queue, ConsumeQueue):
+            pulled = self._at_once.pull(self.log, queue, offset, most, log_end=self.end, engine=self.engine)
+            if pulled is not None:
+                return pulled
+        result = self.pull(topic, queue_id, offset, most, accept)
+        return Pulled(*result[:-1], len(result.messages), b"".join(result.messages))
 
     def _records(self) -> ReadRecord[memoryview]:
         """As :meth:`record` for the entries of one pull, most of which lead into one file."""

@@ -21,9 +21,9 @@ from rmqtool.store.layout.paths import StoreLayout
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
 _FIRST_WINDOW = 16 << 10  # of a search in a file that is elsewhere; most find at once
-MAGICS = {MAGIC_V1, MAGIC_V2}
+_MAGICS = {MAGIC_V1, MAGIC_V2}
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # both versions begin so: one search finds either
-HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # at the same places in all heads
+_HEAD = HEAD_V4_V4.field("total_size", "magic", "physical_offset")  # at the same places in all heads
 
 
 class Found(NamedTuple):
@@ -193,12 +193,12 @@ def says_position(view: memoryview, base: int, at: int) -> bool:
 
 def claimed_size(view: memoryview, base: int, at: int) -> int | None:
     """The size that the record says which seems to begin here, as :func:`says_position` sees it; None without one."""
-    need(view, at, at + HEAD.size)
-    if at + HEAD.size > len(view):
+    need(view, at, at + _HEAD.size)
+    if at + _HEAD.size > len(view):
         return None
     size: int
-    size, magic, physical_offset = HEAD.unpack_from(view, at)
-    return size if physical_offset == base + at and magic in MAGICS else None
+    size, magic, physical_offset = _HEAD.unpack_from(view, at)
+    return size if physical_offset == base + at and magic in _MAGICS else None
 
 
 def next_record(view: memoryview, base: int, at: int, stop: int) -> int:

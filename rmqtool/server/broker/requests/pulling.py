@@ -16,7 +16,7 @@ from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.core import READ, Core
 from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
-from rmqtool.services.lookup.get_message import GetResult
+from rmqtool.services.lookup.get_message import Pulled
 
 COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16  # of the system flag (PullSysFlag)
 _SHORT = 1.0  # s that a pull is held without long polling
@@ -147,11 +147,11 @@ class Pulling:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, header: h.Pull, accept: Accept | None) -> GetResult[memoryview]:
+    def _read(self, header: h.Pull, accept: Accept | None) -> Pulled:
         most = min(max(header.max_msg_nums, 1), _MOST)
-        return self._core.reading.pull(header.topic, header.queue_id, header.queue_offset, most, accept)
+        return self._core.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
 
-    def _answer(self, request: Command, header: h.Pull, result: GetResult[memoryview], code: int) -> Command:
+    def _answer(self, request: Command, header: h.Pull, result: Pulled, code: int) -> Command:
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._moved(header, result.next_begin_offset)
         pulled = h.Pulled(
@@ -160,12 +160,12 @@ class Pulling:
             min_offset=result.min_offset,
             max_offset=result.max_offset,
         )
-        body = b"".join(result.messages) if code == ResponseCode.SUCCESS else b""
+        body = result.records if code == ResponseCode.SUCCESS else b""
         if body:
             key, add = f"{header.topic}@{header.consumer_group}", self._core.counts.add
-            add(counts.GROUP_GET, key, len(result.messages))
+            add(counts.GROUP_GET, key, result.number)
             add(counts.GROUP_GET_SIZE, key, len(body))
-            add(counts.BROKER_GET, self._core.settings.cluster, len(result.messages))
+            add(counts.BROKER_GET, self._core.settings.cluster, result.number)
         return answer(request, pulled, body, code=code, remark=result.status)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Pulling:
         held.connection.send(response)
 
 
-def _code_of(result: GetResult[memoryview], offset: int) -> int:
+def _code_of(result: Pulled, offset: int) -> int:
     if result.status == "NO_MESSAGE_IN_QUEUE":
         return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]

@@ -1,0 +1,83 @@
+"""The records of one pull: chosen by the entries of a queue, looked at, and copied one behind the other."""
+
+import ctypes
+from typing import Protocol
+
+import numpy as np
+
+from formats.layouts.derived import CQ_ENTRY
+from rmqtool.kernels.load.library import INT64, POINTER, Code, Function, is_compiled
+from rmqtool.kernels.load.memory import Memory, array_address
+from rmqtool.kernels.plain import pull as plain
+from rmqtool.kernels.tables.limit import Limit
+
+_pull = Function(
+    "rmq_pull", INT64, POINTER, INT64, POINTER, INT64, INT64, INT64, POINTER, POINTER, INT64, POINTER
+)  # fmt: skip
+
+
+class Puller(Protocol):
+    """Entry points."""
+
+    def pull(
+        self, entries: bytes, log: Memory, base: int, in_memory_from: int, near: Limit, far: Limit
+    ) -> tuple[int, bytes] | None:
+        """(messages, their records one behind the other) of consecutive entries, as many as one answer has.
+
+        None where one of them has no record in this file, or the answer is larger than was thought.
+
+        Args:
+            entries: of a consume queue, whole ones.
+            log: one file of the log.
+            base: physical offset of its first byte.
+            in_memory_from: physical offset from which ``near`` holds, and ``far`` before.
+        """
+
+
+class _Compiled:
+    """Not for two threads at a time.
+
+    Args:
+        room: bytes of one answer.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._out, self._room = Memory(bytearray(room), writable=True), room
+        self._limits = np.empty((2, len(Limit._fields)), np.int64)
+        self._limits_at = array_address(self._limits)
+        self._written = ctypes.c_int64()
+        self._written_at = ctypes.addressof(self._written)
+        self._known: tuple[Limit, Limit] | None = None
+
+    def pull(
+        self, entries: bytes, log: Memory, base: int, in_memory_from: int, near: Limit, far: Limit
+    ) -> tuple[int, bytes] | None:
+        if (near, far) != self._known:
+            self._limits[:] = near, far
+            self._known = near, far
+        count = _pull(
+            entries, len(entries) // CQ_ENTRY.size, log.address, base, log.length, in_memory_from, self._limits_at,
+            self._out.address, self._room, self._written_at,
+        )  # fmt: skip
+        return None if count < 0 else (count, bytes(self._out.view[: self._written.value]))
+
+
+class _Plain:
+    """Args: as for the compiled one."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def pull(
+        self, entries: bytes, log: Memory, base: int, in_memory_from: int, near: Limit, far: Limit
+    ) -> tuple[int, bytes] | None:
+        return plain.pull(entries, log, base, in_memory_from, near, far, self._room)
+
+
+def puller(room: int, *, code: Code | None = None) -> Puller:
+    """The entry points by compiled or by plain code, for one thread.
+
+    Args:
+        room: bytes of the largest answer that is wanted.
+    """
+    return _Compiled(room) if is_compiled(code) else _Plain(room)
