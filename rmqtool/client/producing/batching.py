@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from formats.layouts import derived
 from formats.message.bodies import build_batch
-from formats.message.properties import DELAY, build_many
+from formats.message.properties import DELAY, ITEM_END, NAME_END, UNIQ_KEY, build, build_many
 from rmqtool.client.producing.message import WAIT, Message
 from rmqtool.services.sending.batch import check_batch
 from rmqtool.services.sending.rules import MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
@@ -52,9 +52,17 @@ def batches(
         Rejected: messages that cannot go together, or one that brokers would not take.
         FormatError: properties that cannot be sent.
     """
-    all_named = [message.named(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)]
     bodies = [message.body for message in messages]
-    alike = _are_alike(messages, all_named, bodies, max_message_size)
+    same = UNIQ_KEY not in more and _say_the_same(messages)
+    if same:
+        all_named, texts = _numbered(messages[0].named(more), unique_ids, separated=separated)
+    else:
+        all_named = [message.named(more, unique_id) for message, unique_id in zip(messages, unique_ids, strict=True)]
+    alike = (
+        all(bodies)
+        and max(map(len, bodies), default=0) <= max_message_size
+        and (same or _are_alike(messages, all_named))
+    )
     outs = [
         OutMessage(message.topic, message.body, message.flag, named)
         for message, named in zip(messages[:1] if alike else messages, all_named, strict=False)
@@ -64,7 +72,8 @@ def batches(
         check_batch([outs[0], out])
     if not outs:
         check_batch([])
-    texts = build_many(all_named, trailing_separator=separated)
+    if not same:
+        texts = build_many(all_named, trailing_separator=separated)
     pairs = list(zip(messages, all_named, strict=True))
     items = list(zip([message.flag for message in messages], bodies, texts, strict=True))
     if len(items) * _LEAST + sum(map(len, bodies)) + sum(map(len, texts)) <= limit:
@@ -72,15 +81,30 @@ def batches(
     return [Batch(pairs[part], items[part]) for part in _parted(items, limit)]
 
 
-def _are_alike(
-    messages: Sequence[Message], all_named: Sequence[Mapping[str, str]], bodies: Sequence[bytes], most: int
-) -> bool:
-    """Whether what holds for the first of them holds for all."""
+def _say_the_same(messages: Sequence[Message]) -> bool:
+    """Whether nothing but flag, body and unique id tells them apart."""
+    said = {
+        (message.topic, message.tags, message.wait_store_ok, message.delay_level, message.deliver_at)
+        for message in messages
+    }
+    return len(said) == 1 and not any(message.properties or message.keys for message in messages)
+
+
+def _numbered(
+    common: Mapping[str, str], unique_ids: Sequence[str], *, separated: bool
+) -> tuple[list[dict[str, str]], list[bytes]]:
+    """(properties of each message, these as they are sent) where only the unique ids differ."""
+    begin = build(common, trailing_separator=True) + UNIQ_KEY.encode() + bytes([NAME_END])
+    end = bytes([ITEM_END]) if separated else b""
+    texts = [begin + unique_id.encode() + end for unique_id in unique_ids]
+    return [{**common, UNIQ_KEY: unique_id} for unique_id in unique_ids], texts
+
+
+def _are_alike(messages: Sequence[Message], all_named: Sequence[Mapping[str, str]]) -> bool:
+    """Whether what is looked at for the first of them holds for all, but for their bodies."""
     return (
         len({message.topic for message in messages}) == 1
         and len({named[WAIT] for named in all_named}) == 1
-        and all(bodies)
-        and max(map(len, bodies)) <= most
         and not any(DELAY in named for named in all_named)
     )
 

@@ -17,7 +17,7 @@ from rmqtool.kernels.arrow import ItemParser, Lists, gather
 from rmqtool.kernels.tables.messages import Texts, cells_address
 from rmqtool.services.waiting.delay import DelayedMessage
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.timer.heads import TimerHeads, plain_heads
+from rmqtool.store.queues.timer.heads import TimerHeads, plain_heads, windows
 from rmqtool.store.queues.timer.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -185,16 +185,16 @@ def _of_file(heads: TimerHeads, found: Waiting) -> PlainTimers:
     def named(name: str) -> Texts:
         return _named(heads.data, begin, items.names, items.values.texts, name.encode())
 
-    topic, unique, keys = named(REAL_TOPIC), items.unique, items.keys
+    topic, unique, keys = (_gathered(texts) for texts in (named(REAL_TOPIC), items.unique, items.keys))
     deliver, is_time = _numbers_of(heads.data, begin, named(timer.OUT_MS))
     queue_id, is_queue = _numbers_of(heads.data, begin, named(REAL_QID))
     plain &= is_time & is_queue & (named(timer.DELETE_KEY).length < 0)
     for texts in (topic, unique, keys):
         plain &= _is_shown(texts)
-    plain &= (topic.length > 0) & (unique.length > 0)
+    plain &= (_lengths(topic) > 0) & (_lengths(unique) > 0)
 
-    def text(texts: Texts, *, listed: bool = False) -> PlainTexts:
-        return _gathered(Texts(texts.address[plain], texts.length[plain]), listed=listed)
+    def text(texts: PlainTexts) -> PlainTexts:
+        return texts if plain.all() else _taken(texts, plain)
 
     def of_head(name: str) -> "Array":
         return heads.heads[name][plain].astype(np.int64)
@@ -208,7 +208,7 @@ def _of_file(heads: TimerHeads, found: Waiting) -> PlainTimers:
         topic=text(topic),
         queue_id=queue_id[plain],
         unique=text(unique),
-        keys=text(keys, listed=True),
+        keys=text(keys)._replace(listed=True),
         reconsume_times=of_head("reconsume_times"),
         fire_timestamp=found.slot_time[heads.numbers[plain]],
     )
@@ -219,10 +219,9 @@ def _named(data: "Array", begin: int, names: Lists, values: Texts, name: bytes) 
     rows = len(names.bounds) - 1
     items = np.flatnonzero(names.texts.length == len(name))
     at = names.texts.address[items] - begin
-    # a character after the other: most items are out after the first
-    for number, byte in enumerate(name):
-        same = data[at + number] == byte
-        items, at = items[same], at[same]
+    same = data[at] == name[0]  # most are out after the first byte
+    items, at = items[same], at[same]
+    items = items[windows(data, at, len(name)).view(f"S{len(name)}")[:, 0] == name]
     row = np.searchsorted(names.bounds, items, "right") - 1
     address, length = np.zeros(rows, np.int64), np.full(rows, -1, np.int64)
     address[row], length[row] = values.address[items], values.length[items]
@@ -243,10 +242,9 @@ def _numbers_of(data: "Array", begin: int, texts: Texts) -> "tuple[Array, Array]
     return value, good
 
 
-def _is_shown(texts: Texts) -> "Array":
+def _is_shown(texts: PlainTexts) -> "Array":
     """Which texts are as they are in every form of output; one that is missing is."""
-    gathered = _gathered(texts)
-    good = np.ones(len(gathered.missing), bool)
-    strange = np.flatnonzero(~_SHOWN[gathered.data])
-    good[np.searchsorted(gathered.ends, strange, "right") - 1] = False
+    good = np.ones(len(texts.missing), bool)
+    strange = np.flatnonzero(~_SHOWN[texts.data])
+    good[np.searchsorted(texts.ends, strange, "right") - 1] = False
     return good

@@ -4,9 +4,10 @@ Source: store.timer.TimerMessageStore; store-engine 7.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,32 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 _AT_ONCE = 1 << 15  # units
+
+
+class _Some(NamedTuple):
+    """What some units lead to.
+
+    Attributes:
+        others: (number of the unit, its message), ascending, of those that are not plain.
+        lost: how many have no message.
+    """
+
+    many: PlainTimers
+    others: list[tuple[int, DelayedMessage]]
+    lost: int
+
+    def merged(self, *, due_only: bool) -> Iterator[DelayedMessage | PlainTimers]:
+        """Plain messages and others in the order of their units."""
+        done = 0
+        for number, row in self.others:
+            if row.due or not due_only:
+                before = int(np.searchsorted(self.many.numbers, number))
+                if done < before:
+                    yield self.many.taken(slice(done, before))
+                    done = before
+                yield row
+        if done < len(self.many):
+            yield self.many.taken(slice(done, None)) if done else self.many
 
 
 class Timers:
@@ -128,29 +155,33 @@ class Timers:
             else:
                 plain = self._to_come
         lost = 0
-        for first in range(0, len(chosen), _AT_ONCE):
-            numbers = chosen[first : first + _AT_ONCE]
-            many = plain_timers(self.log, found, numbers[plain[numbers]])
-            others = numbers[~np.isin(numbers, many.numbers)]
-            rows = dict(in_the_wheel(self.log, found, others))
-            lost += len(others) - len(rows)
-            done = 0
-            for number in others.tolist():
-                if (message := rows.get(number)) is None or (row := self._row(message)) is None:
-                    continue
-                if row.due or not due_only:
-                    before = int(np.searchsorted(many.numbers, number))
-                    if done < before:
-                        yield many.taken(slice(done, before))
-                        done = before
-                    yield row
-            if done < len(many):
-                yield many.taken(slice(done, None)) if done else many
+        for some in self._read(chosen, plain):
+            lost += some.lost
+            yield from some.merged(due_only=due_only)
         self._warn_of_lost(lost)
         for message in not_in_the_wheel(self.log, self.queue, self.files, found):
             row = self._row(message)
             if row is not None and (row.due or not due_only):
                 yield row
+
+    def _read(self, chosen: "Array", plain: "Array") -> Iterator["_Some"]:
+        """What units lead to, many at once and in order; a thread reads on while the caller has them."""
+
+        def read(first: int) -> _Some:
+            numbers = chosen[first : first + _AT_ONCE]
+            many = plain_timers(self.log, self._found, numbers[plain[numbers]])
+            others = numbers[~np.isin(numbers, many.numbers)]
+            found = [(number, self._row(message)) for number, message in in_the_wheel(self.log, self._found, others)]
+            rows = [(number, row) for number, row in found if row is not None]
+            return _Some(many, rows, len(others) - len(found))
+
+        with ThreadPoolExecutor(1, "rmqtool-timers") as beside:
+            ahead: Future[_Some] | None = None
+            for first in range(0, len(chosen), _AT_ONCE):
+                some = read(first) if ahead is None else ahead.result()
+                if first + _AT_ONCE < len(chosen):
+                    ahead = beside.submit(read, first + _AT_ONCE)
+                yield some
 
     def _row(self, message: TimerMessage) -> DelayedMessage | None:
         """None for a mark."""

@@ -64,10 +64,10 @@ def lead_to_records(log: CommitLog, units: "Array") -> "Array":
 
 
 def _heads(data: "Array", at: "Array") -> "Array":
-    return _windows(data, at, HEAD_V4_V4.size).view(HEAD_V4_V4.dtype)[:, 0]
+    return windows(data, at, HEAD_V4_V4.size).view(HEAD_V4_V4.dtype)[:, 0]
 
 
-def _windows(data: "Array", at: "Array", size: int) -> "Array":
+def windows(data: "Array", at: "Array", size: int) -> "Array":
     """So many bytes from each place on, of shape (places, size)."""
     found: Array = sliding_window_view(data, size)[at]
     return found
@@ -104,7 +104,7 @@ def _in_file(file: Segment, numbers: "Array", at: "Array", sizes: "Array") -> Ti
     topic = at + HEAD_V4_V4.size + heads["body_length"]
     good &= topic + _BEHIND + 2 <= ends
     numbers, heads, topic, ends = numbers[good], heads[good], topic[good], ends[good]
-    names = _windows(data, topic, _BEHIND + 2)
+    names = windows(data, topic, _BEHIND + 2)
     expected = np.frombuffer(bytes([len(_TOPIC)]) + _TOPIC, np.uint8)
     length = names[:, _BEHIND].astype(np.int64) << 8 | names[:, _BEHIND + 1]
     begins = topic + _BEHIND + 2
