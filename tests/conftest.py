@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,9 @@ settings.load_profile("rmqtool")
 for name in ("OUTPUT", "BODY", "ENGINE", "BROKER_CONF", "TZ"):
     os.environ.pop(f"RMQTOOL_{name}", None)
 os.environ["RMQTOOL_CONFIG"] = ""
+# under nohup what is started here would not hear that a terminal went away either
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_xdist_auto_num_workers() -> int:

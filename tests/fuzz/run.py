@@ -18,6 +18,7 @@ from random import Random
 from types import FrameType
 
 from rmqtool.errors import BadValue, RmqError
+from tests.amounts import ALL
 from tests.bench.measure import peak_rss
 from tests.fuzz.mutate import mutate
 from tests.fuzz.operations import OPERATIONS
@@ -30,6 +31,7 @@ MOST_MEMORY = 448 << 20  # bytes that the process may grow by over what it has o
 MOST_ADDRESSES = 4 << 30
 BOTH_WAYS = "either way"
 _EACH = 2  # operations of a case
+WAYS = (nullcontext, compiled_way)  # of small stores, and of large ones
 
 
 class Hung(BaseException):
@@ -86,13 +88,14 @@ class Fuzzer:
         seed: with a case's number it decides everything about the case.
         folder: where stores are worked on; best in memory.
         keep: where the stores of failures go.
+        every_base: ask every sound store everything at first, else each about some things.
 
     Attributes:
         stopped: end after the case at hand.
     """
 
-    def __init__(self, seed: int, folder: Path, keep: Path | None = None) -> None:
-        self.seed, self.folder, self.keep = seed, folder, keep
+    def __init__(self, seed: int, folder: Path, keep: Path | None = None, *, every_base: bool = ALL) -> None:
+        self.seed, self.folder, self.keep, self._every_base = seed, folder, keep, every_base
         self.totals, self.stopped = Totals(), False
         bases = make_bases(folder / "bases")
         shutil.rmtree(folder / "bases")
@@ -112,10 +115,10 @@ class Fuzzer:
 
     def _warm_up(self) -> None:
         """Everything once on sound stores: what is compiled and imported then stays."""
-        for shop, way in product(self.shops, (nullcontext, compiled_way)):
-            for name in OPERATIONS:
-                if name == BOTH_WAYS and way is compiled_way:
-                    continue  # it goes both anyway, and is the slowest
+        for number, (name, way) in enumerate(product(OPERATIONS, WAYS)):
+            if name == BOTH_WAYS and way is compiled_way:
+                continue  # it goes both anyway, and is the slowest
+            for shop in self.shops if self._every_base else [self.shops[number % len(self.shops)]]:
                 with way():
                     failed = self._ask(name, Random(0), shop)
                 if failed is not None:
@@ -125,7 +128,7 @@ class Fuzzer:
     def case(self, number: int) -> None:
         """One case; every third goes the way of large stores, by compiled code."""
         rng = Random(f"{self.seed}/{number}")
-        way = compiled_way if Random(number).random() < 1 / 3 else nullcontext
+        way = WAYS[-1] if Random(number).random() < 1 / 3 else WAYS[0]
         shop = self.shops[number % len(self.shops)]
         done = mutate(rng, shop.store)
         _forget_peak()

@@ -1,4 +1,4 @@
-"""Our name server between real brokers, real clients and the real admin tool, each a process of its own."""
+"""Our name server between real brokers and real clients, each a process of its own, and the real admin tool."""
 
 import asyncio
 import json
@@ -24,19 +24,13 @@ from rmqtool.remoting.errors import RemotingError
 from tests.cli.running import RMQTOOL, ROOT
 from tests.interop import broker as brokers
 from tests.interop import engine
+from tests.interop.broker import Broker
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 BROKER, CLUSTER = "lab-a", "LabCluster"
 RELEASE = {"4.9.8": "V4_9_8", "5.3.3": "V5_3_3"}  # the name that a broker with these libraries gives itself
 _PAUSE = 0.2  # s
-
-
-@pytest.fixture(params=[pytest.param(v, marks=pytest.mark.xdist_group(f"broker-{v}")) for v in brokers.VERSIONS])
-def release(request: pytest.FixtureRequest) -> str:
-    if reason := brokers.available(request.param):
-        pytest.skip(reason)
-    return str(request.param)
 
 
 class Java:
@@ -77,10 +71,6 @@ class Java:
             process.communicate()
         assert out, err
         return str(out)
-
-    def admin(self, *words: str) -> str:
-        """What mqadmin prints."""
-        return self.output("org.apache.rocketmq.tools.command.MQAdminStartup", *words)
 
     def shuttle(self, names: str, topic: str, count: int) -> None:
         """A producer sends, and a consumer gets each message from the queue that it was sent to."""
@@ -169,7 +159,8 @@ def wait(what: str, so: Callable[[], bool], java: Java) -> None:
     pytest.fail(f"{what}: {(java.home / 'said').read_text()[-2000:]}")
 
 
-def test_brokers_clients_and_mqadmin_use_our_name_servers(release: str, tmp_path: Path) -> None:
+def test_brokers_clients_and_mqadmin_use_our_name_servers(clients: Broker, tmp_path: Path) -> None:
+    release = next(version for version in brokers.VERSIONS if version.startswith(clients.engine))
     java = Java(release, tmp_path / "home")
     with name_server() as (_, first), name_server() as (second_process, second):
         both = f"{first};{second}"
@@ -183,7 +174,9 @@ def test_brokers_clients_and_mqadmin_use_our_name_servers(release: str, tmp_path
                 assert route["brokerDatas"][0]["brokerAddrs"] == {"0": address}
                 queues = {"brokerName": BROKER, "perm": 6, "readQueueNums": 4, "topicSysFlag": 0, "writeQueueNums": 4}
                 assert route["queueDatas"] == [queues]
-            administer(java, first, address, release)
+            clients.connect(first, address)
+            administer(java, clients, first, address, release)
+            clients.stop()
 
             # the other one does not miss it
             second_process.kill()
@@ -213,35 +206,39 @@ def test_brokers_clients_and_mqadmin_use_our_name_servers(release: str, tmp_path
             wait("a killed broker", lambda: addresses(first) == {}, java)
 
 
-def administer(java: Java, names: str, address: str, release: str) -> None:
+def administer(java: Java, clients: Broker, names: str, address: str, release: str) -> None:
     """What mqadmin does with a name server."""
-    clusters = java.admin("clusterList", "-n", names)
+
+    def admin(*words: str) -> str:
+        return str(clients.ask("admin", arguments=words, seconds=60)["said"])
+
+    clusters = admin("clusterList")
     row = next(line for line in clusters.splitlines() if BROKER in line).split()
     assert row[:4] == [CLUSTER, BROKER, "0", address]
     assert row[4].startswith(RELEASE[release][:4])
-    shown = java.admin("topicRoute", "-n", names, "-t", "Shuttle")
+    shown = admin("topicRoute", "-t", "Shuttle")
     route = loads(shown[shown.index("{") :].encode())
     assert route == ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Shuttle") | {
         "brokerDatas": [{**data, "brokerAddrs": {0: address}} for data in route["brokerDatas"]]  # type: ignore[index]
     }
-    assert {"Shuttle", "%RETRY%shuttle-Shuttle", BROKER, CLUSTER} <= set(java.admin("topicList", "-n", names).split())
+    assert {"Shuttle", "%RETRY%shuttle-Shuttle", BROKER, CLUSTER} <= set(admin("topicList").split())
 
-    said = java.admin("updateTopic", "-n", names, "-c", CLUSTER, "-t", "Made", "-r", "2", "-w", "3")
+    said = admin("updateTopic", "-c", CLUSTER, "-t", "Made", "-r", "2", "-w", "3")
     assert "success" in said
     wait("a new topic", lambda: ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Made") is not None, java)
     assert ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Made")["queueDatas"][0]["writeQueueNums"] == 3
     topics = len(ask(names, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)["topicList"])
     for command, perm in (("wipeWritePerm", 4), ("addWritePerm", 6)):
-        said = java.admin(command, "-n", names, "-b", BROKER)
+        said = admin(command, "-b", BROKER)
         assert re.search(rf"write perm of broker\[{BROKER}\].* OK, {topics}", said), said
         assert ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Made")["queueDatas"][0]["perm"] == perm
-    assert "success" in java.admin("deleteTopic", "-n", names, "-c", CLUSTER, "-t", "Made")
+    assert "success" in admin("deleteTopic", "-c", CLUSTER, "-t", "Made")
     assert ask(names, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Made") is None
 
-    assert "success" in java.admin("updateKvConfig", "-n", names, "-s", "n", "-k", "k", "-v", "v")
+    assert "success" in admin("updateKvConfig", "-s", "n", "-k", "k", "-v", "v")
     assert ask(names, RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="n") == {"table": {"k": "v"}}
-    assert "success" in java.admin("deleteKvConfig", "-n", names, "-s", "n", "-k", "k")
+    assert "success" in admin("deleteKvConfig", "-s", "n", "-k", "k")
     assert ask(names, RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="n") == {"table": {}}
-    assert "success" in java.admin("updateNamesrvConfig", "-n", names, "-k", "orderMessageEnable", "-v", "true")
-    settings = java.admin("getNamesrvConfig", "-n", names)
+    assert "success" in admin("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
+    settings = admin("getNamesrvConfig")
     assert re.search(r"orderMessageEnable\s*= *true", settings), settings

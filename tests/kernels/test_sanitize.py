@@ -19,7 +19,7 @@ def test_sanitizers_have_nothing_to_report(tmp_path: Path, baseline: bool) -> No
     control = copy.control()
     assert control.returncode != 0
     assert "AddressSanitizer" in control.stderr
-    runs = [copy.golden("crash"), copy.fuzz(2, some(1, 12))]
+    runs = [copy.golden("crash"), copy.fuzz(2, some(16, 12), every_base=ALL)]
     if ALL:
         runs.append(copy.tests())
     for done in runs:

@@ -16,6 +16,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.recovery.report import RecoveryReport
 from tests import damage
+from tests.amounts import some
 from tests.interop.differential.bases import Base
 from tests.interop.differential.case import Case
 from tests.interop.differential.compare import (
@@ -33,7 +34,7 @@ from tests.interop.differential.compare import (
 from tests.interop.engine import Engine
 from tests.store.compiled import compiled_way
 
-CASES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_CASES", "300"))
+CASES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_CASES", some("252", "300")))
 SEED = int(os.environ.get("RMQTOOL_DIFFERENTIAL_SEED", "20261121"))
 _HANG_MILLIS = 4_000
 _PATIENT_MILLIS = 20_000
