@@ -56,7 +56,7 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
         came.append(number)
         raise KeyboardInterrupt
 
-    changes = writes([word for word in argv if word != "--dry-run"]) and argv[0] != "salvage"
+    changes = writes([word for word in argv if word != "--dry-run"]) and argv[0] not in ("salvage", "export")
     if not changes and getsignal(SIGTERM) is SIG_DFL:
         signal(SIGTERM, take)
     return came

@@ -39,6 +39,7 @@ COMMANDS: dict[str, list[str]] = {
     "rebuild": ["rebuild", "STORE", "checkpoint", "--dry-run"],
     "rebuild config": ["rebuild", "STORE", "config", "--dry-run"],
     "salvage": ["salvage", "STORE", "NEW"],
+    "export": ["export", "STORE", "NEW"],
     "salvage --to": ["salvage", "STORE", "NEW", "--to", "ndjson"],
     "check": ["check", "STORE"],
     "trace": ["trace", "STORE", "FD0000000000000000000000000000020FB630946E09664343CD0000"],

@@ -21,8 +21,8 @@ from tests.store.helpers import tree
 
 FIELDS = ["progress", "done", "total", "unit", "seconds", "rate", "secondsLeft"]
 LONG = {
-    "append", "check", "clean", "dispatch", "dump-to-parquet", "import", "mirror", "rebuild", "recover", "replay",
-    "run", "salvage", "sql", "truncate", "undo",
+    "append", "check", "clean", "dispatch", "dump-to-parquet", "export", "import", "mirror", "rebuild", "recover",
+    "replay", "run", "salvage", "sql", "truncate", "undo",
 }  # fmt: skip
 
 
@@ -131,6 +131,7 @@ def stages(err: str) -> list[dict[str, Any]]:
         (["recover", "STORE", "--yes"], {"checking the log", "filling queues and index", "changing the store"}),
         (["rebuild", "STORE", "index", "--yes"], {"reading the log", "changing the store"}),
         (["salvage", "STORE", "NEW"], {"copying messages", "checking the log"}),
+        (["export", "STORE", "NEW"], {"copying messages", "checking the log"}),
         (["dump-to-parquet", "STORE", "NEW", "--runner", "local"], {"reading the log"}),
         (["append", "STORE", "LINES"], {"appending"}),
         (["import", "NEW", "LINES"], {"importing"}),
@@ -176,6 +177,7 @@ def test_nothing_in_a_pipe(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) ->
         (["check", "STORE"], "%): nothing was changed, and the same command begins again\n"),
         (["recover", "STORE", "--yes"], "{}: nothing was changed\n"),
         (["salvage", "STORE", "NEW"], "%): no store was made\n"),
+        (["export", "STORE", "NEW"], "%): no store was made\n"),
     ],
 )
 def test_a_signal_makes_it_say_what_was_going_on(

@@ -49,7 +49,7 @@ from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.salvage.export import export
+from rmqtool.store.salvage.to_file import salvage_to_file
 from tests.fuzz.stores import Base
 from tests.store.compiled import compiled_way
 from tests.store.helpers import content
@@ -224,7 +224,7 @@ def _export(rng: Random, store: Path, base: Base) -> None:
     for made in (new, new.with_name("new.ndjson.lost+found")):
         shutil.rmtree(made, ignore_errors=True)
         made.unlink(missing_ok=True)
-    dump_json(export(_layout(rng, store, base), str(new), "ndjson", write_ndjson).to_dict())
+    dump_json(salvage_to_file(_layout(rng, store, base), str(new), "ndjson", write_ndjson).to_dict())
 
 
 def _mend(rng: Random, store: Path, base: Base) -> None:

@@ -1,4 +1,4 @@
-"""Out of RocksDB into files: 5.3.3 boots what ``salvage`` makes of a healthy store, and gives out the same."""
+"""Out of RocksDB into files: 5.3.3 boots what commands make of a healthy store, and gives out the same."""
 
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,13 @@ def given(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     )
 
 
-def test_every_message_of_a_whole_broker(engine_5: Engine, golden: Unpacked, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["salvage", "export"])
+def test_every_message_of_a_whole_broker(command: str, engine_5: Engine, golden: Unpacked, tmp_path: Path) -> None:
     case = "rocksdb-5.3.3"
     config = {**goldens.about(case)["config"], "enableLmq": True, "enableMultiDispatch": True}
     config["messageDelayLevel"] = "1s 2s 3s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     conf = conf_file(tmp_path, {**config, "storeType": "defaultRocksDB"})
-    assert rmqtool("salvage", golden(case), tmp_path / "new", "--broker-conf", conf).code == 0
+    assert rmqtool(command, golden(case), tmp_path / "new", "--broker-conf", conf).code == 0
     expected = list(goldens.messages(case))
     keys = sorted(
         {
@@ -59,13 +60,13 @@ def test_every_message_of_a_whole_broker(engine_5: Engine, golden: Unpacked, tmp
     assert all(row["physicalOffsets"] for row in answer["queries"])
 
 
-@pytest.mark.parametrize("head_gone", [False, True])
-def test_queues_go_on_where_they_were(engine_5: Engine, head_gone: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("command", "head_gone"), [("salvage", False), ("salvage", True), ("export", True)])
+def test_queues_go_on_where_they_were(command: str, engine_5: Engine, head_gone: bool, tmp_path: Path) -> None:
     store, new, conf = tmp_path / "store", tmp_path / "new", conf_file(tmp_path, CONFIG)
     stopped_store(engine_5, store)
     for path in log_files(store)[: 2 if head_gone else 0]:
         path.unlink()
-    result = rmqtool("salvage", store, new, "--broker-conf", conf)
+    result = rmqtool(command, store, new, "--broker-conf", conf)
     assert result.code == 0, result.err
     theirs = engine_5.open(store, CONFIG)
     ours = engine_5.open(new, IN_FILES)

@@ -14,6 +14,7 @@ STEPS: dict[str, Step] = {
     "dispatch": steps.dispatch,
     "dlq requeue": services.requeue,
     "dump-to-parquet": services.dump,
+    "export": steps.export,
     "group clone": services.group_clone,
     "group reset": steps.group_reset,
     "import": services.import_,

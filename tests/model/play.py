@@ -25,6 +25,7 @@ WEIGHTS: dict[Step, int] = {
     steps.group_reset: 2,
     steps.undo: 3,
     steps.salvage: 1,
+    steps.export: 1,
     steps.lose_part: 3,
     steps.move: 1,
     steps.copy: 1,

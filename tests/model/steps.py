@@ -253,12 +253,21 @@ def rebuild_queues(world: World, rng: Random) -> None:
 
 def salvage(world: World, rng: Random, chance: float = 0.2) -> None:
     """All intact messages into another store, which is looked at and thrown away."""
+    _into_another(world, "salvage", kill=killing(rng, chance))
+
+
+def export(world: World, rng: Random) -> None:
+    """The same of a store without damage; of another nothing."""
+    _into_another(world, "export", kill=killing(rng, 0.2))
+
+
+def _into_another(world: World, name: str, kill: Kill | None) -> None:
     target = world.home / "salvaged"
-    done = command(world, "salvage", world.store, target, kill=killing(rng, chance))
+    done = command(world, name, world.store, target, kill=kill)
     if target.exists():
         there = ids_in(target, world)
         if lost := world.must - there:
-            raise Wrong(f"salvage lost {sorted(lost)[:10]}: {done}")
+            raise Wrong(f"{name} lost {sorted(lost)[:10]}: {done}")
         shutil.rmtree(target)
     elif done.code in (0, 1) and not done.killed:
         raise Wrong(f"no store: {done}")
@@ -397,7 +406,7 @@ def few_descriptors(world: World, rng: Random) -> None:
 
 def limited(world: World, rng: Random, what: int, most: int) -> None:
     """A command with less than it needs."""
-    step = rng.choice((append, append, recover, dispatch, rebuild, truncate, clean, group_reset, undo, salvage))
+    step = rng.choice((append, append, recover, dispatch, rebuild, truncate, clean, group_reset, undo, salvage, export))
     world.limits = {what: most}
     try:
         step(world, rng)

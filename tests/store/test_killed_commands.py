@@ -88,17 +88,19 @@ COMMANDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "truncate": (nothing, ["truncate", "STORE", "CUT", "--yes"]),
     "rebuild": (lost_topic, ["rebuild", "STORE", "consumequeue", "index", "checkpoint", "--yes"]),
     "salvage": (hole, ["salvage", "STORE", "NEW"]),
+    "export": (nothing, ["export", "STORE", "NEW"]),
     "undo": (recovered, ["undo", "STORE", "--yes"]),
     "clean": (nothing, ["clean", "STORE", "--hours", "0", "--yes"]),
 }
-OVER = {"undo": b"nothing to undo", "salvage": b"exists already"}  # what a run after the last one says
+COPIES = ("salvage", "export")
+OVER = {"undo": b"nothing to undo", **dict.fromkeys(COPIES, b"exists already")}  # what a run after the last one says
 
 
 def writes(store: Path, name: str) -> bool:
     """Whether a run that is under way has begun to write: into a place of its own, and from there into the store."""
     if name == "undo":
         return any('"undoing"' in path.read_text() for path in Path(f"{store}.rmqtool").glob("*/manifest.json"))
-    return Path(f"{store}.new.salvaging" if name == "salvage" else f"{store}.rmqtool").exists()
+    return Path(f"{store}.new.salvaging" if name in COPIES else f"{store}.rmqtool").exists()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -116,7 +118,7 @@ def test_killed_and_run_again(name: str, whole: Path, tmp_path: Path) -> None:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def result(store: Path) -> dict[str, str]:
-        found = content(Path(f"{store}.new") if name == "salvage" else store)
+        found = content(Path(f"{store}.new") if name in COPIES else store)
         found.pop("lost+found/manifest.json", None)  # names the source
         return found
 

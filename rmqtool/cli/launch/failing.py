@@ -57,7 +57,11 @@ def say(error: RmqError, argv: list[str]) -> int:
 
 
 # what Ctrl-C or SIGTERM leaves of a command that it ends in the middle of its work
-_LEFT = {"dump-to-parquet": "the same command goes on with it", "salvage": "no store was made"}
+_LEFT = {
+    "dump-to-parquet": "the same command goes on with it",
+    "export": "no store was made",
+    "salvage": "no store was made",
+}
 
 
 def stopped(argv: list[str]) -> None:

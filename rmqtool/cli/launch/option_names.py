@@ -26,6 +26,7 @@ dump-to-parquet: --broker-conf --codec --columns --engine --file-size --help --m
   --partition-by --progress --row-group-size --runner --since --since-last --split-size --topic --tz --until --where
   --wide -h -o -t
 explain: --columns --help --output --wide -h -o
+export: --broker-conf --columns --help --output --progress --tz --wide -h -o
 group clone: --backup --broadcast --broker --broker-conf --clamp --columns --dry-run --help --output --to-broadcast
   --topic --tz --wide --yes -h -n -o -t -y
 group diff: --all --bak --broker-conf --columns --group --help --limit --output --queue --topic --tz --wide -g -h -o

@@ -1,4 +1,4 @@
-"""``salvage`` behind its options."""
+"""``salvage`` and ``export`` behind their options."""
 
 import os
 import sys
@@ -12,7 +12,8 @@ from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.salvage.export import WriteAll, export, salvaged_log
+from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log
+from rmqtool.store.salvage.whole import export_store
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 
@@ -29,7 +30,22 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
     return 1 if report.lostRangeCount else 0
 
 
-def run_export(layout: StoreLayout, form: str, out: str, output: str) -> int:
+def run_whole(layout: StoreLayout, new_store: str, output: str) -> int:
+    """``export``: 0.
+
+    Raises:
+        CorruptFile: not all of the source can be read, or be as it was.
+    """
+    report = export_store(layout, new_store)
+    if output == "table":  # of what was lost, which is nothing
+        _warn(report.warnings)
+    else:
+        _say(report.to_dict(), output)
+    note(f"{report.messages} messages, {report.bytes} bytes in {report.store}, at the offsets that they had")
+    return 0
+
+
+def run_to_file(layout: StoreLayout, form: str, out: str, output: str) -> int:
     """``salvage --to``: 0, or 1 when something was lost.
 
     Raises:
@@ -39,7 +55,7 @@ def run_export(layout: StoreLayout, form: str, out: str, output: str) -> int:
         if form != "ndjson":
             raise BadValue(f"--to {form} needs a file, not -")
         return _to_stdout(layout)
-    report = export(layout, out, form, _writer_of(form))
+    report = salvage_to_file(layout, out, form, _writer_of(form))
     _say(report.to_dict(), output)
     kept = f", kept in {os.path.relpath(report.lostFound)}" if report.lostFound else ""
     note(f"{report.messages} messages in {report.out}; {report.lostBytes} bytes not readable{kept}")
@@ -106,5 +122,9 @@ def _say(report: dict[str, Any], output: str) -> None:
         write_all(writer(output, _FIELDS, columns), report["lostRanges"])
     if (more := report["lostRangeCount"] - len(report["lostRanges"])) > 0:
         note(f"{more} more ranges in the manifest")
-    for warning in report["warnings"]:
+    _warn(report["warnings"])
+
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
         note(f"warning: {warning}")

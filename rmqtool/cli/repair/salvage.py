@@ -41,9 +41,9 @@ def salvage(
     With --to the messages go to one file: as commitlog dump prints them (ndjson), or with the columns of
     dump-to-parquet. What could not be read is then kept beside it, in NEWSTORE.lost+found.
     """
-    from rmqtool.cli.repair.run_salvage import run_export, run_salvage
+    from rmqtool.cli.repair.run_salvage import run_salvage, run_to_file
 
     layout = open_store(store, broker_conf)
     if to is not None:
-        return run_export(layout, to.value, new_store, output.value)
+        return run_to_file(layout, to.value, new_store, output.value)
     return run_salvage(layout, new_store, output.value)

@@ -34,6 +34,7 @@ MODULES = {
     "dump-to-parquet": "tables.dump",
     "warm-up": "tables.warm_up",
     "explain": "look.check",
+    "export": "repair.export",
     "group": "consumers.group",
     "import": "write.import_",
     "index": "look.files",

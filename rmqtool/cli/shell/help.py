@@ -35,6 +35,7 @@ Look:
 Repair:
   * recover          Recover a store as a broker would, keeping what is cut.
   * salvage          Copy every intact message into a new store.
+  * export           Write a store in RocksDB form anew in files.
   * rebuild          Build queues, index or checkpoint again, repair config.
   * undo             Put back what the last writing command replaced.
   * truncate         Cut the log at a message, queues and index too.

@@ -6,6 +6,7 @@ WRITING = {
         "clean",
         "dispatch",
         "dump-to-parquet",
+        "export",
         "import",
         "init",
         "mirror",

@@ -6,7 +6,7 @@ for holes. What could not be read is copied to ``lost+found`` beside the new sto
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -14,10 +14,8 @@ from typing import Any
 from formats.config.files import ConsumerOffsets, kind_of
 from formats.config.rocksdb import TABLES
 from formats.errors import BadLength, FormatError
-from formats.message.build import append_crc, pack, verify_crc
-from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, MULTI_QUEUE_OFFSET, parse
-from formats.message.read import Record
-from formats.primitives import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from formats.message.properties import MULTI_QUEUE_OFFSET
+from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from formats.variants.timer import QUEUE_ID, TOPIC
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
 from rmqtool.progress import stage
@@ -39,9 +37,11 @@ from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.rules import ReleaseRulesV5, has_bad_batch_numbers, rules_for
 from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.salvage.compacted import carry_over
+from rmqtool.store.salvage.delays import seen_levels
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound, LostRange
 from rmqtool.store.salvage.popped import keep_popped
+from rmqtool.store.salvage.records import packed, span_of
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
 
 _PART = ".salvaging"  # until the store is whole
@@ -78,6 +78,7 @@ class SalvageReport:
     restarted: int = 0  # messages of queues that began anew at a lower offset: they follow those before them
     duplicates: int = 0  # older records whose queue offset another one before them had: stale bytes come back to life
     configs: list[str] = field(default_factory=list)
+    leftOut: list[str] = field(default_factory=list)  # config files that cannot be read; "config" is all of them
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,10 +125,15 @@ class Salvage:
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
         self.warnings = disk.words() + moved_words(moved, passed, disk.name) + shortened
         self._light = False
+        self._delays: str | None = None
+        self._left_out: list[str] = []
         self.messages = self.duplicates = self.renumbered = self.restarted = 0
 
-    def run(self) -> SalvageReport:
+    def run(self, accept: Callable[[SalvageReport], None] = lambda _report: None) -> SalvageReport:
         """Do it all.
+
+        Args:
+            accept: raises where the new store is not to be; nothing is left of it then.
 
         Raises:
             Refused: the target exists, lies in the source, or cannot be written.
@@ -139,6 +145,7 @@ class Salvage:
         try:
             with WorkFolder(self.target, holds=_PARTS) as work:
                 report = self._run()
+                accept(report)
                 work.become(self.store)
         except BaseException as err:
             cause = err.__cause__ if isinstance(err, RmqError) else err
@@ -152,6 +159,7 @@ class Salvage:
         # until all is done the store counts as not cleanly stopped: a broker would build it anew, not trust half of it
         make_file(os.path.join(self.target, "abort")).close()
         self._survey = Survey.of(self.layout, self.log.segments)
+        self._delays = seen_levels(self.layout, self.log)
         with stage("copying messages", sum(file.size for file in self.log.segments)) as copying:
             for item in self.log.walk():
                 copying.done = item.physical_offset - self._first
@@ -188,6 +196,7 @@ class Salvage:
             duplicates=self.duplicates,
             wrongOffsets=self.renumbered,
             configs=configs,
+            leftOut=self._left_out,
             warnings=self.warnings,
         )
 
@@ -224,7 +233,7 @@ class Salvage:
     def _check_target(self) -> None:
         source = os.path.realpath(self.layout.root)
         if os.path.realpath(self.store).startswith(source + os.sep) or os.path.realpath(self.store) == source:
-            raise Refused(f"{self.store}: lies in the store that is salvaged: give a place outside of it")
+            raise Refused(f"{self.store}: lies in {source}: give a place outside of it")
         refuse_existing(self.store)
 
     def _conf(self) -> BrokerConf:
@@ -234,6 +243,8 @@ class Salvage:
         else of it yet, and the old one may have lost its queues.
         """
         values = {name: value for name, value in self.layout.conf.values.items() if name != "storeType"}
+        if self._delays is not None:
+            values["messageDelayLevel"] = self._delays
         if timer_files := TimerFiles(self.layout).log.files:
             values.setdefault("mappedFileSizeTimerLog", str(timer_files[0].size))
         conf = BrokerConf(values, self.layout.conf.path)
@@ -269,12 +280,12 @@ class Salvage:
             physical_offset=physical,
             prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
         )
-        self.writer.append(_packed(record, moved))
+        self.writer.append(packed(record, moved))
         self.messages += 1
 
     def _number(self, found: Found) -> int | None:
         """The queue offset that a record has in the new store; None for one that was there already."""
-        record, span = found.record, _span(found.record)
+        record, span = found.record, span_of(found.record)
         key = (record.topic, record.queue_id)
         queue = self.queues.get(key)
         if queue is None:
@@ -308,6 +319,7 @@ class Salvage:
             listed = list_dir(self.layout.path("config"))
         except UnreadableStore as err:
             self.warnings.append(f"{err}: no config file is copied")
+            self._left_out.append("config")
             return []
         names = {
             # only of the files that brokers know is a .bak the generation before
@@ -342,6 +354,7 @@ class Salvage:
                 found[name] = table.build(engine="5.3") if table is not None else None
             except (CorruptFile, MissingRuntime) as err:
                 found[name] = None
+                self._left_out.append(name)
                 self.warnings.append(f"{err}: config/{name} is left out")
         if found or "consumequeue" in rocksdb_forms(self.layout):
             self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
@@ -355,6 +368,7 @@ class Salvage:
             try:
                 return read_small(self.layout.path("config", name))
             except RmqError as err:
+                self._left_out.append(name)
                 self.warnings.append(f"{err}: left out")
                 return None
         for candidate in (name, name + ".bak"):
@@ -367,6 +381,7 @@ class Salvage:
                     return data
             except (FormatError, RmqError):
                 continue
+        self._left_out.append(name)
         self.warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
         return None
 
@@ -380,21 +395,3 @@ class Salvage:
                 moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - moves[-1])
         engine = "5.3" if b'"dataVersion"' in data else "4.9"
         return data if moved is table else moved.build(engine=engine)
-
-
-def _span(record: Record) -> int:
-    """Queue offsets that a record takes: one, or for an inner batch of 5.x the number of its messages."""
-    if not record.sys_flag & INNER_BATCH:
-        return 1
-    number = parse(record.properties).get(INNER_NUM, "1")
-    return max(int(number), 1) if number.isdecimal() and len(number) < 6 else 1
-
-
-def _packed(old: Record, new: Record) -> bytes:
-    """The moved record's bytes, with its whole-record checksum made good where it was."""
-    data = pack(new)
-    if CRC32_NAME in old.properties and verify_crc(pack(old)):
-        bare = new._replace(total_size=new.total_size - CRC32_SIZE, properties=new.properties[:-CRC32_SIZE])
-        again = append_crc(pack(bare))
-        return again if len(again) == len(data) else data
-    return data

@@ -26,7 +26,7 @@ _UNFINISHED = ".rmqtool-part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportReport:
+class FileReport:
     """What was written, and what was not readable."""
 
     source: str
@@ -74,7 +74,7 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
     return SalvagedLog(log, disk.words() + moved_words(moved, passed, disk.name), disk)
 
 
-def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportReport:
+def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -> FileReport:
     """Write every intact message to a file.
 
     Args:
@@ -104,7 +104,7 @@ def export(layout: StoreLayout, out: str, form: str, write: WriteAll) -> ExportR
             sync(os.path.dirname(out))
     except OSError as err:
         raise Refused(f"{out}: cannot be written: {os.strerror(err.errno or 0)}") from err
-    return ExportReport(
+    return FileReport(
         source=layout.root,
         out=out,
         form=form,

@@ -12,8 +12,8 @@ from rmqtool.cli.repair.run_salvage import write_ndjson
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
-from rmqtool.store.salvage.export import Tell, WriteAll, export
 from rmqtool.store.salvage.lost_found import LostFound
+from rmqtool.store.salvage.to_file import Tell, WriteAll, salvage_to_file
 from tests import goldens
 from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
@@ -46,8 +46,8 @@ def test_parquet_has_the_same_messages(case: str, golden: Unpacked, tmp_path: Pa
     from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 
     layout = StoreLayout(str(golden(case)), conf_of(case))
-    report = export(layout, str(tmp_path / "out.parquet"), "parquet", write_parquet)
-    lines = export(layout, str(tmp_path / "out.ndjson"), "ndjson", write_ndjson)
+    report = salvage_to_file(layout, str(tmp_path / "out.parquet"), "parquet", write_parquet)
+    lines = salvage_to_file(layout, str(tmp_path / "out.ndjson"), "ndjson", write_ndjson)
     table = pq.read_table(tmp_path / "out.parquet")
     assert table.schema == MESSAGE_SCHEMA
     rows = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
@@ -80,11 +80,11 @@ def test_targets_that_are_refused(golden: Unpacked, tmp_path: Path) -> None:
     (tmp_path / "other.lost+found").mkdir()
     for target in ("there", "missing/out", "other"):
         with pytest.raises(Refused):
-            export(layout, str(tmp_path / target), "ndjson", write_ndjson)
+            salvage_to_file(layout, str(tmp_path / target), "ndjson", write_ndjson)
     with pytest.raises(Refused, match="lies in the store"):
-        export(layout, str(golden(DAMAGED) / "out"), "ndjson", write_ndjson)
+        salvage_to_file(layout, str(golden(DAMAGED) / "out"), "ndjson", write_ndjson)
     with pytest.raises(UnreadableStore, match="no commit log"):
-        export(StoreLayout(str(golden("commitlog-deleted"))), str(tmp_path / "x"), "ndjson", write_ndjson)
+        salvage_to_file(StoreLayout(str(golden("commitlog-deleted"))), str(tmp_path / "x"), "ndjson", write_ndjson)
     assert sorted(os.listdir(tmp_path)) == ["other.lost+found", "there"]
     assert rmqtool("salvage", layout.root, "-", "--to", "parquet").code == 2
 
@@ -97,14 +97,14 @@ def test_a_failure_leaves_nothing_and_a_killed_run_is_begun_anew(golden: Unpacke
         raise OSError(28, "No space left on device")
 
     with pytest.raises(Refused, match="No space left"):
-        export(layout, str(out), "ndjson", full)
+        salvage_to_file(layout, str(out), "ndjson", full)
     assert os.listdir(tmp_path) == []
 
     for step in ("writing", "moving"):
         kill_export(layout, out, step)
         left = {"out.rmqtool-part", "out.rmqtool-part.mark"} | ({"out.lost+found"} if step == "moving" else set())
         assert set(os.listdir(tmp_path)) == left
-    report = export(layout, str(out), "ndjson", write_ndjson)
+    report = salvage_to_file(layout, str(out), "ndjson", write_ndjson)
     assert sorted(os.listdir(tmp_path)) == ["out", "out.lost+found"]
     assert report.messages == len(out.read_text().splitlines()) == 499
     assert len(os.listdir(tmp_path / "out.lost+found")) == 2
@@ -127,7 +127,7 @@ def kill_export(layout: StoreLayout, out: Path, step: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
         os.rename = moved
-        export(layout, str(out), "ndjson", killed)
+        salvage_to_file(layout, str(out), "ndjson", killed)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
@@ -140,7 +140,7 @@ def test_what_others_put_in_the_way_is_not_removed(golden: Unpacked, tmp_path: P
     folder.mkdir()
     (folder / "diary").write_text("mine")
     with pytest.raises(Refused, match="exists"):
-        export(layout, str(out), "ndjson", write_ndjson)
+        salvage_to_file(layout, str(out), "ndjson", write_ndjson)
     assert (folder / "diary").read_text() == "mine"
     assert not out.exists()
 
@@ -150,10 +150,10 @@ def test_two_exports_at_once_do_not_remove_each_other(golden: Unpacked, tmp_path
 
     def meanwhile(log: CommitLog, path: str, tell: Tell) -> int:
         with pytest.raises(Refused, match="another run is at work"):
-            export(layout, str(out), "ndjson", write_ndjson)
+            salvage_to_file(layout, str(out), "ndjson", write_ndjson)
         return write_ndjson(log, path, tell)
 
-    assert export(layout, str(out), "ndjson", meanwhile).messages == 499
+    assert salvage_to_file(layout, str(out), "ndjson", meanwhile).messages == 499
     assert sorted(os.listdir(tmp_path)) == ["out", "out.lost+found"]
 
 

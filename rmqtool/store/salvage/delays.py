@@ -1,0 +1,47 @@
+"""The delay levels that a store was written with, where no settings of its broker are given: its queues tell them."""
+
+from formats.message.read import SCHEDULE_TOPIC
+from rmqtool.errors import RmqError
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import open_queue
+from rmqtool.store.queues.rocks import open_rocks_queue
+
+_TOPIC = SCHEDULE_TOPIC.decode()
+_LOOKED_AT = 64  # newest units of a level
+_MOST_LEVELS = 64
+_NO_HASH = 1 << 31  # the tags code of a delayed message is a time, or where its broker did not know the delays a hash
+
+
+def seen_levels(layout: StoreLayout, log: CommitLog) -> str | None:
+    """A value of ``messageDelayLevel`` that gives each message the deliver time that its queue has.
+
+    None where that is what a broker would do anyhow, and where the settings say it.
+    """
+    if layout.conf.text("messageDelayLevel"):
+        return None
+    levels = layout.conf.delay_levels
+    seen = list(levels)
+    for number in range(_MOST_LEVELS):
+        delay = _delay(layout, number, log)
+        if delay is not None:
+            seen += seen[-1:] * (number + 1 - len(seen))
+            seen[number] = delay
+    return " ".join(f"{millis // 1000}s" for millis in seen) if seen != levels else None
+
+
+def _delay(layout: StoreLayout, queue_id: int, log: CommitLog) -> int | None:
+    """Milliseconds between storing and delivering, the same for all messages that were looked at; else None."""
+    seen = set()
+    try:
+        queue = open_queue(layout, _TOPIC, queue_id) or open_rocks_queue(layout, _TOPIC, queue_id)
+        if queue is None:
+            return None
+        for entry in queue.entries(max(queue.max_offset - _LOOKED_AT, 0)):
+            found = log.read(entry.physical_offset, crc=False)
+            if found is not None and found.record.topic == SCHEDULE_TOPIC and entry.tags_code >= _NO_HASH:
+                seen.add(entry.tags_code - found.record.store_timestamp)
+    except RmqError:  # others tell of it
+        return None
+    delay = seen.pop() if len(seen) == 1 else -1
+    return delay if delay >= 0 and delay % 1000 == 0 else None

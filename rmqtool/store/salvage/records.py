@@ -1,0 +1,24 @@
+"""One record on its way into another store."""
+
+from formats.message.build import append_crc, pack, verify_crc
+from formats.message.properties import CRC32_NAME, CRC32_SIZE, INNER_NUM, parse
+from formats.message.read import Record
+from formats.primitives import INNER_BATCH
+
+
+def span_of(record: Record) -> int:
+    """Queue offsets that a record takes: one, or for an inner batch of 5.x the number of its messages."""
+    if not record.sys_flag & INNER_BATCH:
+        return 1
+    number = parse(record.properties).get(INNER_NUM, "1")
+    return max(int(number), 1) if number.isdecimal() and len(number) < 6 else 1
+
+
+def packed(old: Record, new: Record) -> bytes:
+    """The moved record's bytes, with its whole-record checksum made good where it was."""
+    data = pack(new)
+    if CRC32_NAME in old.properties and verify_crc(pack(old)):
+        bare = new._replace(total_size=new.total_size - CRC32_SIZE, properties=new.properties[:-CRC32_SIZE])
+        again = append_crc(pack(bare))
+        return again if len(again) == len(data) else data
+    return data

@@ -1,0 +1,44 @@
+"""A store without damage as a whole in files: ``export``, the way out of RocksDB with every offset as it is."""
+
+import os
+
+from rmqtool.errors import CorruptFile
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.salvage.carve import Salvage, SalvageReport
+
+_INSTEAD = "nothing is exported; rmqtool salvage keeps every intact message"
+
+
+def export_store(layout: StoreLayout, target: str) -> SalvageReport:
+    """Write all of a store into a new one that has its queues and tables in files.
+
+    Physical offsets, queue offsets, consumer progress and what waits are as they were.
+
+    Raises:
+        Refused: the target exists, lies in the source, or cannot be written.
+        UnreadableStore: the source has no commit log.
+        CorruptFile: not all of the source can be read, or be as it was; nothing is written then.
+    """
+
+    def accept(report: SalvageReport) -> None:
+        _refuse_losses(layout, report)
+
+    return Salvage(layout, target).run(accept)
+
+
+def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
+    if report.lostRangeCount:
+        first, more = report.lostRanges[0], report.lostRangeCount - 1
+        others = f" (and {more} more {'place' if more == 1 else 'places'})" if more else ""
+        raise CorruptFile(first.file, first.at, f"{first.reason}{others}: {_INSTEAD}")
+    if report.leftOut:
+        path = layout.path(os.path.join("config", report.leftOut[0]) if report.leftOut != ["config"] else "config")
+        raise CorruptFile(path, None, f"cannot be read: {_INSTEAD}; rmqtool check {layout.root} tells what is wrong")
+    moved = {
+        "queues lack messages": len(report.renumbered),
+        "messages are in queues that began again": report.restarted,
+        "messages have wrong queue offsets": report.wrongOffsets,
+    }
+    told = [f"{count} {what}" for what, count in moved.items() if count]
+    if told:
+        raise CorruptFile(layout.path("commitlog"), None, f"{', '.join(told)}: offsets would change: {_INSTEAD}")

@@ -1,0 +1,146 @@
+"""``export``: a store without damage whole in files, or nothing."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from formats.layouts.derived import HEAD_V4_V4
+from rmqtool.store.check import check_store, is_problem
+from rmqtool.store.config.files import read_config
+from rmqtool.store.layout.paths import StoreLayout
+from tests import goldens, rocks
+from tests.cli.running import Result, rmqtool
+from tests.conftest import Unpacked
+from tests.store.findings import flip
+from tests.store.helpers import conf_of, tree
+
+ROCKS = ["rocksdb-5.3.3", "rocksdb-5.3.3-crash"]
+IN_FILES = ["clean", "broker", "head-file-deleted", "delay", "broker-5.3.3", "compaction-5.3.3"]
+TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
+WORDS = "nothing is exported; rmqtool salvage keeps every intact message"
+
+
+def rows(store: Path, *words: str) -> list[dict[str, object]]:
+    said = rmqtool(*words[:2], store, *words[2:], "-o", "ndjson")
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+@pytest.mark.parametrize("case", ROCKS + IN_FILES)
+def test_every_offset_is_as_it_was(case: str, golden: Unpacked, tmp_path: Path) -> None:
+    store, new = golden(case), tmp_path / "new"
+    before = tree(store)
+    done = rmqtool("export", store, new)
+    assert (done.code, done.out) == (0, ""), done.err
+    assert tree(store) == before
+    assert "at the offsets that they had" in done.err.splitlines()[-1]
+    assert (case in ROCKS) == ("start a broker on it without storeType=defaultRocksDB" in done.err)
+    assert rows(new, "commitlog", "dump") == rows(store, "commitlog", "dump") != []
+    if case != ROCKS[1]:  # of which the database of the queues has nothing
+        units = [
+            {name: value for name, value in row.items() if name != "batchNum" or value != 1}
+            for row in rows(store, "consumequeue", "dump")
+        ]
+        assert [row for row in units if row["size"]] == [
+            {name: value for name, value in row.items() if name != "batchNum" or value != 1}
+            for row in rows(new, "consumequeue", "dump")
+        ]
+    layouts = StoreLayout(str(store), conf_of(case)), StoreLayout(str(new))
+    for name in TABLES:
+        assert read_config(layouts[0], name) == read_config(layouts[1], name), name
+    assert [finding.code for finding in check_store(layouts[1]) if is_problem(finding)] == []
+
+
+def refused(store: Path, new: Path) -> Result:
+    before = tree(store)
+    done = rmqtool("export", store, new)
+    assert (done.code, done.out, done.err.count("\n")) == (5, "", 1), done
+    assert WORDS in done.err
+    assert tree(store) == before
+    assert not new.exists()
+    assert list(new.parent.glob("new*")) == []
+    return done
+
+
+def test_a_damaged_record_is_named(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy(ROCKS[0])
+    record = rows(store, "commitlog", "dump", "--topic", "Orders")[7]
+    flip(store / "commitlog" / f"{0:020d}", int(str(record["physicalOffset"])) + HEAD_V4_V4.size)  # of its body
+    assert f"{store}/commitlog/{0:020d}: byte " in refused(store, tmp_path / "new").err
+    assert rmqtool("salvage", store, tmp_path / "new").code == 1
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in goldens.cases() if case.startswith(("torn", "magic", "size", "body"))]
+)
+def test_damaged_golden_stores(case: str, golden: Unpacked, tmp_path: Path) -> None:
+    assert "/commitlog/" in refused(golden(case), tmp_path / "new").err
+
+
+def test_a_message_that_is_gone_moves_no_offset(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """A file of the log in the middle is not there: nothing is damaged, and yet offsets would change."""
+    store = golden_copy("clean")
+    sorted((store / "commitlog").iterdir())[1].unlink()
+    refused(store, tmp_path / "new")
+
+
+def test_a_table_that_cannot_be_read_is_named(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy(ROCKS[0])
+    rocks.change(store / "config" / "topics", lambda families: families["default"].update({b"Orders": b"{"}))
+    assert f"{store}/config/topics.json: cannot be read" in refused(store, tmp_path / "new").err
+    salvaged = json.loads(rmqtool("salvage", store, tmp_path / "new", "-o", "json").out)
+    assert salvaged["leftOut"] == ["topics.json"]
+
+
+def test_a_config_file_without_a_good_one_before_it(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("clean")
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (store / "config" / name).write_text("{")
+    assert f"{store}/config/consumerOffset.json: cannot be read" in refused(store, tmp_path / "new").err
+
+
+def test_the_report_is_that_of_salvage(golden: Unpacked, tmp_path: Path) -> None:
+    said = [
+        json.loads(rmqtool(name, golden("clean"), tmp_path / name, "-o", "json").out) for name in ("export", "salvage")
+    ]
+    for one, name in zip(said, ("export", "salvage"), strict=True):
+        assert one.pop("store") == str(tmp_path / name)
+    assert said[0] == said[1]
+    assert said[0]["lostRanges"] == said[0]["leftOut"] == []
+
+
+def test_what_is_in_the_way_stays(golden: Unpacked, tmp_path: Path) -> None:
+    store = golden("clean")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "mine").touch()
+    for place in (tmp_path / "new", store, store / "inside"):
+        done = rmqtool("export", store, place)
+        assert (done.code, done.out) == (4, "")
+        assert str(place) in done.err
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["mine"]
+
+
+def test_deliver_times_stay_without_the_settings_of_the_broker(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """Levels of a store are not those that brokers have by default: queues tell them, and settings go before."""
+    store = golden_copy("broker-5.3.3")
+
+    def deliver_times(of: Path) -> list[object]:
+        return [row["tagsCode"] for row in rows(of, "consumequeue", "dump", "--topic", "SCHEDULE_TOPIC_XXXX")]
+
+    assert rmqtool("salvage", store, tmp_path / "salvaged").code == 0
+    assert deliver_times(tmp_path / "salvaged") == deliver_times(store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("messageDelayLevel=1s 9s\n")
+    assert rmqtool("salvage", store, tmp_path / "told", "--broker-conf", conf).code == 0
+    assert deliver_times(tmp_path / "told") != deliver_times(store)
+    shutil.rmtree(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "1")  # nothing tells of level 2
+    assert rmqtool("salvage", store, tmp_path / "less").code == 0
+    less, stored = rows(tmp_path / "less", "consumequeue", "dump"), rows(store, "commitlog", "dump")
+    times = {row["physicalOffset"]: int(str(row["storeTimestamp"])) for row in stored}
+    waits = {
+        int(str(row["tagsCode"])) - times[row["physicalOffset"]]
+        for row in less
+        if (row["topic"], row["queueId"]) == ("SCHEDULE_TOPIC_XXXX", 1)
+    }
+    assert waits == {5000}
