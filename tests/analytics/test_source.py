@@ -26,7 +26,7 @@ from rmqtool.store.check import check_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from tests import goldens
-from tests.amounts import some
+from tests.amounts import every, some
 from tests.analytics.helpers import engine_messages, log_of, plain, record, same_as_golden, store_of
 from tests.analytics.reading import read
 from tests.analytics.test_splits import body_with_a_record, holes, moved, old_records_behind_a_blank
@@ -160,9 +160,9 @@ def test_golden_logs_cut_at_any_byte(case: str, golden: Unpacked) -> None:
         cuts.update(range(max(at - file.base - edge, 1), at - file.base + edge))
     damage = [item for item in log.walk() if isinstance(item, Damage) and item.path == file.path]
     for item in damage:
-        cuts.update(range(item.at, item.at + item.length + 16))
+        cuts.update(every(3, range(item.at, item.at + item.length + 16)))
     assert bool(damage) == (case != "clean")
-    assert len(cuts) > some(750, 3000)
+    assert len(cuts) > some(500, 3000)
     for cut in sorted(cuts):
         # where a range begins decides what it has; its end was tried above
         split = Split(0, file.path, file.base, file.size, cut, file.size, last, exact=False)
