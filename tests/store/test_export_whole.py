@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,23 @@ def test_a_table_that_cannot_be_read_is_named(golden_copy: Unpacked, tmp_path: P
     assert f"{store}/config/topics.json: cannot be read" in refused(store, tmp_path / "new").err
     salvaged = json.loads(rmqtool("salvage", store, tmp_path / "new", "-o", "json").out)
     assert salvaged["leftOut"] == ["topics.json"]
+
+
+def test_a_library_that_is_missing(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    done = rmqtool("export", golden(ROCKS[0]), tmp_path / "new")
+    assert (done.code, done.out, done.err.count("\n")) == (6, "", 1)
+    assert "rmqtool[rocksdb]" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_of_queues_that_cannot_be_opened(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy(ROCKS[0])
+    (store / "consumequeue" / "CURRENT").write_text("none\n")
+    done = rmqtool("export", store, tmp_path / "new")
+    assert (done.code, done.out) == (5, "")
+    assert f"{store}/consumequeue" in done.err
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_config_file_without_a_good_one_before_it(golden_copy: Unpacked, tmp_path: Path) -> None:

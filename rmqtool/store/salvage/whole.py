@@ -1,9 +1,13 @@
 """A store without damage as a whole in files: ``export``, the way out of RocksDB with every offset as it is."""
 
 import os
+from contextlib import suppress
 
+from formats.config.rocksdb import TABLES
 from rmqtool.errors import CorruptFile
+from rmqtool.store.config.files import config_database
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.rocks import queue_database
 from rmqtool.store.salvage.carve import Salvage, SalvageReport
 
 _INSTEAD = "nothing is exported; rmqtool salvage keeps every intact message"
@@ -18,7 +22,12 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
         Refused: the target exists, lies in the source, or cannot be written.
         UnreadableStore: the source has no commit log.
         CorruptFile: not all of the source can be read, or be as it was; nothing is written then.
+        MissingRuntime: no library to read its databases.
     """
+    queue_database(layout)  # without which nothing tells when what waits is due
+    for name in TABLES:
+        with suppress(CorruptFile):  # is told below
+            config_database(layout, name)
 
     def accept(report: SalvageReport) -> None:
         _refuse_losses(layout, report)
