@@ -162,7 +162,7 @@ def test_the_power_goes_at_any_step(
         dump_to_parquet(layout, str(out), chosen)
 
     resumed = 0
-    for step in range(1, 1000, some(2, 1)):
+    for step in range(1, 1000, some(3, 1)):
         root.mkdir()
         if before:
             run(old[0])

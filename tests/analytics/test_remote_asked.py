@@ -8,6 +8,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterable
+from itertools import product
 
 import pytest
 from pyarrow import fs
@@ -19,6 +20,7 @@ from rmqtool.analytics.source.read import planned, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS, TABLES
 from rmqtool.store.disk.remote import Partial, record_at
 from rmqtool.store.dispatch import batch as dispatch
+from tests.amounts import every
 from tests.analytics.helpers import log_of, record
 from tests.conftest import Unpacked
 from tests.goldens import cases
@@ -83,9 +85,9 @@ def rows(path: object, table: str, **options: str) -> list[dict[str, object]]:
     return found_rows
 
 
-@pytest.mark.parametrize("bulk", [64, 1 << 40])
-@pytest.mark.parametrize("split", ["", "20000", "3000"])
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize(
+    ("case", "split", "bulk"), every(5, list(product(cases(), ["", "20000", "3000"], [64, 1 << 40])))
+)
 def test_tables_of_golden_stores(
     case: str, split: str, bulk: int, golden: Unpacked, asked: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

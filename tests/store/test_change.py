@@ -16,6 +16,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import dispatch, plan, recover, truncate
 from rmqtool.store.repair.expiry import clean
 from rmqtool.store.repair.rebuild import rebuild
+from tests.amounts import some
 from tests.conftest import Unpacked
 from tests.store.compiled import compiled_way
 from tests.store.crashes import Killed, Seam
@@ -88,7 +89,7 @@ def kill_anywhere_and_run_again(command: str, case: str, golden_copy: Unpacked, 
     assert steps > 20
     assert expected != before
     outcomes = set()
-    for stop in range(1, steps + 1, 1 + steps // 60):
+    for stop in range(1, steps + 1, 1 + steps // some(40, 60)):
         store = golden_copy(case)
         LOSE.get(command, nothing)(store)
         seam.begin(stop)

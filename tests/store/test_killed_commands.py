@@ -14,6 +14,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.command import recover
+from tests.amounts import some
 from tests.cli.running import RMQTOOL
 from tests.store.helpers import content
 
@@ -24,7 +25,7 @@ SIZES = {
     "maxIndexNum": "5000",
 }
 MESSAGES = 24_000
-KILLS = 4
+KILLS = some(3, 4)
 
 
 @pytest.fixture(scope="module")
