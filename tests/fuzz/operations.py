@@ -50,6 +50,7 @@ from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.to_file import salvage_to_file
+from rmqtool.store.salvage.whole import export_store
 from tests.fuzz.stores import Base
 from tests.store.compiled import compiled_way
 from tests.store.helpers import content
@@ -219,6 +220,12 @@ def _salvage(rng: Random, store: Path, base: Base) -> None:
     dump_json(Salvage(_layout(rng, store, base), str(new)).run().to_dict())
 
 
+def _whole(rng: Random, store: Path, base: Base) -> None:
+    new = store.with_name("new")
+    shutil.rmtree(new, ignore_errors=True)
+    dump_json(export_store(_layout(rng, store, base), str(new)).to_dict())
+
+
 def _export(rng: Random, store: Path, base: Base) -> None:
     new = store.with_name("new.ndjson")
     for made in (new, new.with_name("new.ndjson.lost+found")):
@@ -336,6 +343,7 @@ OPERATIONS: dict[str, tuple[Operation, int]] = {
     "explain": (_explain, 5),
     "salvage": (_salvage, 2),
     "salvage to ndjson": (_export, 1),
+    "export": (_whole, 1),
     "recover and undo": (_mend, 2),
     "either way": (_either_way, 3),
     "decode either way": (_decode, 3),

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from formats.layouts.derived import HEAD_V4_V4
+from formats.layouts.derived import CQ_ENTRY, HEAD_V4_V4
+from rmqtool import Store
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.salvage import compacted
 from tests import goldens, rocks
 from tests.cli.running import Result, rmqtool
 from tests.conftest import Unpacked
@@ -91,7 +94,7 @@ def test_a_table_that_cannot_be_read_is_named(golden_copy: Unpacked, tmp_path: P
     rocks.change(store / "config" / "topics", lambda families: families["default"].update({b"Orders": b"{"}))
     assert f"{store}/config/topics.json: cannot be read" in refused(store, tmp_path / "new").err
     salvaged = json.loads(rmqtool("salvage", store, tmp_path / "new", "-o", "json").out)
-    assert salvaged["leftOut"] == ["topics.json"]
+    assert salvaged["leftOut"] == ["config/topics.json"]
 
 
 def test_a_library_that_is_missing(golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +119,58 @@ def test_a_config_file_without_a_good_one_before_it(golden_copy: Unpacked, tmp_p
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (store / "config" / name).write_text("{")
     assert f"{store}/config/consumerOffset.json: cannot be read" in refused(store, tmp_path / "new").err
+
+
+def test_progress_of_a_generation_ago_is_not_what_was(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("broker")
+    good = store / "config" / "consumerOffset.json"
+    good.with_name("consumerOffset.json.bak").write_bytes(good.read_bytes())
+    good.write_text("{")
+    assert f"{good}: cannot be read" in refused(store, tmp_path / "new").err
+
+
+def test_a_file_under_the_name_of_another(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("clean")
+    first, second, *_ = sorted((store / "commitlog").iterdir())
+    first.rename(second.with_name("aside"))
+    second.rename(first)
+    second.with_name("aside").rename(second)
+    refused(store, tmp_path / "new")
+
+
+def test_a_compaction_log_that_cannot_be_read(
+    golden_copy: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_copy("broker-5.3.3")
+    monkeypatch.setattr(compacted, "_copied", lambda file, _folder: [f"{file.path}: Input/output error"])
+    assert f"{store}/compaction: cannot be read" in refused(store, tmp_path / "new").err
+
+
+def test_what_pop_consumers_hold_that_cannot_be_read(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy(ROCKS[0])
+    shutil.copytree(store / "consumequeue", store / "kvStore")
+    (store / "kvStore" / "CURRENT").write_text("none\n")
+    assert f"{store}/kvStore: cannot be read" in refused(store, tmp_path / "new").err
+
+
+def test_delay_levels_that_were_changed_in_between(golden_copy: Unpacked, tmp_path: Path) -> None:
+    """No table of levels gives all messages their time."""
+    store = golden_copy("delay")
+    unit = ConsumeQueue(StoreLayout(str(store), conf_of("delay")), "SCHEDULE_TOPIC_XXXX", 0).segments.files[0]
+    raw = bytearray(Path(unit.path).read_bytes())
+    physical, size, time = CQ_ENTRY.unpack_from(raw)
+    raw[: CQ_ENTRY.size] = CQ_ENTRY.pack(physical, size, time + 7000)
+    Path(unit.path).write_bytes(raw)
+    assert "1 delayed messages would have another deliver time" in refused(store, tmp_path / "new").err
+
+
+def test_of_a_broker_that_runs(golden_copy: Unpacked, tmp_path: Path) -> None:
+    store = golden_copy("clean")
+    with Store(store, write=True, broker_conf=dict(conf_of("clean").values)):
+        done = rmqtool("export", store, tmp_path / "new")
+    assert (done.code, done.out) == (4, "")
+    assert "in use" in done.err
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_report_is_that_of_salvage(golden: Unpacked, tmp_path: Path) -> None:

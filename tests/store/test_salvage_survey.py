@@ -11,7 +11,8 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.recovery.command import plan
-from rmqtool.store.salvage.carve import Salvage, SalvageReport
+from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.salvage.report import SalvageReport
 from rmqtool.store.salvage.survey import Survey, true_files
 from tests.conftest import Unpacked
 from tests.damage import log_files, swap_log_files

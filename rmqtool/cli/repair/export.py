@@ -19,11 +19,11 @@ def export(
     """Write a store in RocksDB form anew in files, with every offset as it is.
 
     Messages keep their physical and queue offsets, groups their progress, timers and what POP consumers hold wait on.
-    The source is not written. A broker starts on NEWSTORE without storeType=defaultRocksDB; a store that is in files
-    already is written as it is.
+    The source is not written, and its broker must be stopped. A broker starts on NEWSTORE without
+    storeType=defaultRocksDB; a store that is in files already is written as it is.
 
-    All or nothing: where something cannot be read, or an offset would change, no store is made and the exit code is
-    5; salvage then keeps every intact message.
+    All or nothing: where something cannot be read, or an offset or deliver time would change, no store is made and
+    the exit code is 5; salvage then keeps every intact message.
     """
     from rmqtool.cli.repair.run_salvage import run_whole
 

@@ -8,8 +8,6 @@ for holes. What could not be read is copied to ``lost+found`` beside the new sto
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from formats.config.files import ConsumerOffsets, kind_of
 from formats.config.rocksdb import TABLES
@@ -24,6 +22,7 @@ from rmqtool.store.disk.durable import NO_ROOM
 from rmqtool.store.disk.files import make_file, remove_folder, remove_tree
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.readable import Readable
+from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -39,9 +38,10 @@ from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
 from rmqtool.store.salvage.lost_found import NAME as LOST
-from rmqtool.store.salvage.lost_found import LostFound, LostRange
+from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.popped import keep_popped
 from rmqtool.store.salvage.records import packed, span_of
+from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
 
 _PART = ".salvaging"  # until the store is whole
@@ -53,37 +53,7 @@ _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renumbered:
-    """A queue whose later messages moved down, because messages before them are lost."""
-
-    topic: str
-    queueId: int
-    lost: int  # queue offsets that no record has
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SalvageReport:
-    """What was carved out, and what was not."""
-
-    source: str
-    store: str
-    messages: int
-    bytes: int
-    lostRanges: list[LostRange] = field(default_factory=list)  # the first thousand; the manifest has all
-    lostRangeCount: int = 0
-    lostBytes: int = 0
-    renumbered: list[Renumbered] = field(default_factory=list)
-    wrongOffsets: int = 0  # messages whose queue offset was damaged: they got the one that they must have had
-    restarted: int = 0  # messages of queues that began anew at a lower offset: they follow those before them
-    duplicates: int = 0  # older records whose queue offset another one before them had: stale bytes come back to life
-    configs: list[str] = field(default_factory=list)
-    leftOut: list[str] = field(default_factory=list)  # config files that cannot be read; "config" is all of them
-    warnings: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As machine output has it."""
-        return asdict(self)
+Accept = Callable[[SalvageReport, StoreLayout], None]
 
 
 class _Queue:
@@ -126,14 +96,14 @@ class Salvage:
         self.warnings = disk.words() + moved_words(moved, passed, disk.name) + shortened
         self._light = False
         self._delays: str | None = None
-        self._left_out: list[str] = []
+        self.left_out: list[str] = []
         self.messages = self.duplicates = self.renumbered = self.restarted = 0
 
-    def run(self, accept: Callable[[SalvageReport], None] = lambda _report: None) -> SalvageReport:
+    def run(self, accept: Accept | None = None) -> SalvageReport:
         """Do it all.
 
         Args:
-            accept: raises where the new store is not to be; nothing is left of it then.
+            accept: gets the report and the new store, and raises where it is not to be; nothing is left of it then.
 
         Raises:
             Refused: the target exists, lies in the source, or cannot be written.
@@ -145,7 +115,8 @@ class Salvage:
         try:
             with WorkFolder(self.target, holds=_PARTS) as work:
                 report = self._run()
-                accept(report)
+                if accept is not None:
+                    accept(report, StoreLayout(self.target, self._conf()))
                 work.become(self.store)
         except BaseException as err:
             cause = err.__cause__ if isinstance(err, RmqError) else err
@@ -173,9 +144,10 @@ class Salvage:
         recover(StoreLayout(self.target, self._conf()), fix_delay_times=True, backup=self._scratch())
         self._make_timer()
         self.warnings += carry_over(
-            self.layout, StoreLayout(self.target, self._conf()), self._moved_queues(), self._scratch()
-        )
-        self.warnings += keep_popped(self.layout, self.target, self._moved_queues())
+            self.layout, StoreLayout(self.target, self._conf()), self._moved_queues(), self._scratch(),
+            self.left_out,
+        )  # fmt: skip
+        self.warnings += keep_popped(self.layout, self.target, self._moved_queues(), self.left_out)
         remove_tree(self._scratch())
         with suppress(OSError):  # something was lost, and found
             remove_folder(os.path.join(self.target, LOST))
@@ -196,7 +168,7 @@ class Salvage:
             duplicates=self.duplicates,
             wrongOffsets=self.renumbered,
             configs=configs,
-            leftOut=self._left_out,
+            leftOut=self.left_out,
             warnings=self.warnings,
         )
 
@@ -319,7 +291,7 @@ class Salvage:
             listed = list_dir(self.layout.path("config"))
         except UnreadableStore as err:
             self.warnings.append(f"{err}: no config file is copied")
-            self._left_out.append("config")
+            self.left_out.append("config")
             return []
         names = {
             # only of the files that brokers know is a .bak the generation before
@@ -354,7 +326,7 @@ class Salvage:
                 found[name] = table.build(engine="5.3") if table is not None else None
             except (CorruptFile, MissingRuntime) as err:
                 found[name] = None
-                self._left_out.append(name)
+                self.left_out.append(f"config/{name}")
                 self.warnings.append(f"{err}: config/{name} is left out")
         if found or "consumequeue" in rocksdb_forms(self.layout):
             self.warnings.append("the new store has its queues and tables in files: start a broker on it without "
@@ -368,7 +340,7 @@ class Salvage:
             try:
                 return read_small(self.layout.path("config", name))
             except RmqError as err:
-                self._left_out.append(name)
+                self.left_out.append(f"config/{name}")
                 self.warnings.append(f"{err}: left out")
                 return None
         for candidate in (name, name + ".bak"):
@@ -377,11 +349,13 @@ class Salvage:
                 if data is not None:
                     model.parse(data)
                     if candidate != name:
+                        if exists(self.layout.path("config", name)):
+                            self.left_out.append(f"config/{name}")
                         self.warnings.append(f"config/{name} cannot be read: {candidate} is taken")
                     return data
             except (FormatError, RmqError):
                 continue
-        self._left_out.append(name)
+        self.left_out.append(f"config/{name}")
         self.warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
         return None
 

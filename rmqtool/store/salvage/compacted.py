@@ -20,7 +20,11 @@ _AT_ONCE = 4 << 20
 
 
 def carry_over(
-    source: StoreLayout, target: StoreLayout, limits: Mapping[tuple[str, int], int], backup: str
+    source: StoreLayout,
+    target: StoreLayout,
+    limits: Mapping[tuple[str, int], int],
+    backup: str,
+    left_out: list[str],
 ) -> list[str]:
     """Copy the compaction logs of a store into one that was carved from it, and make good what is wrong with them.
 
@@ -28,6 +32,7 @@ def carry_over(
         limits: queue to the queue offset from which on its messages have other numbers in the new store: from there on
             only the new commit log counts.
         backup: directory for what is replaced.
+        left_out: gets the directory where not all of it can be read.
 
     Returns:
         What the person should know.
@@ -40,7 +45,9 @@ def carry_over(
         for kind, segments in ((LOGS, queue.log), (QUEUES, queue.queue)) if queue.topic in topics else ():
             folder = target.path(FOLDER, kind, queue.topic, str(queue.queue_id))
             for file in segments:
-                said += _copied(file, folder)
+                if failed := _copied(file, folder):
+                    said += failed
+                    left_out.append(FOLDER)
     try:
         if positions_of(source) is not None and (data := read_small(source.path(FOLDER, POSITIONS))):
             make_folders(target.path(FOLDER))
@@ -48,6 +55,7 @@ def carry_over(
                 made.write(0, data)
                 made.sync()
     except RmqError as err:
+        left_out.append(FOLDER)
         said.append(f"{err}: left out: the next compaction looks at all messages again")
     for (topic, queue_id), offset in sorted(limits.items()):
         if topic in topics:

@@ -4,8 +4,8 @@ from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import open_queue
-from rmqtool.store.queues.rocks import open_rocks_queue
+from rmqtool.store.queues.reader import ConsumeQueue, open_queue
+from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
 
 _TOPIC = SCHEDULE_TOPIC.decode()
 _LOOKED_AT = 64  # newest units of a level
@@ -30,11 +30,38 @@ def seen_levels(layout: StoreLayout, log: CommitLog) -> str | None:
     return " ".join(f"{millis // 1000}s" for millis in seen) if seen != levels else None
 
 
+def other_deliver_times(old: StoreLayout, new: StoreLayout) -> int:
+    """How many delayed messages have another deliver time in a store that was made of another one.
+
+    Raises:
+        RmqError: a queue cannot be read.
+    """
+    others = 0
+    for number in range(_MOST_LEVELS):
+        before, after = _queue(old, number), open_queue(new, _TOPIC, number)
+        if before is None or after is None:
+            continue
+        later = after.entries()
+        now = next(later, None)
+        for entry in before.entries():
+            while now is not None and now.queue_offset < entry.queue_offset:
+                now = next(later, None)
+            if now is None:
+                break
+            same = (now.queue_offset, now.physical_offset) == (entry.queue_offset, entry.physical_offset)
+            others += same and entry.tags_code >= _NO_HASH and now.tags_code != entry.tags_code
+    return others
+
+
+def _queue(layout: StoreLayout, number: int) -> ConsumeQueue | RocksQueue | None:
+    return open_queue(layout, _TOPIC, number) or open_rocks_queue(layout, _TOPIC, number)
+
+
 def _delay(layout: StoreLayout, queue_id: int, log: CommitLog) -> int | None:
     """Milliseconds between storing and delivering, the same for all messages that were looked at; else None."""
     seen = set()
     try:
-        queue = open_queue(layout, _TOPIC, queue_id) or open_rocks_queue(layout, _TOPIC, queue_id)
+        queue = _queue(layout, queue_id)
         if queue is None:
             return None
         for entry in queue.entries(max(queue.max_offset - _LOOKED_AT, 0)):

@@ -11,12 +11,15 @@ from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.queues.pop_store import stored_records
 
 
-def keep_popped(source: StoreLayout, target: str, limits: Mapping[tuple[str, int], int]) -> list[str]:
+def keep_popped(
+    source: StoreLayout, target: str, limits: Mapping[tuple[str, int], int], left_out: list[str]
+) -> list[str]:
     """Copy the database as it is; what the person should know.
 
     Args:
         target: the new store.
         limits: queue to the queue offset from which on its messages have other numbers there.
+        left_out: gets the database where it cannot be read.
     """
     if PLACE not in rocksdb_forms(source):
         return []
@@ -30,6 +33,7 @@ def keep_popped(source: StoreLayout, target: str, limits: Mapping[tuple[str, int
     except MissingRuntime as err:
         said.append(f"{err}: {PLACE} is copied unread")
     except RmqError as err:
+        left_out.append(PLACE)
         return [f"{err}: left out: messages that POP groups hold by it do not come back to them in the new store"]
     try:
         for entry in source.entries(PLACE):
@@ -39,6 +43,7 @@ def keep_popped(source: StoreLayout, target: str, limits: Mapping[tuple[str, int
                     made.copy_from(entry.path)
                     made.sync()
     except OSError as err:
+        left_out.append(PLACE)
         said.append(f"{PLACE}: {err.strerror or err}: not copied as a whole: a broker may not open it")
     if held:
         said.append(

@@ -1,14 +1,16 @@
 """A store without damage as a whole in files: ``export``, the way out of RocksDB with every offset as it is."""
 
-import os
 from contextlib import suppress
 
 from formats.config.rocksdb import TABLES
-from rmqtool.errors import CorruptFile
+from rmqtool.errors import CorruptFile, Refused
 from rmqtool.store.config.files import config_database
+from rmqtool.store.disk.lock import holder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.rocks import queue_database
-from rmqtool.store.salvage.carve import Salvage, SalvageReport
+from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.salvage.delays import other_deliver_times
+from rmqtool.store.salvage.report import SalvageReport
 
 _INSTEAD = "nothing is exported; rmqtool salvage keeps every intact message"
 
@@ -19,7 +21,7 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
     Physical offsets, queue offsets, consumer progress and what waits are as they were.
 
     Raises:
-        Refused: the target exists, lies in the source, or cannot be written.
+        Refused: the target exists, lies in the source, or cannot be written; a broker runs on the source.
         UnreadableStore: the source has no commit log.
         CorruptFile: not all of the source can be read, or be as it was; nothing is written then.
         MissingRuntime: no library to read its databases.
@@ -28,11 +30,25 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
     for name in TABLES:
         with suppress(CorruptFile):  # is told below
             config_database(layout, name)
+    _refuse_use(layout)
+    salvage = Salvage(layout, target)
+    if salvage.warnings:  # files of the log are not what they should be
+        raise CorruptFile(layout.path("commitlog"), None, f"{salvage.warnings[0]}: {_INSTEAD}")
 
-    def accept(report: SalvageReport) -> None:
+    def accept(report: SalvageReport, new: StoreLayout) -> None:
         _refuse_losses(layout, report)
+        if others := other_deliver_times(layout, new):
+            reason = f"{others} delayed messages would have another deliver time, as the delay levels were changed"
+            raise CorruptFile(layout.path("consumequeue"), None, f"{reason}: {_INSTEAD}")
+        _refuse_use(layout)
 
-    return Salvage(layout, target).run(accept)
+    return salvage.run(accept)
+
+
+def _refuse_use(layout: StoreLayout) -> None:
+    """What a running broker has in its memory is in no file."""
+    if (pid := holder(layout.root)) is not None:
+        raise Refused(f"{layout.root}: in use{f' by process {pid}' if pid else ''}: stop the broker first")
 
 
 def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
@@ -41,8 +57,8 @@ def _refuse_losses(layout: StoreLayout, report: SalvageReport) -> None:
         others = f" (and {more} more {'place' if more == 1 else 'places'})" if more else ""
         raise CorruptFile(first.file, first.at, f"{first.reason}{others}: {_INSTEAD}")
     if report.leftOut:
-        path = layout.path(os.path.join("config", report.leftOut[0]) if report.leftOut != ["config"] else "config")
-        raise CorruptFile(path, None, f"cannot be read: {_INSTEAD}; rmqtool check {layout.root} tells what is wrong")
+        advice = f"rmqtool check {layout.root} tells what is wrong"
+        raise CorruptFile(layout.path(report.leftOut[0]), None, f"cannot be read: {_INSTEAD}; {advice}")
     moved = {
         "queues lack messages": len(report.renumbered),
         "messages are in queues that began again": report.restarted,
