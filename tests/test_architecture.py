@@ -149,12 +149,6 @@ def test_terminal_libraries_are_the_command_line_only(library: str) -> None:
 
 # -- the plan of the house --------------------------------------------------------------------------------------------
 
-MOST_ENTRIES = 14  # modules and packages at one level
-MOST_LINES = 400
-# what is above that now; a name goes when its package or module is divided, none comes
-KNOWN_WIDE: set[str] = set()
-KNOWN_LONG: set[str] = set()
-
 
 def circles(arrows: Mapping[str, set[str]]) -> set[frozenset[str]]:
     """Nodes that reach each other, in groups (Tarjan's strongly connected components of more than one node)."""
@@ -214,22 +208,6 @@ def test_no_circle_between_rooms() -> None:
             inside = {room_of(name) for name in imported if layer_of(name) == layer_of(module)}
             rooms.setdefault(room_of(module), set()).update(inside - {room_of(module)})
     assert not circles(rooms)
-
-
-def test_no_package_is_wide() -> None:
-    wide = set()
-    for package in sorted(PACKAGES):
-        folder = ROOT.joinpath(*package.split("."))
-        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-        rooms = [path for path in folder.iterdir() if path.is_dir() and any(path.glob("*.py"))]
-        if len(modules) + len(rooms) > MOST_ENTRIES:
-            wide.add(package)
-    assert wide == KNOWN_WIDE
-
-
-def test_no_module_is_long() -> None:
-    long = {module_of(path) for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES}
-    assert long == KNOWN_LONG
 
 
 # -- who touches the disk ----------------------------------------------------------------------------------------------
