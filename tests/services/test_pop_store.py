@@ -96,7 +96,7 @@ def test_without_the_library(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert codes(store) == ["not-checked"]
     result = rmqtool("group", "lag", store)
     assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "rmqtool[rocksdb]" in result.err
+    assert "pip install rocksdict" in result.err
 
 
 def test_whoever_serves_the_store_is_told(store: Path) -> None:

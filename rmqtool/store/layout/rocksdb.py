@@ -1,6 +1,7 @@
 """RocksDB databases, read-only. Nothing is written into their directory: RocksDB works in a folder of links instead.
 
-The library is the optional dependency ``rocksdict`` (``rmqtool[rocksdb]``).
+The library is ``rocksdict``. It is loaded when a database is opened, and may not load on a machine that its wheels do
+not fit: then what needs no database goes on.
 """
 
 import errno
@@ -21,7 +22,7 @@ _OTHER_FILES = 256
 _TRIES = 3  # a broker that runs may remove a file between the listing and the opening
 
 
-HOW = "needs the library rocksdict: pip install 'rmqtool[rocksdb]'"
+HOW = "needs the library rocksdict: pip install rocksdict"
 
 
 def library() -> Any:
