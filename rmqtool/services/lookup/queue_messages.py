@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from formats.config.topic_kinds import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from formats.message.ids import offset_id
-from formats.message.properties import UNIQ_KEY, parse
+from formats.message.properties import LMQ_PREFIX, MULTI_DISPATCH, UNIQ_KEY, parse, parse_raw
 from formats.message.read import Record
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
@@ -21,6 +21,7 @@ __all__ = [
     "SYSTEM_TOPICS", "QueueMessage", "TopicQueues", "built_only_to", "messages_of", "raw", "warn_of_unbuilt",
 ]  # fmt: skip
 
+_LIGHT, _MULTI_DISPATCH = LMQ_PREFIX.encode(), MULTI_DISPATCH.encode()
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -152,7 +153,8 @@ def messages_of(
 ) -> Iterator[QueueMessage]:
     """Messages of queue offsets [start, stop), by default all whose place in the log still exists.
 
-    Entries that lead to no message of this queue are passed over; one warning tells how many there were.
+    A light queue (``%LMQ%``) has messages of other topics, which name it in a property. Entries that lead to no message
+    of this queue are passed over; one warning tells how many there were.
     """
     topic = raw(queue.topic)
     missing, first = 0, -1
@@ -160,7 +162,7 @@ def messages_of(
     forgotten = 0  # byte of that file up to which its pages were given back
     for entry in queue.entries(queue.min_offset(log.min_offset) if start is None else start, stop):
         found = log.read(entry.physical_offset, crc=False)
-        if found is None or found.record.topic != topic or found.record.queue_id != queue.queue_id:
+        if found is None or not _is_in(found.record, topic, queue.queue_id):
             missing, first = missing + 1, entry.queue_offset if first < 0 else first
             continue
         if last is not found.file:
@@ -176,3 +178,11 @@ def messages_of(
             f"{queue.topic} queue {queue.queue_id}: {missing} entries without a message, the first at queue offset "
             f"{first}: skipped"
         )
+
+
+def _is_in(record: Record, topic: bytes, queue_id: int) -> bool:
+    if record.topic == topic and record.queue_id == queue_id:
+        return True
+    if not topic.startswith(_LIGHT):
+        return False
+    return topic in parse_raw(record.properties).get(_MULTI_DISPATCH, b"").split(b",")
