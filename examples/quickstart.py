@@ -26,12 +26,12 @@ def run(*args: str, expect: int = 0) -> None:
 
 def power_cut(store: Path) -> None:
     """Zero all but 100 bytes of the last record, and leave an abort file."""
-    from rmqtool.store.layout.paths import StoreLayout
-    from rmqtool.store.log.commit_log import CommitLog, Found
+    from rmqtool import Store
 
-    *_, last = (item for item in CommitLog(StoreLayout(str(store))).walk() if isinstance(item, Found))
-    with open(last.file.path, "r+b") as file:
-        file.seek(last.at + 100)
+    *_, last = Store(store).messages()
+    log = max((store / "commitlog").iterdir())  # a file is named after the physical offset that it begins at
+    with log.open("r+b") as file:
+        file.seek(last.physical_offset - int(log.name) + 100)
         file.write(bytes(last.record.total_size - 100))
     (store / "abort").touch()
 

@@ -6,13 +6,11 @@ Usage: spark-submit [--master ...] examples/spark_dump.py STORE OUT
 import json
 import sys
 
-from rmqtool.analytics.dump.dump import dump_to_parquet
-from rmqtool.analytics.dump.report import DumpOptions
-from rmqtool.store.layout.paths import StoreLayout
+from rmqtool import DumpOptions, dump_to_parquet
 
 
 def main(store: str, out: str) -> int:
-    report = dump_to_parquet(StoreLayout(store), out, DumpOptions(partition_by=("topic",), split_bytes=64 << 20))
+    report = dump_to_parquet(store, out, DumpOptions(partition_by=("topic",), split_bytes=64 << 20))
     print(json.dumps(report.to_dict(), indent=1))
     return 1 if report.damaged else 0
 

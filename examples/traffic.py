@@ -6,24 +6,20 @@ Usage: python traffic.py STORE
 import sys
 from collections import Counter
 
-from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool import Damage, Store
 
 
-def main(store: str) -> int:
+def main(path: str) -> int:
     messages: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    damage = 0
-    for item in CommitLog(StoreLayout(store)).walk():
-        if isinstance(item, Damage):
-            damage += 1
-            print(f"damage at {item.physical_offset}: {item.reason}", file=sys.stderr)
-            continue
-        topic = item.record.topic.decode("utf-8", "replace")
-        messages[topic] += 1
-        size[topic] += item.record.total_size
+    damage: list[Damage] = []
+    for message in Store(path).messages(on_damage=damage.append):
+        messages[message.topic] += 1
+        size[message.topic] += message.record.total_size
     for topic, count in messages.most_common():
         print(f"{topic:30} {count:6} messages {size[topic]:9} bytes")
+    for part in damage:
+        print(f"damage at {part.physical_offset}: {part.reason}", file=sys.stderr)
     return 1 if damage else 0
 
 

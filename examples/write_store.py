@@ -20,7 +20,7 @@ def main(path: str) -> int:
         print(f"{refused.status}: {refused.reason}")
     with Store(path) as store:  # reading: no lock, nothing written
         (found,) = store.query_key("Orders", "order-77")
-        print(f"order-77 lies at {found.physical_offset} in queue {found.record.queue_id}")
+        print(f"order-77 lies at {found.physical_offset} in queue {found.queue_id}: {found.text!r}")
         print(", ".join(f"{q.topic}/{q.queueId}: {q.minOffset} to {q.maxOffset}" for q in store.queues()))
     return 0
 

@@ -4,12 +4,23 @@ from rmqtool.interpreter import offer_this_python
 
 TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
+    from rmqtool.analytics.dump.dump import dump_to_parquet
+    from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.services.opened.engine import Store
+    from rmqtool.services.opened.message import StoredMessage
     from rmqtool.store.append.outgoing import Message
+    from rmqtool.store.log.commit_log import Damage
 
 __version__ = "0.1.0"
-__all__ = ["Message", "Store", "__version__"]
-_LAZY = {"Store": "rmqtool.services.opened.engine", "Message": "rmqtool.store.append.outgoing"}
+__all__ = ["Damage", "DumpOptions", "Message", "Store", "StoredMessage", "__version__", "dump_to_parquet"]
+_LAZY = {
+    "Damage": "rmqtool.store.log.commit_log",
+    "DumpOptions": "rmqtool.analytics.dump.report",
+    "Message": "rmqtool.store.append.outgoing",
+    "Store": "rmqtool.services.opened.engine",
+    "StoredMessage": "rmqtool.services.opened.message",
+    "dump_to_parquet": "rmqtool.analytics.dump.dump",
+}
 
 
 def __getattr__(name: str) -> object:

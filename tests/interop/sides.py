@@ -10,7 +10,6 @@ from rmqtool import Message, Store
 from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.waiting.delivery import Delivered, Delivery
-from rmqtool.store.log.commit_log import Found
 from tests.services.build import never
 
 SETTINGS = {
@@ -32,7 +31,7 @@ Row = dict[str, Any]
 def records(store: Path) -> list[Record]:
     """Every message of a store, in the order of the log."""
     with Store(store, broker_conf=SETTINGS) as opened:
-        return [item.record for item in opened.messages() if isinstance(item, Found)]
+        return [item.record for item in opened.messages()]
 
 
 def stored(store: Path, *topics: str) -> list[Record]:

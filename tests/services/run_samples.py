@@ -8,7 +8,6 @@ from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import Found
 from tests.services.build import never
 from tests.services.live import SIZES, Lab
 
@@ -36,5 +35,5 @@ def waiting_store(root: Path) -> Path:
 
 def bodies(store: Path, topic: str = "T") -> list[str]:
     with Store(store, broker_conf=SIZES) as opened:
-        found = [item.record for item in opened.messages() if isinstance(item, Found)]
+        found = [item.record for item in opened.messages()]
     return [record.body.decode() for record in found if record.topic == topic.encode()]

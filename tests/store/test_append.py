@@ -13,7 +13,6 @@ from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.command import plan
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, tree
@@ -71,7 +70,7 @@ def test_every_way_gives_the_same_store(way: str, tmp_path: Path) -> None:
         assert content(tmp_path / "one") == content(tmp_path / "other")
     assert {finding.code for finding in check_store(layout_of(tmp_path / "other"))} <= {"log-prepared"}
     with Store(tmp_path / "other", broker_conf=SIZES) as store:
-        found = [item.record for item in store.messages() if isinstance(item, Found)]
+        found = [item.record for item in store.messages()]
     assert [(r.body, r.flag, r.sys_flag & 0xC) for r in found] == [(m.body, m.flag, m.sys_flag & 0xC) for m in messages]
 
 

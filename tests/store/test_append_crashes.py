@@ -14,7 +14,6 @@ from rmqtool.store.append.create import create
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import Found
 from tests.amounts import some
 from tests.cli.running import RMQTOOL
 from tests.store.crashes import Killed, Seam
@@ -45,7 +44,7 @@ def open_again(path: Path, *, sync_flush: bool = True) -> Store:
 
 def append_rest(store: Store, acknowledged: list[int], *, flush_at: int) -> None:
     """One by one, as batches and many at once, with a dispatch and a flush in between."""
-    number = sum(isinstance(item, Found) for item in store.messages())
+    number = sum(1 for _message in store.messages())
     while number < len(MESSAGES):
         if number % 7 == 3:
             part = MESSAGES[number : number + 5]
@@ -64,7 +63,7 @@ def append_rest(store: Store, acknowledged: list[int], *, flush_at: int) -> None
 
 def bodies(path: Path) -> list[bytes]:
     with Store(path, broker_conf=SIZES) as store:
-        return [item.record.body for item in store.messages() if isinstance(item, Found)]
+        return [item.record.body for item in store.messages()]
 
 
 def errors(path: Path) -> list[str]:
@@ -114,7 +113,7 @@ def test_at_every_step(
         seam.durable.clear()
         (path / "commitlog").mkdir(exist_ok=True)
         with open_again(path) as store:
-            found = [item.record.body for item in store.messages() if isinstance(item, Found)]
+            found = [item.record.body for item in store.messages()]
             assert found == [message.body for message in MESSAGES[: len(found)]], stop
             assert len(found) >= acknowledged[0], stop
             lost += len(found) - acknowledged[0]
@@ -155,7 +154,7 @@ def test_killed_without_a_word(tmp_path: Path) -> None:
         acknowledged = [json.loads(line) for line in whole_lines]
         assert all(row["status"] == "PUT_OK" for row in acknowledged)
         with Store(path, broker_conf=sizes) as store:
-            found = [item.record.body for item in store.messages() if isinstance(item, Found)]
+            found = [item.record.body for item in store.messages()]
         assert found == [str(n).encode() for n in range(len(found))]
         assert len(found) >= done + len(acknowledged)
         done = len(found)

@@ -16,7 +16,6 @@ from rmqtool.store.append.live import LiveStore
 from rmqtool.store.disk.files import File
 from rmqtool.store.disk.lock import Disturbed
 from rmqtool.store.dispatch.batch import Batch
-from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from tests.store.helpers import content
 
@@ -109,7 +108,7 @@ def test_what_comes_meanwhile_is_taken_and_is_told_by_the_next(tmp_path: Path, m
         assert syncs.reached.wait(30)
         appended(store, 30, 200)
         store.live.flush_beside()  # one still runs
-        assert [item.record.queue_offset for item in store.messages() if isinstance(item, Found)][-1] == 99
+        assert [item.queue_offset for item in store.messages()][-1] == 99
         assert told(tmp_path / "s") == 0
         syncs.go_on.set()
         store.live._flushing._running.result()  # type: ignore[union-attr]

@@ -254,7 +254,7 @@ def test_a_part_whose_file_system_is_full(part: str, tmp_path: Path, mounted: An
     done_again = process("append", path, "--broker-conf", conf, input=b'{"topic": "t0"}\n', stdin=None)
     assert done_again.code == 0, done_again.err
     with Store(path, broker_conf=str(conf)) as store:
-        kept = [item.record.body for item in store.messages()][:-1]  # type: ignore[union-attr]
+        kept = [item.record.body for item in store.messages()][:-1]
     assert kept == [b"%d" % n for n in range(len(kept))]
     assert len(kept) >= done
     settings = sizes | {"maxHashSlotNum": "61"}

@@ -27,7 +27,7 @@ from rmqtool.analytics.ranges.splits import Split, plan, repairs
 from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import clean
-from rmqtool.analytics.remote.stores import keep_apart, open_log
+from rmqtool.analytics.remote.stores import keep_apart, open_log, opened
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import MAX_DETAILS, Tally
@@ -58,7 +58,10 @@ _SAME = (
 
 
 def dump_to_parquet(
-    layout: StoreLayout, out: str, options: DumpOptions | None = None, progress: Progress | None = None
+    store: StoreLayout | str | os.PathLike[str],
+    out: str,
+    options: DumpOptions | None = None,
+    progress: Progress | None = None,
 ) -> DumpReport:
     """Write the messages of a store to a directory of Parquet files.
 
@@ -66,6 +69,7 @@ def dump_to_parquet(
     killed or interrupted leaves what it has read, hidden, and the same call goes on with it.
 
     Args:
+        store: its directory, or a URI such as ``s3://bucket/path``.
         out: a directory that is absent or empty, or an older output with ``options.overwrite`` or
             ``options.since_last``; or a URI of a file system that pyarrow knows, such as ``s3://bucket/path``.
         progress: called now and then.
@@ -77,6 +81,7 @@ def dump_to_parquet(
         UnreadableStore: a file of the log cannot be read.
         RmqError: writing failed, or Spark did.
     """
+    layout = store if isinstance(store, StoreLayout) else StoreLayout(opened(os.fspath(store)))
     options = options or DumpOptions()
     options.check()
     with clean(out):

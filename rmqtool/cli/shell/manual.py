@@ -28,6 +28,7 @@ class Topic(StrEnum):
     writing = "writing"
     services = "services"
     serving = "serving"
+    library = "library"
     client = "client"
     consuming = "consuming"
     sql = "sql"

@@ -1,29 +1,58 @@
 """The Python door to a store: ``from rmqtool import Store``."""
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Self
 
-from rmqtool.errors import Refused
+from rmqtool.errors import CorruptFile, Refused
 from rmqtool.services.lookup.get_message import GetResult, get_message
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
+from rmqtool.services.lookup.queue_messages import messages_of
+from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.opened.message import StoredMessage
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.appender import Clock, system_clock
 from rmqtool.store.append.create import create
 from rmqtool.store.append.live import LiveStore
 from rmqtool.store.append.outgoing import Message
+from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.broker_conf import BrokerConf, load
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
-from rmqtool.store.queues.batch import every_queue, open_any_queue
+from rmqtool.store.queues.batch import BatchQueue, PlainQueue, every_queue, open_any_queue
 from rmqtool.store.recovery.report import QueueRange
+
+if TYPE_CHECKING:  # most programs do without
+    from rmqtool.services.consumers.groups import GroupInfo, GroupLag, Groups
+
+Time = int | datetime
 
 
 def _conf(broker_conf: str | os.PathLike[str] | dict[str, str] | None) -> BrokerConf:
     if broker_conf is None or isinstance(broker_conf, dict):
         return BrokerConf(broker_conf)
     return load(os.fspath(broker_conf))
+
+
+def _millis(time: Time | None, default: int) -> int:
+    """A time as ms since the epoch.
+
+    Raises:
+        ValueError: a datetime without a time zone, which means something else on each machine.
+    """
+    if time is None:
+        return default
+    if isinstance(time, int):
+        return time
+    if time.tzinfo is None:
+        raise ValueError(f"{time!r} has no time zone: pass datetime(..., tzinfo=UTC), or ms since the epoch")
+    return round(time.timestamp() * 1000)
+
+
+def _raise_damage(damage: Damage) -> None:
+    raise CorruptFile(damage.path, damage.at, f"{damage.reason}: {damage.length} bytes cannot be read")
 
 
 class Store:
@@ -33,6 +62,9 @@ class Store:
 
         with Store("store", write=True) as store:
             store.append(Message(topic="Orders", body=b"...", tags="paid", keys="42"))
+
+    Messages are read as :class:`StoredMessage`. ``warnings`` collects what keeps an answer from being whole, such as an
+    index file that cannot be read.
 
     Args:
         path: the store directory.
@@ -147,26 +179,135 @@ class Store:
             self._reader = KeyReader(self.layout, self.warnings.append)
         return self._reader
 
-    def query_key(self, topic: str, key: str, *, limit: int | None = None) -> list[Found]:
-        """Messages of a topic with a key or unique id, in log order, through the index."""
-        return self._fresh().query(topic, key, Search(limit=limit) if limit else Search())
+    def messages(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        topic: str | Iterable[str] = (),
+        queue_id: int | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        on_damage: Callable[[Damage], None] = _raise_damage,
+    ) -> Iterator[StoredMessage]:
+        """Messages of the commit log, in the order in which they were stored. All conditions must hold.
 
-    def query_id(self, message_id: str, *, topic: str | None = None) -> list[Found]:
+        The whole range is read. For one queue :meth:`queue_messages` reads less, for a key :meth:`query_key`.
+
+        Args:
+            start, stop: physical offsets; messages that begin in [start, stop).
+            topic: a name or glob, or several of them.
+            key: one of the application's keys, or the unique id.
+            since, until: store time in [since, until): ms since the epoch, or a datetime with a time zone.
+            on_damage: called with each range of the log that cannot be read; the messages behind it follow. Without
+                it the first such range raises.
+
+        Raises:
+            CorruptFile: a range of the log cannot be read, and no ``on_damage`` was given.
+            ValueError: a datetime without a time zone.
+        """
+        wanted = Selection(
+            topics=(topic,) if isinstance(topic, str) else tuple(topic),
+            queue_ids=() if queue_id is None else (queue_id,),
+            tags=() if tag is None else (tag,),
+            keys=() if key is None else (key,),
+            since=_millis(since, -MAX_TIME),
+            until=_millis(until, MAX_TIME),
+        )
+        self._fresh()
+        return self._walk(start, stop, wanted, on_damage)
+
+    def _walk(
+        self, start: int | None, stop: int | None, wanted: Selection, on_damage: Callable[[Damage], None]
+    ) -> Iterator[StoredMessage]:
+        everything = wanted == Selection()
+        for item in CommitLog(self.layout).walk(start, stop):
+            if isinstance(item, Damage):
+                on_damage(item)
+                continue
+            for found in item.messages():
+                if everything or wanted.has(found.record):
+                    yield StoredMessage(found)
+
+    def queue_messages(
+        self, topic: str, queue_id: int, start: int | None = None, stop: int | None = None
+    ) -> Iterator[StoredMessage]:
+        """Messages of one queue in order, found through its consume queue: only they are read.
+
+        Entries that lead to no message are passed over, and ``warnings`` tells how many there were.
+
+        Args:
+            start, stop: queue offsets; messages in [start, stop), by default all that the log still has.
+        """
+        log = self._fresh().log
+        queue = open_any_queue(self.layout, topic, queue_id)
+        if queue is None:
+            return iter(())
+        if isinstance(queue, BatchQueue):
+            low = queue.min_offset(log.min_offset, self._engine) if start is None else start
+            return self._batches(topic, queue_id, low, queue.max_offset if stop is None else stop)
+        return self._entries(log, queue, start, stop)
+
+    def _entries(
+        self, log: CommitLog, queue: PlainQueue, start: int | None, stop: int | None
+    ) -> Iterator[StoredMessage]:
+        for one in messages_of(log, queue, self.warnings.append, start, stop):
+            position = one.entry.physical_offset
+            file = log.segments.find(position)
+            if file is not None:
+                yield StoredMessage(Found(file, position - file.base, one.record))
+
+    def _batches(self, topic: str, queue_id: int, start: int, stop: int) -> Iterator[StoredMessage]:
+        while start < stop:
+            got = self.get(topic, queue_id, start)
+            if not got.messages:
+                return
+            yield from (one for one in got.messages if start <= one.queue_offset < stop)
+            start = got.next_begin_offset
+
+    def query_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        limit: int | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+    ) -> list[StoredMessage]:
+        """Messages of a topic with a key or unique id, in log order, through the index.
+
+        Args:
+            since, until: store time in [since, until), as in :meth:`messages`.
+        """
+        search = Search(limit=limit, begin=_millis(since, 0), end=_millis(until, MAX_TIME + 1) - 1)
+        found = self._fresh().query(topic, key, search)
+        return [StoredMessage(one) for one in found]
+
+    def query_id(self, message_id: str, *, topic: str | None = None) -> list[StoredMessage]:
         """Messages with an offset id or unique id."""
         self._fresh()
-        return query_id(self.layout, message_id, Search(), self.warnings.append, (topic,) if topic else ())
+        found = query_id(self.layout, message_id, Search(), self.warnings.append, (topic,) if topic else ())
+        return [StoredMessage(one) for one in found]
 
-    def message_at(self, physical_offset: int) -> Found | None:
+    def message_at(self, physical_offset: int) -> StoredMessage | None:
         """The message at a physical offset, or None where there is none."""
-        return self._fresh().log.read(physical_offset)
+        found = self._fresh().log.read(physical_offset)
+        return StoredMessage(found) if found is not None else None
 
-    def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult[Found]:
+    def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult[StoredMessage]:
         """One pull as a broker answers it: status, next offset, messages."""
         log = self._fresh().log
-        return get_message(log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, engine=self._engine)
+        got = get_message(log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, engine=self._engine)
+        return GetResult(*got[:-1], messages=[StoredMessage(one) for one in got.messages])
 
-    def queues(self) -> list[QueueRange]:
-        """Every queue with its offsets."""
+    def topics(self) -> list[str]:
+        """Topics that have queues on disk, sorted."""
+        return sorted({queue.topic for queue in self.queues()})
+
+    def queues(self, topic: str | None = None) -> list[QueueRange]:
+        """Every queue, or those of one topic, with its offsets."""
         low = self._fresh().log.min_offset
         return [
             QueueRange(
@@ -176,13 +317,22 @@ class Store:
                 maxOffset=queue.max_offset,
             )
             for queue in every_queue(self.layout)
+            if topic is None or queue.topic == topic
         ]
 
-    def messages(self, start: int | None = None, stop: int | None = None) -> Iterator[Found | Damage]:
-        """Messages of the log that begin in [start, stop), and every damaged range between them."""
-        self._fresh()
-        for item in CommitLog(self.layout).walk(start, stop):
-            if isinstance(item, Damage):
-                yield item
-            else:
-                yield from item.messages()
+    def groups(self) -> "list[GroupInfo]":
+        """Every consumer group that has a configuration or an offset, with the sums of its lag."""
+        return list(self._groups().infos())
+
+    def lag(self, group: str | None = None, topic: str | None = None) -> "list[GroupLag]":
+        """How far groups have come, queue by queue; all of them, or those of one group or topic."""
+        return [
+            row
+            for row in self._groups().lag()
+            if (group is None or row.group == group) and (topic is None or row.topic == topic)
+        ]
+
+    def _groups(self) -> "Groups":
+        from rmqtool.services.consumers.groups import Groups
+
+        return Groups(self._fresh().log, self.warnings.append)

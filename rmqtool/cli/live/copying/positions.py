@@ -11,15 +11,15 @@ import re
 import secrets
 from typing import Any, NamedTuple
 
-from formats.message.properties import parse
 from formats.remoting.shapes import MessageQueue
 from rmqtool.analytics.dump.position import Position
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.services.opened.engine import Store
+from rmqtool.services.opened.message import StoredMessage
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.files import open_file
-from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.log.commit_log import CommitLog
 
 FILE = "config/rmqtoolMirror.json"
 _VERSION, _LARGEST = 2, 64 << 20  # bytes
@@ -67,14 +67,13 @@ class Positions:
                     f"{store.layout.root}: its log is not the one that the mirror wrote: {changed}. Messages "
                     "that it has copied may be gone; mirror into another store"
                 )
-            for item in store.messages(position.next, None):
-                if isinstance(item, Found):
-                    self._take(item)
+            for message in store.messages(position.next):
+                self._take(message)
 
-    def _take(self, found: Found) -> None:
-        mark = _MARK.fullmatch(parse(found.record.properties).get(ORIGIN, ""))
+    def _take(self, message: StoredMessage) -> None:
+        mark = _MARK.fullmatch(message.properties.get(ORIGIN, ""))
         if mark is not None and mark[1] == self._id:
-            key = Key(found.record.topic.decode("utf-8", "replace"), mark[2], int(mark[3]))
+            key = Key(message.topic, mark[2], int(mark[3]))
             self.at[key] = max(self.at.get(key, 0), int(mark[4]) + 1)
 
     def mark(self, key: Key, offset: int) -> str:

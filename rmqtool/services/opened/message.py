@@ -1,0 +1,134 @@
+"""A message of a store as a program wants it: text, a dict of properties, and the body as the application sent it."""
+
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from formats.errors import FormatError
+from formats.message.bodies import decompress
+from formats.message.ids import offset_id
+from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.read import Record
+from formats.primitives import host_text
+from rmqtool.contract import message_row
+from rmqtool.errors import CorruptFile
+from rmqtool.store.log.commit_log import Found
+
+
+class StoredMessage:
+    """One message that a store holds (common.message.MessageExt).
+
+    What takes work is done when it is first asked for: counting messages decodes no properties and inflates no body.
+
+    Attributes:
+        physical_offset: where its record begins in the commit log. Messages of one inner batch share it.
+        record: the record as it is stored, every field in bytes and numbers.
+    """
+
+    def __init__(self, found: Found) -> None:
+        self.record: Record = found.record
+        self.physical_offset: int = found.physical_offset
+        self._path, self._at = found.file.path, found.at
+
+    def __repr__(self) -> str:
+        place = f"{self.topic!r}, queue {self.queue_id} offset {self.queue_offset}"
+        return f"<StoredMessage {self.message_id} of {place}, physical offset {self.physical_offset}>"
+
+    @cached_property
+    def topic(self) -> str:
+        """The topic. Bytes that are not UTF-8 become U+FFFD, as in Java."""
+        return self.record.topic.decode("utf-8", "replace")
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that it is in."""
+        return self.record.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in that queue."""
+        return self.record.queue_offset
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """All properties by name, RocketMQ's own (``TAGS``, ``KEYS``, ``UNIQ_KEY`` ...) among them."""
+        return parse(self.record.properties)
+
+    @property
+    def tags(self) -> str | None:
+        """Its tag."""
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The application's keys."""
+        return split_keys(self.properties.get(KEYS, ""))
+
+    @property
+    def message_id(self) -> str:
+        """What clients call ``msgId``: the producer's unique id, or the offset id of a message that has none."""
+        return self.properties.get(UNIQ_KEY) or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        """The broker's id of this copy: store host and physical offset, in hex."""
+        return offset_id(self.record.store_address, self.record.store_port, self.physical_offset)
+
+    @cached_property
+    def body(self) -> bytes:
+        """The body as the application sent it: decompressed where it is stored compressed.
+
+        Raises:
+            CorruptFile: it does not decompress. ``record.body`` has the bytes.
+        """
+        try:
+            return decompress(self.record.body, self.record.sys_flag)
+        except FormatError as err:
+            raise CorruptFile(self._path, self._at, f"body of the message: {err}") from err
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8 text; malformed bytes become U+FFFD."""
+        return self.body.decode("utf-8", "replace")
+
+    @property
+    def store_timestamp(self) -> int:
+        """When the broker stored it, ms since the epoch."""
+        return self.record.store_timestamp
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the producer made it, by its own clock, ms since the epoch."""
+        return self.record.born_timestamp
+
+    @property
+    def stored_at(self) -> datetime:
+        """``store_timestamp`` in UTC.
+
+        Raises:
+            OverflowError, ValueError: a damaged record says a time beyond the years 1 to 9999.
+        """
+        return datetime.fromtimestamp(self.record.store_timestamp / 1000, UTC)
+
+    @property
+    def born_host(self) -> str:
+        """Address and port of the producer."""
+        return host_text(self.record.born_address, self.record.born_port)
+
+    @property
+    def store_host(self) -> str:
+        """Address and port of the broker."""
+        return host_text(self.record.store_address, self.record.store_port)
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often a consumer has sent it back."""
+        return self.record.reconsume_times
+
+    def to_dict(self, body: str = "auto") -> dict[str, Any]:
+        """The row of machine output: the fields of ``query-key --output json``.
+
+        Args:
+            body: ``auto``, ``utf8``, ``json``, ``hex``, ``base64`` or ``none``.
+        """
+        return message_row(self.record, self.physical_offset, body)
