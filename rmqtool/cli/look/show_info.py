@@ -12,6 +12,7 @@ from rmqtool.cli.shell.times import time_text
 from rmqtool.services.lookup.info import StoreInfo
 
 _NO_WIDTH = 1 << 20
+_MANY, _LARGEST = 40, 20  # of more topics than so many, so many are shown
 INFO_FIELDS = ("topic", "queues", "messages", "configured")
 INFO_COLUMNS = tuple(Column(name) for name in INFO_FIELDS)
 
@@ -100,21 +101,42 @@ def show(info: StoreInfo) -> None:
         files.add_row(text(group.kind), str(group.files), size_text(group.bytes), one, text(group.note or ""))
     out.print()
     out.print(files)
-    topics = table("topic", "queues", "messages", "kind", right=("queues", "messages"))
-    for topic in info.topics:
-        kind = ", ".join(topic.nature)
-        topics.add_row(text(topic.topic), str(topic.queues), str(topic.messages), text(kind))
-    out.print()
-    out.print(topics)
+    _show_topics(out, info)
     if info.tiered:
         right = ("queue", "min offset", "max offset", "segments", "size")
         tiers = table("tiered storage", *right, "store time", right=right)
-        for queue in info.tiered:
+        for queue in info.tiered[: _MANY if len(info.tiered) <= _MANY else _LARGEST]:
             numbers = (queue.queueId, queue.minOffset, queue.maxOffset, queue.segments)
             known = [time_text(t) for t in (queue.firstStoreTimestamp, queue.lastStoreTimestamp) if t is not None]
             tiers.add_row(text(queue.topic), *map(str, numbers), size_text(queue.bytes), text(" to ".join(known)))
         out.print()
         out.print(tiers)
+        if len(info.tiered) > _MANY:
+            out.print(text(f"and {len(info.tiered) - _LARGEST:,} more queues; all: info --output json"))
     if info.groups:
+        shown = info.groups if len(info.groups) <= _MANY else info.groups[:_LARGEST]
+        more = len(info.groups) - len(shown)
+        names = " ".join(shown) + (f" and {more:,} more: rmqtool group list {info.store}" if more else "")
         out.print()
-        out.print(facts_table([("groups", " ".join(info.groups))]))
+        out.print(facts_table([("groups", names)]))
+
+
+def _show_topics(out: Console, info: StoreInfo) -> None:
+    """Each topic; of many the largest, and the sums of all."""
+    topics = info.topics
+    if len(topics) > _MANY:
+        topics = sorted(topics, key=lambda topic: topic.messages, reverse=True)[:_LARGEST]
+    rows = table("topic", "queues", "messages", "kind", right=("queues", "messages"))
+    for topic in topics:
+        kind = ", ".join(topic.nature)
+        rows.add_row(text(topic.topic), str(topic.queues), str(topic.messages), text(kind))
+    out.print()
+    out.print(rows)
+    if len(topics) < len(info.topics):
+        queues, messages = sum(t.queues for t in info.topics), sum(t.messages for t in info.topics)
+        out.print(
+            text(
+                f"the {len(topics)} largest of {len(info.topics):,} topics, which have {messages:,} messages in "
+                f"{queues:,} queues; all: rmqtool topic list {info.store}"
+            )
+        )
