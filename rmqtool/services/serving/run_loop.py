@@ -127,9 +127,9 @@ class RunLoop:
         """Do what is to be done by now."""
         now = self._time()
         if self._decide is not None and now >= self._check_at and not stop():
-            self._add(self.transactions.check(self._decide, stop))
+            self._add(self.transactions.check(self._decide, stop, begun=self.transactions.stopped_round))
             now = self._time()
-            self._check_at = now + self._check_every
+            self._check_at = now if self.transactions.stopped_round is not None else now + self._check_every
             self._deliver_at = now  # a committed message may be a delayed one
         if self._deliver_at is not None and now >= self._deliver_at and not stop():
             done = Delivered()
