@@ -103,6 +103,8 @@ class RunLoop:
     def _time(self) -> int:
         """What the clock says. When it was set back, nothing waits for it to come there again."""
         now = self._clock()
+        if self.timer is not None:
+            self.timer.clock_moved(now - self._latest)
         if (back := self._latest - now) > 0:
             self._check_at -= back
             self._persist_at -= back
