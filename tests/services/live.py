@@ -32,10 +32,12 @@ class Lab:
         self.store = Store.create(self.path, broker_conf=self.settings, engine=engine, clock=lambda: self.now)
         self.state = BrokerState(self.store, self.warnings.append)
 
-    def again(self) -> None:
+    def again(self, *, mend: bool = False) -> None:
         """Close the store and open it, as another process would."""
         self.store.close()
-        self.store = Store(self.path, write=True, broker_conf=self.settings, engine=self.engine, clock=lambda: self.now)
+        self.store = Store(
+            self.path, write=True, broker_conf=self.settings, engine=self.engine, clock=lambda: self.now, mend=mend
+        )
         self.state = BrokerState(self.store, self.warnings.append)
 
     def send(self, body: str, topic: str = "T", queue_id: int = 0, **properties: str) -> int:

@@ -189,7 +189,7 @@ def test_a_clock_that_is_set_back_holds_up_nothing(back: int, tmp_path: Path) ->
     loop = RunLoop(lab.store, never, decide)
     checks: list[int] = []
     check = loop.transactions.check
-    loop.transactions.check = lambda *given: checks.append(len(steps)) or check(*given)  # type: ignore[method-assign, func-returns-value]
+    loop.transactions.check = lambda *given, **more: checks.append(len(steps)) or check(*given, **more)  # type: ignore[method-assign, func-returns-value]
 
     def wait(millis: int) -> None:
         steps.append(millis)

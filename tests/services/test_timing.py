@@ -18,10 +18,12 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.timer.files import TimerFiles
+from tests.amounts import some
 from tests.services.build import TIME, never
 from tests.services.live import Lab
 from tests.store.crashes import Killed, Seam
 
+HOUR = 3_600_000
 UNITS = 5
 SETTINGS = {"mappedFileSizeTimerLog": str(52 * UNITS + 16)}
 
@@ -304,3 +306,129 @@ def test_nothing_vanishes(ending: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert TimerFiles(layout).checkpoint is not None
     assert steps > 60
     assert repeated > 0
+
+
+# -- the clock is set back --------------------------------------------------------------------------------------------
+
+
+def arrivals(lab: Loop, topic: str = "T") -> dict[str, int]:
+    """When each message has come, ms by the clock of the time."""
+    return {record.body.decode(): record.store_timestamp for record in lab.records(topic)}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_clock_that_is_set_back_holds_up_no_timer(restart: bool, tmp_path: Path) -> None:
+    """What was to wait ten seconds waits ten seconds; a named time is one by the clock as it is then."""
+    lab = Loop(tmp_path)
+    lab.send("passed", TIMER_DELAY_SEC="2")
+    for seconds in (10, 20, 30):
+        lab.send(f"after {seconds}", TIMER_DELAY_SEC=str(seconds))
+    lab.send("milliseconds", TIMER_DELAY_MS="20000")
+    named = Message(
+        topic="T", queue_id=1, body=b"named", born_timestamp=TIME - 2 * HOUR,
+        properties={"TIMER_DELIVER_MS": str(TIME + 20_000)},
+    )  # fmt: skip
+    assert lab.store.append(named).ok
+    loop = RunLoop(lab.store, lab.warnings.append)
+    loop.run(lab.wait, until=TIME + 5000)
+    begin = lab.now - HOUR // 2 - 5000  # when the messages were stored, by the new clock
+    lab.now -= HOUR // 2
+    if restart:
+        lab.again()
+        loop = RunLoop(lab.store, lab.warnings.append)
+    loop.run(lab.wait, until=lab.now + 2000)
+    lab.send("new", TIMER_DELAY_SEC="10")
+    new = lab.now
+    loop.run(lab.wait, until=begin + 60_000)
+    came = arrivals(lab)
+    assert lab.bodies("T").count("passed") == 1
+    assert sorted(came) == ["after 10", "after 20", "after 30", "milliseconds", "new", "passed"]
+    for body, wanted in (("after 10", begin + 10_000), ("after 20", begin + 20_000), ("after 30", begin + 30_000),
+                         ("milliseconds", begin + 20_000), ("new", new + 10_000)):  # fmt: skip
+        assert abs(came[body] - wanted) <= 3000, body
+    loop.run(lab.wait, until=TIME + 30_000)
+    assert arrivals(lab)["named"] >= TIME + 20_000
+    assert Counter(lab.bodies("T")).most_common(1)[0][1] == 1
+    assert lab.problems() == []
+
+
+def test_the_sender_was_ahead_with_the_broker(tmp_path: Path) -> None:
+    """Both clocks were an hour ahead, as on one machine: a named time was reckoned by them."""
+    lab = Loop(tmp_path)
+    lab.later("named", 10_000)
+    loop = RunLoop(lab.store, lab.warnings.append)
+    loop.run(lab.wait, until=TIME + 2000)
+    lab.now -= HOUR // 2
+    back = lab.now
+    loop.run(lab.wait, until=back + 20_000)
+    assert abs(arrivals(lab)["named"] - (back + 8000)) <= 3000
+
+
+def test_what_is_not_taken_up_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    lab = Loop(tmp_path)
+    lab.send("late", TIMER_DELAY_SEC="10")
+    lab.now -= HOUR
+    lab.again()
+    back = lab.now
+    RunLoop(lab.store, lab.warnings.append).run(lab.wait, until=back + 30_000)
+    assert abs(arrivals(lab)["late"] - (back + 10_000)) <= 3000
+
+
+def test_a_recall_finds_what_was_moved(tmp_path: Path) -> None:
+    """Both a mark that waits with its message, and one that comes when the clock is back."""
+    lab = Loop(tmp_path)
+    for name in ("early", "afterwards", "kept"):
+        lab.send(name, TIMER_DELAY_SEC="20")
+    loop = RunLoop(lab.store, lab.warnings.append)
+
+    def recall(name: str) -> None:
+        mark = {"TIMER_DEL_UNIQKEY": f"T+{name}", "TIMER_DELIVER_MS": str(TIME + 20_000)}
+        lab.send(f"mark of {name}", **mark)
+
+    recall("early")
+    loop.run(lab.wait, until=TIME + 3000)
+    lab.now -= HOUR // 2
+    back = lab.now
+    loop.run(lab.wait, until=back + 3000)
+    recall("afterwards")
+    loop.run(lab.wait, until=back + 30_000)
+    assert lab.bodies("T") == ["kept"]
+    loop.run(lab.wait, until=TIME + 30_000)
+    assert lab.bodies("T") == ["kept"]
+    assert lab.problems() == []
+
+
+def test_a_clock_that_is_set_back_and_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost, nothing is held up; what was delivered before comes no second time."""
+    seam = Seam(monkeypatch)
+    stop, ended, seen = 0, False, 0
+    while not ended:
+        stop += some(19, 1)
+        seam.begin()
+        lab = Loop(tmp_path / str(stop))
+        for n in range(3):
+            lab.send(f"passed {n}", TIMER_DELAY_SEC=str(1 + n))
+        for n in range(8):
+            lab.send(f"waits {n}", TIMER_DELAY_SEC=str(20 + n))
+        loop = RunLoop(lab.store, lab.warnings.append)
+        loop.run(lab.wait, until=TIME + 6000)
+        lab.now -= HOUR // 2
+        back = lab.now
+        seam.begin(stop)
+        try:
+            loop.run(lab.wait, until=back + 2000)
+            lab.send("new", TIMER_DELAY_SEC="5")
+            loop.run(lab.wait, until=back + 30_000)
+            ended = True
+        except Killed:
+            seen += 1
+        seam.begin()
+        lab.again(mend=True)
+        RunLoop(lab.store, lab.warnings.append).run(lab.wait, until=back + 60_000)
+        came = Counter(lab.bodies("T"))
+        wanted = {f"passed {n}" for n in range(3)} | {f"waits {n}" for n in range(8)}
+        assert came.keys() - {"new"} == wanted, (stop, came)
+        assert all(came[f"passed {n}"] == 1 for n in range(3)), (stop, came)
+        assert lab.problems() == [], stop
+    assert came["new"] == 1
+    assert seen > 3

@@ -1,5 +1,7 @@
 """Half messages, their ends, and every condition of the check."""
 
+from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from rmqtool import Message
 from rmqtool.services.lookup.configs import topics_of
 from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool.services.sending.rules import Rejected
+from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.half_messages import CHECK_GROUP, Transactions
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.services.waiting.transaction_rules import Checked, CheckRequest, Decision
@@ -59,6 +62,11 @@ class Desk(Lab):
 
     def ends(self) -> list[str]:
         return self.bodies(OP)
+
+    def killed(self) -> None:
+        """The process ends without writing down how far its check has come, and another begins."""
+        self.again()
+        self.service = TransactionService(self.store, self.state, self.warnings.append)
 
     def states(self) -> dict[str, str]:
         """What the reading side says of each."""
@@ -370,3 +378,110 @@ def test_op_messages_that_have_expired(tmp_path: Path) -> None:
     assert desk.check() == Checked(checked=1, unknown=1)
     assert [request.message_id for request in desk.asked] == ["b1"]
     assert desk.offsets() == (5, 3)
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_kills_neither_double_nor_multiply(engine: str, tmp_path: Path) -> None:
+    """How far the check has come is not written down: the queues tell which copies are open."""
+    desk = Desk(tmp_path, engine=engine)
+    for n in range(50):
+        desk.prepare(str(n))
+    for kill in range(5):
+        desk.now += 7000
+        # the first kill comes before any answer, then two of three are answered
+        answers = [Decision.UNKNOWN] * 50 if kill == 0 else [Decision.COMMIT, Decision.ROLLBACK, Decision.UNKNOWN] * 17
+        desk.check(*answers)
+        desk.killed()
+    assert len(desk.asked) == 50 + 50 + 16 + 5 + 1
+    assert len(desk.records(HALF)) == 50 + len(desk.asked)
+    desk.now += 7000
+    assert desk.check() == Checked()
+    assert set(Counter(desk.bodies()).values()) == {1}
+    assert (len(desk.bodies()), len(desk.ends())) == (17 + 6 + 2 + 1, 50)
+
+
+def test_a_commit_that_was_not_ended_by_an_op_message(tmp_path: Path) -> None:
+    """A kill between the two writes: the message is there, and is not committed again."""
+    desk = Desk(tmp_path)
+    half = desk.prepare("a")
+    put = desk.service._put
+    desk.service._put = lambda message: put(message) if message.topic != OP else never(OP)  # type: ignore[assignment]
+    with pytest.raises(AssertionError):
+        desk.end(half, Decision.COMMIT)
+    desk.killed()
+    desk.now += 7000
+    assert desk.check(Decision.COMMIT) == Checked()
+    assert (desk.bodies(), desk.ends(), desk.asked) == (["a"], ["0"], [])
+    assert desk.check() == Checked()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_transaction_ends_once(killed: bool, tmp_path: Path) -> None:
+    """Whatever copy a producer names, and however often."""
+    desk = Desk(tmp_path)
+    half = desk.prepare("a")
+    other = desk.prepare("b")
+    for _ in range(2):
+        desk.now += 7000
+        desk.check()
+    if killed:
+        desk.killed()
+    copies = [record for record in desk.records(HALF) if record.body == b"a"]
+    committed = desk.end(half, Decision.COMMIT)
+    assert committed is not None
+    assert desk.records("T")[0].prepared_transaction_offset == copies[2].physical_offset
+    for copy in copies:
+        for decision in (Decision.COMMIT, Decision.ROLLBACK):
+            assert desk.service.end(copy.physical_offset, copy.queue_offset, "G", decision, from_check=True) is None
+    assert desk.end(other, Decision.ROLLBACK) is None
+    assert (desk.bodies(), desk.ends()) == (["a"], ["4", "5"])
+    if killed:
+        desk.killed()
+    desk.now += 7000
+    assert desk.check() == Checked()
+    assert desk.states() == {"a": "committed", "b": "rolled-back"}
+
+
+def test_two_that_look_alike_are_two(tmp_path: Path) -> None:
+    """Without a unique id nothing tells copies from others; with one, two that were sent at once are both ended."""
+    desk = Desk(tmp_path)
+    for properties in ({}, {}, {"UNIQ_KEY": "same"}, {"UNIQ_KEY": "same"}):
+        message = Message(topic="T", queue_id=2, body=b"tick", properties=properties, born_timestamp=TIME)
+        half = desk.service.prepare(message, "G")
+        desk.end(half, Decision.COMMIT)
+    assert len(desk.bodies()) == 4
+    for _ in range(2):
+        assert desk.service.prepare(Message(topic="T", body=b"tock", born_timestamp=TIME), "G").ok
+    desk.now += 7000
+    desk.check(Decision.UNKNOWN)
+    desk.killed()
+    desk.now += 7000
+    desk.check(*[Decision.COMMIT] * 4)
+    assert desk.bodies().count("tock") >= 2
+
+
+def test_what_a_round_has_passed_is_forgotten(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for n in range(20):
+        desk.end(desk.prepare(str(n)), Decision.COMMIT)
+    copies = desk.service.copies(0)
+    for _ in range(2):
+        desk.now += 7000
+        assert len(copies._ended) == 20
+        desk.check()
+    assert copies._ended == {}
+
+
+def test_a_check_that_is_interrupted_goes_on(tmp_path: Path) -> None:
+    """Requests are served between two slices; each half message is asked about once a round, and none waits for the
+    next round."""
+    desk = Desk(tmp_path, transactionCheckInterval="60000")
+    for n in range(30):
+        desk.prepare(str(n))
+    desk.now += 7000
+    loop = RunLoop(desk.store, desk.warnings.append, lambda request: desk.asked.append(request) or Decision.UNKNOWN)  # type: ignore[func-returns-value]
+    for _ in range(20):
+        looks = count()
+        loop.step(lambda looks=looks: next(looks) > 3)  # type: ignore[misc]
+        desk.now += 100
+    assert sorted(int(request.message_id) for request in desk.asked) == list(range(30))

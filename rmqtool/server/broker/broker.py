@@ -122,7 +122,8 @@ class Broker:
             core.state.suppose_topic(topic)
         random = random or Random()
         back = SendBack(store, core.state, random)
-        halves = TransactionService(store, core.state, log.warning)
+        services = self._services
+        halves = TransactionService(store, core.state, log.warning) if services is None else services.transactions
         self._sending = Sending(core, back, halves, random)
         self._pulling = Pulling(core, self._moved)
         self._consuming = Consuming(core, back)

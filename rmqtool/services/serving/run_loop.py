@@ -103,6 +103,8 @@ class RunLoop:
     def _time(self) -> int:
         """What the clock says. When it was set back, nothing waits for it to come there again."""
         now = self._clock()
+        if self.timer is not None:
+            self.timer.clock_moved(now - self._latest)
         if (back := self._latest - now) > 0:
             self._check_at -= back
             self._persist_at -= back
@@ -127,9 +129,9 @@ class RunLoop:
         """Do what is to be done by now."""
         now = self._time()
         if self._decide is not None and now >= self._check_at and not stop():
-            self._add(self.transactions.check(self._decide, stop))
+            self._add(self.transactions.check(self._decide, stop, begun=self.transactions.stopped_round))
             now = self._time()
-            self._check_at = now + self._check_every
+            self._check_at = now if self.transactions.stopped_round is not None else now + self._check_every
             self._deliver_at = now  # a committed message may be a delayed one
         if self._deliver_at is not None and now >= self._deliver_at and not stop():
             done = Delivered()

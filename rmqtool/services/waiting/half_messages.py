@@ -7,7 +7,7 @@ Source: broker.transaction.queue (4.9.8; op messages of 5.x name many offsets); 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -130,12 +130,12 @@ class Transactions:
     def _of_queue(self, queue: PlainQueue) -> Iterator[TransactionInfo]:
         ended, copies = self.ops(queue.queue_id), Pairs()
         for message in messages_of(self.log, queue, self.warn):
-            if _is_copy(message.properties):
+            if is_copy(message.properties):
                 copies.add(_identity(message), message.entry.queue_offset)
         told: set[int] = set()  # of the checked ones; the others come once
         for message in messages_of(self.log, queue, lambda _text: None):
             identity = _identity(message)
-            if identity in told and _is_copy(message.properties):
+            if identity in told and is_copy(message.properties):
                 continue
             # of half messages that were sent twice with one id the first has the copies
             again = copies.get(identity) if identity not in told else []
@@ -273,7 +273,7 @@ def first_behind(queue: PlainQueue, physical_offset: int) -> int:
     return bisect_left(range(queue.max_offset), physical_offset, key=at)
 
 
-def _is_copy(properties: dict[str, str]) -> bool:
+def is_copy(properties: Mapping[str, str]) -> bool:
     """Whether a check has put this half message back."""
     return CHECK_TIMES in properties or PREPARED_OFFSET in properties
 

@@ -5,7 +5,11 @@ it, and how often it was moved on because it was too far away for the wheel. Del
 delivered is durable before the checkpoint says that its slot is over, and a slot that was begun is ended before the
 store is closed.
 
-Source: store.timer.TimerMessageStore (enqueue, doEnqueue, dequeue, convert, doPut), TimerMetrics.
+When the clock was set back, a broker's wheel stands until the clock has come there again. Here it turns on, ahead of
+the clock: what was to wait for so long waits for so long. What comes then is given the time that the wheel will have
+when it is due, and who has named a time by a clock that was right is not served before that.
+
+Source: store.timer.TimerMessageStore (enqueue, doEnqueue, dequeue, convert, doPut, maybeMoveWriteTime), TimerMetrics.
 """
 
 from collections import deque
@@ -33,6 +37,9 @@ from rmqtool.store.queues.timer.messages import TimerMessage, records_at
 LEVEL = 0  # as which the timer is told of among the delay levels
 _METRICS = "timermetrics"
 _NEVER = 2**63 - 1  # when the wheel took up a message that was due already
+
+_JITTER = 2  # slots by which a clock may be behind the wheel and that is no matter
+_JUMP = 10_000  # ms between two looks at the clock: longer ones say that it was set forward, or that nobody has looked
 
 Stop = Callable[[], bool]
 
@@ -64,6 +71,7 @@ class TimerService:
         self._begun: int | None = None  # time of the slot that is being delivered
         self._rest: deque[_Due] = deque()
         self._seen = -1  # end of the log when the queue was looked at last
+        self._ahead = 0  # ms by which the wheel is ahead of the clock
         self._last: tuple[int, int, int] | None = None  # offset, size and hash of the message taken last
         self._counts: TimerCounts | None = None
 
@@ -80,7 +88,20 @@ class TimerService:
         """When there is something to do, ms; 0 for at once, None for never."""
         if self._begun is not None or (not self.stuck and self._seen != self.store.live.end):
             return 0
-        return self._timer.next_time if self._timer is not None else None
+        time = self._timer.next_time if self._timer is not None else None
+        return time - self._ahead if time is not None else None
+
+    def clock_moved(self, millis: int) -> None:
+        """The clock has gone on by so many ms since it was looked at last, or was set back by them."""
+        if millis < 0 and self._timer is not None:
+            self._go_ahead(self._ahead - millis)
+        elif self._ahead and millis > _JUMP:
+            self._go_ahead(max(self._ahead - millis, 0))
+
+    def _go_ahead(self, millis: int) -> None:
+        self._ahead = millis
+        if (rules := self.store.live.appender.rules.timer) is not None:
+            rules.ahead = millis
 
     def look_again(self) -> None:
         """Try once more what could not be taken up."""
@@ -110,6 +131,7 @@ class TimerService:
         opened = self._opened(now)
         if opened is None:
             return done
+        now += self._ahead
         if not self._caught_up:  # a mark that came in last may take back what is due by now
             self._caught_up = self._take_up(opened, stop, done, after_each)
             if not self._caught_up:
@@ -144,6 +166,12 @@ class TimerService:
                 self._revise(self._timer)
             if (rules := self.store.live.appender.rules.timer) is not None:
                 rules.count = self._timer.count
+            behind = self._timer.write_time - now // self.precision * self.precision
+            if behind > _JITTER * self.precision:
+                self.warn(
+                    f"{timer.TOPIC}: the clock is {behind} ms behind the timer wheel, which turns on all the same"
+                )
+                self._go_ahead(behind)
         return self._timer
 
     def _revise(self, opened: LiveTimer) -> None:
@@ -215,6 +243,9 @@ class TimerService:
             topic, queue_id = timer.TOPIC, timer.QUEUE_ID
         elif message.mark is not None:
             return  # it has come too late
+        elif (named := self._named_time(message)) is not None and named > now + _JITTER * self.precision:
+            properties[timer.OUT_MS] = str((named + self._ahead) // self.precision * self.precision)
+            topic, queue_id, rolls = timer.TOPIC, timer.QUEUE_ID, True
         reason = message.unusable
         if reason is None and topic == timer.TOPIC and not rolls:
             reason = f"its {REAL_TOPIC} is {timer.TOPIC}: it would come back for ever"
@@ -230,6 +261,18 @@ class TimerService:
             done.rolled += 1
         else:
             done.delivered += 1
+
+    def _named_time(self, message: TimerMessage) -> int | None:
+        """The time in ms that a sender has named by a clock that was right; None for what waits for a while.
+
+        None too where the clock was not set back, for then the wheel tells.
+        """
+        if not self._ahead or message.record.born_timestamp > self.store.live.clock():
+            return None
+        properties = message.properties
+        if timer.DELAY_SEC in properties or timer.DELAY_MS in properties:
+            return None
+        return java_int(properties.get(timer.DELIVER_MS, ""), 64)
 
     # -- what has come ------------------------------------------------------------------------------------------------
 
@@ -275,6 +318,9 @@ class TimerService:
         self._last = offset, size, topic_hash
         if offset in opened.known:
             return True
+        if (other := self._reckoned_again(message, out, opened)) is not None:
+            properties = {**message.properties, timer.OUT_MS: str(other)}
+            return self.store.append(copy_of(message.record, timer.TOPIC, timer.QUEUE_ID, properties)).ok
         if out < opened.read_time:
             self._put(message, _NEVER, False, done)
             return True
@@ -292,6 +338,23 @@ class TimerService:
         assert self._counts is not None
         self._counts.add(message.properties, -1 if message.mark is not None else 1)
         return True
+
+    def _reckoned_again(self, message: TimerMessage, out: int, opened: LiveTimer) -> int | None:
+        """When the wheel is to let go of a message whose time was reckoned by another clock; None for others.
+
+        It is stored anew with that time, as a message that is moved on is.
+        """
+        clock, stored = self.store.live.clock(), message.record.store_timestamp
+        jitter = _JITTER * self.precision
+        if message.mark is not None:
+            return None
+        if self._ahead and out < opened.read_time and out > clock + jitter:  # while nobody knew that the wheel is ahead
+            return (out + self._ahead) // self.precision * self.precision
+        if not self._ahead and stored > clock + jitter:  # the clock was set back before the wheel had it
+            by_clock = timer.DELAY_SEC in message.properties or timer.DELAY_MS in message.properties
+            if by_clock or message.record.born_timestamp > clock + jitter:
+                return (out - (stored - clock)) // self.precision * self.precision
+        return None
 
     # -- files --------------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,10 @@
 Source: broker.transaction.queue.TransactionalMessageBridge, TransactionalMessageServiceImpl,
 DefaultTransactionalMessageCheckListener, broker.processor.EndTransactionProcessor (4.9.8); message-services 11.
 
-Two things differ from the broker's check. Where that would spin until time has passed, this one leaves the message to
+Three things differ from the broker's check. Where that would spin until time has passed, this one leaves the message to
 the next round. Where the first op messages have expired, that would ask about ended transactions once more; here the op
-messages that are left are read first.
+messages that are left are read first. Where older copies of a half message come up again, after a kill, that would ask
+about each and commit each; here a transaction ends once (:mod:`rmqtool.services.waiting.transaction_copies`).
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.sending.rules import SYSTEM_ERROR, Rejected
 from rmqtool.services.waiting.delay import number_of
 from rmqtool.services.waiting.half_messages import OP_TAG
+from rmqtool.services.waiting.transaction_copies import Copies
 from rmqtool.services.waiting.transaction_round import Round
 from rmqtool.services.waiting.transaction_rules import IMMUNITY, PRODUCER_GROUP, Checked, CheckRules, Decide, Decision
 from rmqtool.store.append.answers import PutResult, PutStatus
@@ -44,6 +46,16 @@ class TransactionService:
     def __init__(self, store: Store, state: BrokerState, warn: Warn) -> None:
         self.store, self.state, self.warn = store, state, warn
         self.rules = CheckRules.of(store.layout.conf)
+        self._copies: dict[int, Copies] = {}  # by half queue
+        self.stopped_round: int | None = None  # ms, when the round began that was stopped before its end
+
+    def copies(self, queue_id: int) -> Copies:
+        """What is known of the half messages of a queue."""
+        if queue_id not in self._copies:
+            self.store.dispatch()
+            log = CommitLog(self.store.layout)
+            self._copies[queue_id] = Copies(log, TopicQueues(self.store.layout), self.state, queue_id)
+        return self._copies[queue_id]
 
     # -- by the producer ----------------------------------------------------------------------------------------------
 
@@ -75,7 +87,7 @@ class TransactionService:
         *,
         from_check: bool = False,
     ) -> PutResult | None:
-        """Commit or roll back; where the committed message lies. An unknown end changes nothing.
+        """Commit or roll back; where the committed message lies. An unknown end changes nothing, nor does a second one.
 
         Args:
             physical_offset, queue_offset: of the half message, or of the copy that the check asked about.
@@ -85,12 +97,10 @@ class TransactionService:
         """
         if decision is Decision.UNKNOWN:
             return None
-        found = CommitLog(self.store.layout).read(physical_offset)
-        if found is None:
+        half = self._half_at(physical_offset)
+        if half is None:
             raise Rejected(SYSTEM_ERROR, "Find prepared transaction message failed")
-        record = found.record
-        entry = QueueEntry(record.queue_offset, physical_offset, record.total_size, 0)
-        half = QueueMessage(entry, record, parse(record.properties))
+        record = half.record
         if half.properties.get(PRODUCER_GROUP) != producer_group:
             raise Rejected(SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != queue_offset:
@@ -99,12 +109,24 @@ class TransactionService:
             age = self.store.live.clock() - record.born_timestamp
             if age > self.immunity(half.properties[IMMUNITY]):
                 raise Rejected(ILLEGAL_OPERATION, "the time in which this transaction may be ended is over")
-        return self.end_half(half, decision)
+        copies = self.copies(record.queue_id)
+        if copies.has_ended(half):
+            return None
+        newer = copies.newer(half)
+        return self.end_half((self._half_at(newer.physical_offset) if newer else None) or half, decision)
+
+    def _half_at(self, physical_offset: int) -> QueueMessage | None:
+        found = CommitLog(self.store.layout).read(physical_offset)
+        if found is None:
+            return None
+        record = found.record
+        entry = QueueEntry(record.queue_offset, physical_offset, record.total_size, 0)
+        return QueueMessage(entry, record, parse(record.properties))
 
     def end_half(self, half: QueueMessage, decision: Decision) -> PutResult | None:
         """As :meth:`end`, for a half message that is known.
 
-        First the message, then the op message that ends it: killed in between, it is committed once more.
+        First the message, then the op message that ends it: after a kill in between the check finds the message.
         """
         result = None
         if decision is Decision.COMMIT:
@@ -116,6 +138,11 @@ class TransactionService:
                 copy_of(half.record, topic, queue_id, half.properties, sys_flag=flag,
                         prepared_transaction_offset=half.entry.physical_offset)
             )  # fmt: skip
+        self.mark_ended(half)
+        return result
+
+    def mark_ended(self, half: QueueMessage) -> None:
+        """Store the op message that ends a half message."""
         host = host_text(half.record.store_address, half.record.store_port)
         body = str(half.entry.queue_offset) + ("" if self.store.live.engine == "4.9" else ",")
         properties = {TAGS: OP_TAG, "WAIT": "true"}
@@ -123,7 +150,7 @@ class TransactionService:
             Message(topic=OP, queue_id=half.record.queue_id, body=body.encode(), properties=properties,
                     born_host=host, store_host=host)
         )  # fmt: skip
-        return result
+        self.copies(half.record.queue_id).ended(half)
 
     def _put(self, message: Message) -> PutResult:
         result = self.store.append(message)
@@ -133,21 +160,26 @@ class TransactionService:
 
     # -- by the broker ------------------------------------------------------------------------------------------------
 
-    def check(self, decide: Decide, stop: Callable[[], bool] = lambda: False) -> Checked:
+    def check(self, decide: Decide, stop: Callable[[], bool] = lambda: False, *, begun: int | None = None) -> Checked:
         """One round: ask about every half message whose time has come, and do as is answered.
 
         Each is put to the end of the half queue first, its number of checks one higher.
 
         Args:
             stop: asked before each message; true ends the round.
+            begun: :attr:`stopped_round`, to go on with that.
         """
         done = Checked()
         self.store.dispatch()
         queues = TopicQueues(self.store.layout)
         config = self.state.topic(HALF)
+        start = self.store.live.clock() if begun is None else begun
+        self.stopped_round = None
         for queue in queues.of(HALF):
-            if config is None or queue.queue_id < config.read_queue_nums:
-                Round(self, queues, queue.queue_id, done).run(decide, stop)
+            if config is not None and queue.queue_id >= config.read_queue_nums:
+                continue
+            if Round(self, queues, queue.queue_id, done).run(decide, stop, start):
+                self.stopped_round = start
         return done
 
     def immunity(self, text: str) -> int:

@@ -16,6 +16,7 @@ from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.sending.rules import Rejected
 from rmqtool.services.waiting.delay import number_of
 from rmqtool.services.waiting.half_messages import CHECK_GROUP, CHECK_TIMES, PREPARED_OFFSET, op_offsets
+from rmqtool.services.waiting.transaction_copies import Copies, was_committed
 from rmqtool.services.waiting.transaction_rules import (
     IMMUNITY,
     PRODUCER_GROUP,
@@ -45,6 +46,12 @@ class Service(Protocol):
 
     def end_half(self, half: QueueMessage, decision: Decision) -> PutResult | None:
         """Commit or roll back a half message."""
+
+    def mark_ended(self, half: QueueMessage) -> None:
+        """Store the op message that ends a half message."""
+
+    def copies(self, queue_id: int) -> Copies:
+        """What is known of the half messages of a queue."""
 
     def immunity(self, text: str) -> int:
         """Own time of a half message in ms."""
@@ -165,21 +172,25 @@ class Round:
         self._service, self._done = service, done
         self._store, self._rules, self._now = service.store, service.rules, service.store.live.clock
         self._queue_id, self._offsets = queue_id, _Offsets(service.state, queue_id)
-        log, engine = CommitLog(self._store.layout), self._store.live.engine
+        self._log = log = CommitLog(self._store.layout)
+        engine = self._store.live.engine
         half, op = (queues.one(topic, queue_id) for topic in (HALF, OP))
         self._first = self._offsets.known(HALF, half.min_offset(log.min_offset) if half is not None else 0)
         first_op = self._offsets.known(OP, op.min_offset(log.min_offset) if op is not None else 0)
         self._ops = _Ops(log, op, engine, self._offsets, first_op, self._first)
         self._half = _Half(log, half, engine) if half is not None and self._first >= 0 and first_op >= 0 else None
 
-    def run(self, decide: Decide, stop: Callable[[], bool]) -> None:
-        """Go through the queue as far as there is something to do."""
+    def run(self, decide: Decide, stop: Callable[[], bool], start: int) -> bool:
+        """Go through the queue as far as there is something to do; whether it was stopped before.
+
+        Args:
+            start: ms since the epoch, when the round began: what was stored since belongs to the next.
+        """
         if self._half is None:
-            return
-        start = self._now()
+            return False
         self._ops.read()
-        at, misses = self._first, 0
-        while self._now() - start <= _ROUND and not stop():
+        at, misses, stopped = self._first, 0, False
+        while self._now() - start <= _ROUND and not (stopped := stop()):
             if at in self._ops.ended:
                 self._ops.leave(at)
                 at += 1
@@ -198,6 +209,8 @@ class Round:
         if at != self._first:
             self._offsets.keep(HALF, at)
         self._ops.keep_offset()
+        self._service.copies(self._queue_id).passed(at)
+        return stopped
 
     def _one(self, message: QueueMessage, start: int, decide: Decide) -> bool:
         """One half message that no op message has ended so far; whether the next may be looked at."""
@@ -208,25 +221,35 @@ class Round:
         if not too_many:
             properties[CHECK_TIMES] = str(checks + 1)
         if too_many or self._now() - record.born_timestamp > rules.reserved:
-            return self._give_up(message)
+            return self._settled(message) or self._give_up(message)
         if record.store_timestamp >= start:
             return False
         age, immunity = self._now() - record.born_timestamp, rules.timeout
         if IMMUNITY in properties:
             immunity = self._service.immunity(properties[IMMUNITY])
-            if age < immunity and self._immune(message):
+            if age < immunity and (self._settled(message) or self._immune(message)):
                 return True
         elif 0 <= age < immunity:
             return False
         while True:
             born = self._ops.last_born
             if (born is None and age > immunity) or (born is not None and born - start > rules.timeout) or age <= -1:
-                return self._ask(message, decide)
+                return self._settled(message) or self._ask(message, decide)
             if not self._ops.read() and age <= immunity:
                 return False
             if message.entry.queue_offset in self._ops.ended:
                 self._ops.leave(message.entry.queue_offset)
                 return True
+
+    def _settled(self, message: QueueMessage) -> bool:
+        """Whether there is nothing to do for a half message: it is an older copy, or its transaction has ended."""
+        copies = self._service.copies(self._queue_id)
+        if copies.newer(message) is not None or copies.has_ended(message):
+            return True
+        if copies.was_there(message) and was_committed(self._store.layout, self._log, message):
+            self._service.mark_ended(message)
+            return True
+        return False
 
     def _give_up(self, message: QueueMessage) -> bool:
         self._service.state.ensure_topic(GIVEN_UP)
@@ -243,8 +266,10 @@ class Round:
         if first in self._ops.ended:
             self._ops.leave(first)
             return True
-        if self._stored(self._renewed(message), message) is None:
+        copy = self._stored(self._renewed(message), message)
+        if copy is None:
             return False
+        self._service.copies(self._queue_id).renewed(message, copy)
         self._done.immune += 1
         return True
 
@@ -276,6 +301,7 @@ class Round:
         result = self._stored(self._renewed(message), message)
         if result is None:
             return False
+        self._service.copies(self._queue_id).renewed(message, result)
         record = message.record._replace(
             queue_offset=result.queue_offset, physical_offset=result.physical_offset,
             store_timestamp=result.store_timestamp, total_size=result.size, flag=0, reconsume_times=0,

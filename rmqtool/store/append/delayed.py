@@ -37,6 +37,7 @@ class TimerRules:
         longest: ms that a message may wait (``timerMaxDelaySec``).
         most: messages of one slot from which on some are refused; from twice as many on all are
             (``timerCongestNumEachSlot``).
+        ahead: ms by which the wheel is ahead of a clock that was set back.
         count: how many a slot has, by its time in ms; nobody asks where ``most`` is the broker's default.
         clock: milliseconds since the epoch.
     """
@@ -46,6 +47,7 @@ class TimerRules:
     precision: int = 1000
     longest: int = 1000 * _LONGEST_DELAY
     most: int = _NO_LIMIT
+    ahead: int = 0
     count: Callable[[int], int] = lambda _time: 0
     random: Random = field(default_factory=Random)
 
@@ -78,12 +80,16 @@ class TimerRules:
             )
         now = self.clock()
         deliver = self._asked_for(named, now)
+        if timer.DELETE_KEY in named:
+            now += self.ahead  # it names the slot of its message
         if deliver <= now:
             if timer.DELETE_KEY in named:
                 raise self._illegal()
             return None
         if deliver - now > self.longest:
             raise self._illegal()
+        if timer.DELETE_KEY not in named:
+            deliver += self.ahead
         slots, rest = divmod(deliver, self.precision)
         out = (slots if rest else slots - 1) * self.precision
         if self.most < _NO_LIMIT:

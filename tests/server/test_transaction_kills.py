@@ -1,0 +1,17 @@
+"""Half messages across kills of ``serve``: each is delivered once. What real brokers make of the same is what
+``python -m tests.interop.transaction_kills`` tells: each is delivered once more after each kill."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.amounts import every
+from tests.interop.transaction_kills import go_through
+
+
+@pytest.mark.parametrize("engine", every(2, ["4.9", "5.3"]))
+def test_each_half_message_is_delivered_once(engine: str, tmp_path: Path) -> None:
+    found = asyncio.run(go_through(tmp_path / "store", f"serve-{engine}", messages=20, kills=3))
+    assert sorted(found.delivered.values()) == [1] * 20
+    assert found.halves == 40
