@@ -213,6 +213,24 @@ def test_refusals_are_told_and_a_slave_that_is_not_there_is_the_master() -> None
     run(lambda: with_broker(test))
 
 
+def test_a_slave_that_knows_no_offset_of_a_group_proves_nothing() -> None:
+    """It may not have been told yet, and a group would begin anew."""
+
+    async def test() -> None:
+        async with peer() as namesrv, peer() as one:
+            data = route(("a", one.address), queues=1)
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = lambda request: tells({"T": data})(request)
+            one.replies[C.QUERY_CONSUMER_OFFSET] = lambda request: request.response(22, "never")
+            async with PullConsumer(namesrv.address) as consumer:
+                assert await consumer.committed(QUEUE) is None
+                data.broker_datas[0].broker_addrs = {1: one.address}
+                await consumer.cluster.fetch_route("T")
+                with pytest.raises(BrokerError, match="never"):
+                    await consumer.committed(QUEUE)
+
+    run(test)
+
+
 def test_a_length_of_1_gb_is_one_clear_error() -> None:
     async def test() -> None:
         async with peer() as namesrv, raw_peer((1 << 30).to_bytes(4, "big") * 2) as address:

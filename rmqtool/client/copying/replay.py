@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import BrokerError, ClientError, NoRoute
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.copying.steps import ORIGIN, REPLAY, Journal, Origin, Place, Round, Step
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.producer import Producer
@@ -29,6 +29,10 @@ _PAUSES = (1.0, 2.0, 4.0, 8.0)  # s before further attempts
 
 class CannotGoOn(ClientError):
     """Messages could not be sent, or it cannot be told whether they were; the words say why."""
+
+
+class Lost(CannotGoOn):
+    """Nobody can tell whether messages arrived: their queue is not the one any more that they were sent to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,7 @@ class Replay:
         self._producer, self._journal, self._options = producer, journal, options
         self._told, self._warn = told, warn
         self._cluster: Cluster = producer.cluster
+        self._puller = Puller(self._cluster, masters=True)
         self._next: dict[MessageQueue, int] = {}
         self._pace = _Pace(options.rate, told)
 
@@ -146,17 +151,10 @@ class Replay:
             raise CannotGoOn(str(err)) from err
 
     async def _floors(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
-        puller = Puller(self._cluster)
         for queue in queues - self._next.keys():
             try:
-                self._next[queue] = (await puller.offsets(queue))[1]
-            except NoRoute:
-                self._next[queue] = 0  # its first message makes the topic
-            except BrokerError as err:
-                if err.code != ResponseCode.TOPIC_NOT_EXIST:
-                    raise CannotGoOn(str(err)) from err
-                self._next[queue] = 0
-            except RemotingError as err:
+                self._next[queue] = (await self._offsets(queue))[1]
+            except (ClientError, RemotingError) as err:
                 raise CannotGoOn(str(err)) from err
         return {queue: self._next[queue] for queue in queues}
 
@@ -258,10 +256,13 @@ class Replay:
 
     async def _ask(self, begun: Round, places: Set[Place], sent: Sent) -> None:
         """Look which messages of a round are in the queues that are uncertain."""
-        puller, prefix = Puller(self._cluster), f"{self._journal.run}:"
+        prefix = f"{self._journal.run}:"
         for queue in sorted(sent.uncertain):
             try:
-                found = await self._marks(puller, queue, begun.floors[queue], prefix)
+                found = await self._marks(queue, begun.floors[queue], prefix)
+            except NoRoute as err:  # which says nothing of what its broker has
+                sent.error = CannotGoOn(f"{err}; only its master can tell which of the last messages it has stored")
+                return
             except (ClientError, RemotingError) as err:
                 if isinstance(err, CannotGoOn):
                     raise
@@ -270,27 +271,54 @@ class Replay:
             sent.arrived.update((place, queue) for place in found if place in places)
             sent.uncertain.discard(queue)
 
-    async def _marks(self, puller: Puller, queue: MessageQueue, offset: int, prefix: str) -> list[Place]:
-        try:
-            low, high = await puller.offsets(queue)
-        except NoRoute:
-            return []  # the topic was never made
-        if high and low > offset:
-            raise CannotGoOn(
+    async def _marks(self, queue: MessageQueue, offset: int, prefix: str) -> list[Place]:
+        """Places of this replay's messages in a queue from an offset on: each message is seen, or this fails.
+
+        Raises:
+            NoRoute: its master is not there now.
+            Lost: messages from the offset on are not there any more.
+            BrokerError, RemotingError: its master does not say, or not of each message.
+        """
+        low, high = await self._offsets(queue)
+        if high < offset:
+            raise Lost(
+                f"{queue}: ends at offset {high} by now, and messages may have been stored from {offset} on: its topic "
+                "was made again, or its broker has lost messages"
+            )
+        if low > offset:
+            raise Lost(
                 f"{queue}: begins at offset {low} by now, and messages that may have been stored from {offset} on "
-                "are gone: it cannot be told which of them arrived"
+                "are gone"
             )
         found = []
         while offset < high:
-            pulled = await puller.pull(queue, offset)
+            pulled = await self._puller.pull(queue, offset)
+            at = offset
             for message in pulled.messages:
+                if message.queue_offset != at:
+                    break
                 mark = message.properties.get(REPLAY, "")
                 if mark.startswith(prefix) and (place := Place.of(mark.removeprefix(prefix))) is not None:
                     found.append(place)
-            if pulled.next_offset <= offset:
-                raise CannotGoOn(f"{queue}: its broker has nothing at offset {offset}, and {high} is its end")
-            offset = pulled.next_offset
+                at += 1
+            if at == offset:
+                raise BadAnswer(f"{queue}: its broker gives no message at offset {offset}, and {high} is its end")
+            offset = at
         return found
+
+    async def _offsets(self, queue: MessageQueue) -> tuple[int, int]:
+        """The first offset of a queue and its end, as its master says; zeros where that does not know the topic.
+
+        Raises:
+            NoRoute: no name server knows of the master now, which proves nothing of the queue.
+            BrokerError, RemotingError: it does not say.
+        """
+        try:
+            return await self._puller.offsets(queue)
+        except BrokerError as err:
+            if err.code == ResponseCode.TOPIC_NOT_EXIST:
+                return 0, 0
+            raise
 
     async def _wait(self, seconds: float) -> None:
         try:

@@ -18,7 +18,7 @@ from formats.remoting.shapes import MessageQueue, SubscriptionData
 from formats.remoting.typed import body_of
 from rmqtool.client.cluster.answers import header_from, succeeded
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import BadAnswer, BrokerError
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute
 
 LOOKING = "TOOLS_CONSUMER"
 """A group that every broker has, of tools that read without consuming."""
@@ -142,16 +142,24 @@ class Puller:
         group: in whose name; brokers must know it, or make groups by themselves.
         tags: only messages with one of these; all where there are none.
         sql: only messages for which this SQL92 expression is true; brokers must have ``enablePropertyFilter``.
+        masters: ask no slave, which may lack what its master has; the topic need not be there yet.
 
     Raises:
         ValueError: tags and an expression.
     """
 
     def __init__(
-        self, cluster: Cluster, group: str = LOOKING, tags: Sequence[str] = (), sql: str | None = None
+        self,
+        cluster: Cluster,
+        group: str = LOOKING,
+        tags: Sequence[str] = (),
+        sql: str | None = None,
+        *,
+        masters: bool = False,
     ) -> None:
         if tags and sql is not None:
             raise ValueError("tags or an SQL expression, not both")
+        self._masters = masters
         self.cluster, self.group, self._tags = cluster, group, frozenset(tags)
         self._expression = sql if sql is not None else " || ".join(tags) or "*"
         self._kind = "TAG" if sql is None else "SQL92"
@@ -181,7 +189,7 @@ class Puller:
             NoRoute, RemotingError: the broker is not reached, or its answer is none.
             BrokerError: it refuses.
         """
-        broker_id = self._suggested.get(queue, MASTER_ID)
+        broker_id = MASTER_ID if self._masters else self._suggested.get(queue, MASTER_ID)
         if broker_id != MASTER_ID:
             commit = 0
         header = h.Pull(
@@ -261,9 +269,15 @@ class Puller:
         try:
             return await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except BrokerError as err:
-            if err.code == ResponseCode.QUERY_NOT_FOUND:
+            if err.code == ResponseCode.QUERY_NOT_FOUND and self._is_master(queue.broker_name, err.address):
                 return None
-            raise
+            raise  # a slave may not have been told yet
+
+    def _is_master(self, broker_name: str, address: str) -> bool:
+        try:
+            return self.cluster.address(broker_name) == address
+        except NoRoute:
+            return False
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Tell the broker where the group is; it has it when this returns.
@@ -289,5 +303,8 @@ class Puller:
         return offset
 
     async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        if self._masters:
+            await self.cluster.publish_route(queue.topic)
+            return self.cluster.address(queue.broker_name)
         await self.cluster.route(queue.topic)
         return self.cluster.reading_address(queue.broker_name, broker_id)

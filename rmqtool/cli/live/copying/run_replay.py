@@ -23,7 +23,7 @@ from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.write.run_append import Lines
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.copying.replay import CannotGoOn, Replay, ReplayOptions, Sent
+from rmqtool.client.copying.replay import CannotGoOn, Lost, Replay, ReplayOptions, Sent
 from rmqtool.client.copying.steps import Origin, Place, Step
 from rmqtool.client.producing.producer import Producer
 from rmqtool.contract import REPLAY_FIELDS
@@ -216,6 +216,11 @@ class _Running:
             try:
                 with stage("sending messages", size, "messages" if size is None else "bytes") as self._sending:
                     return await self._go(replay, told)
+            except Lost as err:
+                raise CannotGoOn(
+                    f"{err}: it cannot be told which of them arrived; {self.tally.words}. To go on, name another "
+                    "--journal, and begin with --offset or --since behind the last one that is there"
+                ) from err
             except CannotGoOn as err:
                 raise CannotGoOn(f"{err}; {self.tally.words}; the same command goes on from there") from err
             finally:

@@ -1,0 +1,175 @@
+"""The command replay while its broker is away: what no name server or slave knows proves nothing of a queue."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.frame import Command
+from rmqtool.client.copying import replay as replaying
+from rmqtool.remoting.connection import Answer
+from rmqtool.testing import TestBroker, broker
+from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
+from tests.client.peers import Reply, peer, route, tells
+from tests.client.test_hostile_commands import serving
+from tests.client.test_replay import bodies, made, messages
+
+TOPIC = "Away"
+
+
+@dataclass
+class Known:
+    """What a name server says, from one moment to the next.
+
+    Attributes:
+        routes: topic to the addresses of its brokers, by broker id; a topic that is not in it has no route.
+    """
+
+    routes: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    def answer(self, request: Command) -> Answer:
+        found = {}
+        for topic, addresses in self.routes.items():
+            data = found[topic] = route(("broker-a", addresses[min(addresses)]))
+            data.broker_datas[0].broker_addrs = dict(addresses)
+        return tells(found)(request)
+
+
+@contextmanager
+def name_server(known: Known) -> Iterator[str]:
+    """The address of one that says what is known."""
+
+    @asynccontextmanager
+    async def one() -> AsyncIterator[str]:
+        async with peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = known.answer
+            yield namesrv.address
+
+    with serving(one()) as address:
+        yield address
+
+
+@pytest.fixture
+def served() -> Iterator[TestBroker]:
+    with broker() as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "_PAUSES", (0.05, 0.05))
+    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__, "settle", 0.2)
+
+
+def killed_within_a_round(source: Path, namesrv: str, store: str) -> int:
+    """Messages that are stored when it is killed."""
+    words = [*RMQTOOL, "replay", str(source), "--namesrv", namesrv, "--batch", "4", "--rate", "400"]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        until = time.monotonic() + 60
+        while len(messages(store, TOPIC)) < 40 and time.monotonic() < until:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGKILL)
+    return len(messages(store, TOPIC))
+
+
+def again(source: Path, namesrv: str) -> Result:
+    return rmqtool("replay", source, "--namesrv", namesrv, "-o", "ndjson")
+
+
+@pytest.mark.parametrize("gone", ["all routes", "the broker", "its master"])
+def test_a_broker_that_is_away_proves_nothing(served: TestBroker, tmp_path: Path, gone: str) -> None:
+    source, known = made(tmp_path / "origin", TOPIC, 600), Known()
+    there = {TOPIC: {0: served.address}, "TBW102": {0: served.address}}
+    with name_server(known) as namesrv, broker(name="broker-a") as slave:
+        known.routes = there
+        stored = killed_within_a_round(source, namesrv, served.store)
+        assert 40 <= stored < 600
+        before = (tmp_path / "origin.replay").read_text()
+        known.routes = {
+            "all routes": {},
+            "the broker": {"TBW102": {0: "127.0.0.1:1"}},  # the name server does not know yet
+            "its master": {TOPIC: {1: slave.address}, "TBW102": {1: slave.address}},  # and a slave has nothing yet
+        }[gone]
+        done = again(source, namesrv)
+        assert done.code == 3, done
+        assert "the same command goes on from there" in done.err
+        assert (tmp_path / "origin.replay").read_text() == before
+        assert len(messages(served.store, TOPIC)) == stored
+        known.routes = there
+        done = again(source, namesrv)
+        assert done.code == 0, done.err
+        assert bodies(messages(served.store, TOPIC)) == bodies(messages(str(source), TOPIC))
+
+
+def begun(journal: Path, floor: int) -> None:
+    """As a process leaves it that is killed when it has begun the first round."""
+    lines = journal.read_text().splitlines()
+    found = next(json.loads(line) for line in lines if '"begin"' in line)
+    found["floors"] = [[*queue, floor] for *queue, _offset in found["floors"]]
+    kept = [line for line in lines if '"journal"' in line or '"aim"' in line]
+    journal.write_text("\n".join([*kept, json.dumps(found)]) + "\n")
+
+
+def test_a_topic_that_was_never_made_is_made_by_the_first_message(served: TestBroker, tmp_path: Path) -> None:
+    """The broker that would have it says so itself."""
+    source, journal = made(tmp_path / "origin", TOPIC, 40), tmp_path / "origin.replay"
+    with broker() as other:
+        assert again(source, other.namesrv).code == 0
+    begun(journal, 0)
+    done = again(source, served.namesrv)
+    assert done.code == 0, done.err
+    assert bodies(messages(served.store, TOPIC)) == bodies(messages(str(source), TOPIC))
+
+
+def test_a_queue_that_ends_before_the_round_began_is_another(served: TestBroker, tmp_path: Path) -> None:
+    source, journal = made(tmp_path / "origin", TOPIC, 40), tmp_path / "origin.replay"
+    with broker() as other:
+        assert again(source, other.namesrv).code == 0
+    begun(journal, 500)
+    done = again(source, served.namesrv)
+    assert done.code == 3
+    assert "ends at offset 0 by now" in done.err
+    assert "another --journal" in done.err
+    assert messages(served.store, TOPIC) == []
+
+
+@pytest.mark.parametrize("code", [0, 1, 19, 20, 21], ids=["found", "an error", "not found", "no match", "moved"])
+def test_an_answer_without_messages_proves_nothing(served: TestBroker, tmp_path: Path, code: int) -> None:
+    """A broker that says that all messages of a queue are passed, and shows none."""
+    source = made(tmp_path / "origin", TOPIC, 40)
+
+    def pulled(request: Command) -> Command:
+        told = {"suggestWhichBrokerId": "0", "nextBeginOffset": "10", "minOffset": "0", "maxOffset": "10"}
+        return request.response(code, fields=told)
+
+    assert again(source, served.namesrv).code == 0
+    begun(tmp_path / "origin.replay", 0)
+    known = Known()
+    with name_server(known) as namesrv, lying_broker(pulled) as address:
+        known.routes = {TOPIC: {0: address}}
+        done = again(source, namesrv)
+    assert done.code == 3, done
+    assert "the same command goes on from there" in done.err
+    assert again(source, served.namesrv).code == 0
+    assert len(messages(served.store, TOPIC)) == 40
+
+
+@contextmanager
+def lying_broker(pulled: Reply) -> Iterator[str]:
+    @asynccontextmanager
+    async def one() -> AsyncIterator[str]:
+        async with peer() as made_:
+            made_.replies[C.PULL_MESSAGE] = pulled
+            made_.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
+            made_.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "10"})
+            yield made_.address
+
+    with serving(one()) as address:
+        yield address
