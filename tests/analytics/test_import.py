@@ -109,7 +109,7 @@ def test_new_times_and_few_columns(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_no_messages_are_named_and_passed_over(tmp_path: Path) -> None:
-    table = pa.table({"topic": ["a", None, "b", "x" * 200], "queueId": [0, 0, -1, 0]})
+    table = pa.table({"topic": ["a", None, "b", "x" * 200], "queueId": [0, 0, -1, 0], "body": [b"x"] * 4})
     pq.write_table(table, tmp_path / "some.parquet")
     done = rmqtool("import", tmp_path / "new", tmp_path / "some.parquet")
     assert done.code == 1

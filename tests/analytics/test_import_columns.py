@@ -18,7 +18,8 @@ PAIR = pa.struct([("key", pa.string()), ("value", pa.string())])
 
 
 def imported(folder: Path, **columns: Any) -> Any:
-    table = pa.table({"topic": ["t"] * len(next(iter(columns.values()))), **columns})
+    rows = len(next(iter(columns.values())))
+    table = pa.table({"topic": ["t"] * rows, "body": [b""] * rows, **columns})
     pq.write_table(table, folder / "in.parquet")
     return rmqtool("import", folder / "new", folder / "in.parquet")
 
@@ -129,7 +130,8 @@ def test_columns_that_are_of_no_use_are_told_once(column: str, values: pa.Array,
 
 
 def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
-    table = pa.Table.from_arrays([pa.array(["t"]), pa.array([1]), pa.array([2])], ["topic", "queueId", "queueId"])
+    columns = [pa.array(["t"]), pa.array([b""]), pa.array([1]), pa.array([2])]
+    table = pa.Table.from_arrays(columns, ["topic", "body", "queueId", "queueId"])
     pq.write_table(table, tmp_path / "in.parquet")
     done = rmqtool("import", tmp_path / "new", tmp_path / "in.parquet")
     assert (done.code, done.err.count("\n")) == (5, 1)

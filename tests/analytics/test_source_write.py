@@ -88,6 +88,20 @@ def test_columns_of_other_types(spark: "SparkSession", tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
+def test_frames_of_others(spark: "SparkSession", tmp_path: Path) -> None:
+    def saved(kinds: str, values: tuple[Any, ...], name: str, **options: str) -> list[tuple[int, str]]:
+        made = spark.createDataFrame([values], kinds).write.format("rocketmq").mode("append").options(**options)
+        made.save(str(tmp_path / name))
+        return [(row["queueId"], row["body"]) for row in told(tmp_path / name)]
+
+    with pytest.raises(Exception, match="the data frame: no field body, and payload not taken"):
+        saved("topic string, payload string", ("t", "x"), "no")
+    assert saved("topic string, payload string", ("t", "x"), "mapped", map="payload=body") == [(0, "eA==")]
+    kafka = "topic string, partition int, offset bigint, key binary, value binary"
+    assert saved(kafka, ("t", 2, 7, b"k", b"x"), "kafka") == [(2, "eA==")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kafka", "mapped"]
+
+
 def test_what_is_refused_leaves_nothing(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     some = frame(spark, golden("clean")).limit(5)
     (tmp_path / "there").mkdir()

@@ -34,6 +34,7 @@ WRITER_OPTIONS: dict[str, Any] = {
     "column_encoding": dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"),
     "write_statistics": [name for name in MESSAGE_SCHEMA.names if name not in _UNSEARCHED],
     "write_page_index": True,
+    "write_page_checksum": True,
 }
 # of files with some rows: to prepare the writing of a column takes longer than to write them, so they have neither
 # dictionaries nor a page index; the statistics that say whether a file is to be read at all
@@ -41,6 +42,7 @@ _SMALL_OPTIONS: dict[str, Any] = {
     "use_dictionary": False,
     "column_encoding": WRITER_OPTIONS["column_encoding"],
     "write_statistics": ["topic", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp"],
+    "write_page_checksum": True,
 }
 _SENT = ("properties", "body")  # columns that hold what was sent, which alone are compressed then
 _COLUMNS = [f"{name}.list.element" if name == "keys" else name for name in MESSAGE_SCHEMA.names if name != "properties"]

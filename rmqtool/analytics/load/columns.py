@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool.analytics.table.schema import TIME_COLUMNS
+from rmqtool.services.sending.fields import TAKEN
 
 NUMBER_COLUMNS = (
     "physicalOffset",
@@ -35,7 +36,7 @@ SCHEMA = pa.schema(
     + [("keys", _KEYS), ("properties", _PROPERTIES), ("body", pa.binary()), (_TEXT_BODY, pa.string())]
     + [(_ERROR, pa.string())]
 )
-COLUMNS = tuple(name for name in SCHEMA.names if name not in (_TEXT_BODY, _ERROR))
+COLUMNS = TAKEN
 _MILLIS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 _LIMIT = 2.0**63
 
@@ -48,6 +49,7 @@ class UnfitColumn(ValueError):
 
     def __init__(self, name: str, kind: pa.DataType, wanted: str) -> None:
         super().__init__(f"column {name} is {kind}, not {wanted}")
+        self.name, self.kind, self.wanted = name, kind, wanted
 
 
 def fitted(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -206,8 +208,9 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _keys(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:
-    if _is_text(column.type):
-        return {name: pa.array([None if v is None else [v] for v in column.to_pylist()], _KEYS)}
+    if _is_text(column.type) or _is_bytes(column.type):
+        texts = _text(name, column, refused)[name].to_pylist()
+        return {name: pa.array([None if v is None else [v] for v in texts], _KEYS)}
     if not _is_list(column.type) or not (_is_text(column.type.value_type) or pa.types.is_null(column.type.value_type)):
         raise UnfitColumn(name, column.type, "a list of texts")
     return {name: column.cast(_KEYS)}
@@ -229,11 +232,24 @@ def _properties(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.
             items = [(None, None) if pair is None else (pair["key"], pair["value"]) for pair in value]
         elif value is not None:
             items = [(k, v) for k, v in value.items() if v is not None] if isinstance(value, dict) else list(value)
-        if items is not None and not all(isinstance(part, str) for item in items for part in item):
-            refused.setdefault(row, f"{name}: not a map of texts")
-            items = None
+        if items is not None:
+            items = [(_decoded(key), _decoded(item)) for key, item in items]
+            if not all(isinstance(part, str) for item in items for part in item):
+                refused.setdefault(row, f"{name}: not a map of texts")
+                items = None
+            elif len(dict(items)) < len(items):
+                refused.setdefault(row, f"{name}: one of them is there twice")
+                items = None
         made.append(items)
     return {name: pa.array(made, _PROPERTIES)}
+
+
+def _decoded(value: Any) -> Any:
+    """Text that is given as bytes, as Kafka's headers are; anything else, and what is not UTF-8, as it is."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value
 
 
 def _body(name: str, column: pa.Array, refused: _Refused) -> dict[str, pa.Array]:

@@ -18,8 +18,10 @@ from rmqtool.analytics.load.columns import COLUMNS, Row, UnfitColumn, fitted, ro
 from rmqtool.analytics.load.order import BATCH_BYTES, FILE, ROW, Input, Order
 from rmqtool.analytics.local.scratch import scratch_dir
 from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.services.sending.fields import Fields
 
 _BATCH_ROWS = 4096
+_MOST_NAMED = 50  # columns that an error lists
 _BUFFER = 1 << 16  # bytes of a column that are read from the disk at once
 _OFFSET, _QUEUE_OFFSET = "physicalOffset", "queueOffset"
 _QUEUE = ("topic", "queueId", _QUEUE_OFFSET, "sysFlag")
@@ -56,17 +58,24 @@ def count_of(paths: Sequence[str]) -> int:
 
 
 def rows(
-    paths: Sequence[str], *, scratch: str | None = None, sorter: Callable[..., Order] = Order
+    paths: Sequence[str],
+    *,
+    fields: Fields | None = None,
+    scratch: str | None = None,
+    sorter: Callable[..., Order] = Order,
 ) -> Iterator[Row | ValueError]:
     """Rows of all files in order, or why one is refused.
 
     Args:
+        fields: what columns are called, where they have other names than dumps give them.
         scratch: a directory for what does not fit into memory; a temporary one when None.
 
     Raises:
         UnreadableStore: a file cannot be read.
         CorruptFile: a file is not Parquet, or a column of it is of no use.
+        BadValue: a file has bodies that would not be taken.
     """
+    fields = fields or Fields()
     with ExitStack() as beside:
         made: list[str] = []
 
@@ -75,7 +84,7 @@ def rows(
                 made.append(scratch or beside.enter_context(scratch_dir("sort")))
             return made[0]
 
-        files = [_File(number, path) for number, path in enumerate(paths)]
+        files = [_File(number, path, fields) for number, path in enumerate(paths)]
         if any(file.has_offsets for file in files):
             order = sorter((_OFFSET, _QUEUE_OFFSET), somewhere)
             inputs = [file.input() for file in files if file.ascends]
@@ -99,8 +108,9 @@ class _File:
         ascends: whether all rows have one, each above the one before.
     """
 
-    def __init__(self, number: int, path: str) -> None:
+    def __init__(self, number: int, path: str, fields: Fields) -> None:
         self.number, self.path = number, path
+        self._names = self._named(fields)
         self.low = self.high = -1
         self.has_offsets, self.ascends = False, True
         for batch in self.batches((_OFFSET,)):
@@ -116,26 +126,36 @@ class _File:
         """As it is: it ascends."""
         return Input(self.low, self.high, self.batches)
 
+    def _named(self, fields: Fields) -> dict[str, str]:
+        """Name of a column that is read -> its name in the file."""
+        with _opened(self.path) as file:
+            there = file.schema_arrow.names
+        names = fields.table(self.path, there)
+        if "topic" not in names:
+            others = ", ".join(there[:_MOST_NAMED])
+            raise CorruptFile(self.path, None, f"has no column topic, but {others} (map NAME=topic takes one)")
+        for name in names.values():
+            if there.count(name) > 1:
+                raise CorruptFile(self.path, None, f"has the column {name} more than once")
+        return names
+
     def batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """What is in it, and where that is.
 
         Raises:
             UnreadableStore, CorruptFile: see :func:`rows`.
         """
+        names = {ours: self._names[ours] for ours in columns if ours in self._names} or {"topic": self._names["topic"]}
         with _opened(self.path) as file:
-            there = file.schema_arrow.names
-            if "topic" not in there:
-                raise CorruptFile(self.path, None, "has no column topic")
-            names = [name for name in columns if name in there]
-            for name in names:
-                if there.count(name) > 1:
-                    raise CorruptFile(self.path, None, f"has the column {name} more than once")
             at = 0
-            for batch in _read(self.path, file, names or ["topic"]):
+            for batch in _read(self.path, file, list(dict.fromkeys(names.values()))):
+                named = pa.RecordBatch.from_arrays([batch.column(theirs) for theirs in names.values()], list(names))
                 try:
-                    found = fitted(batch)
+                    found = fitted(named)
                 except UnfitColumn as err:
-                    raise CorruptFile(self.path, None, str(err)) from err
+                    theirs = names[err.name]
+                    called = f"column {theirs}" if theirs == err.name else f"column {theirs}, taken as {err.name},"
+                    raise CorruptFile(self.path, None, f"{called} is {err.kind}, not {err.wanted}") from err
                 count = found.num_rows
                 found = found.append_column(FILE, pa.array(np.full(count, self.number, np.int64)))
                 yield found.append_column(ROW, pa.array(np.arange(at, at + count)))
@@ -144,12 +164,18 @@ class _File:
 
 def _opened(path: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path, buffer_size=_BUFFER)
+        return pq.ParquetFile(path, buffer_size=_BUFFER, page_checksum_verification=True)
     except OSError as err:
-        reason = os.strerror(err.errno) if err.errno else str(err)
-        raise UnreadableStore(f"{path}: {reason}") from err
+        if not err.errno:  # Arrow's own, of a file whose last bytes are none
+            raise CorruptFile(path, None, f"not a Parquet file: {_reason(err)}") from err
+        raise UnreadableStore(f"{path}: {os.strerror(err.errno)}") from err
     except pa.ArrowException as err:
-        raise CorruptFile(path, None, f"not a Parquet file: {err}") from err
+        raise CorruptFile(path, None, f"not a Parquet file: {_reason(err)}") from err
+
+
+def _reason(err: Exception) -> str:
+    """What an error of Arrow's says: its first line with words."""
+    return next(iter(str(err).strip().splitlines()), type(err).__name__)
 
 
 def _read(path: str, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -159,7 +185,7 @@ def _read(path: str, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch
     try:
         yield from file.iter_batches(rows, columns=list(names))
     except (pa.ArrowException, OSError) as err:
-        raise CorruptFile(path, None, f"cannot be read: {str(err).splitlines()[0]}") from err
+        raise CorruptFile(path, None, f"cannot be read: {_reason(err)}") from err
 
 
 def _chained(files: Sequence[_File]) -> Iterator[pa.RecordBatch]:

@@ -96,7 +96,7 @@ class RocketMQSource(DataSource):
         from rmqtool.analytics.source.write import StoreWriter
 
         with _told_in_one_line():
-            return StoreWriter(self.options.get("path"), self.options.get("brokerConf"), overwrite=overwrite)
+            return StoreWriter(self.options, schema.fieldNames(), overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "Tail":
         from rmqtool.analytics.source.spark_columns import SparkColumns

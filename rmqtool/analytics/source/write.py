@@ -7,7 +7,7 @@ Tasks write what they get to Parquet beside the target; the driver makes the sto
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqtool.errors import BadValue, Refused
+from rmqtool.services.sending.fields import Fields, parse_map
 from rmqtool.services.sending.importer import new_store
 from rmqtool.store.disk.work_folder import refuse_existing
 from rmqtool.store.layout.paths import checked_path
@@ -40,19 +41,23 @@ class StoreWriter(DataSourceArrowWriter):
     """Writes one data frame.
 
     Args:
-        path: of the store, which must not exist.
-        broker_conf: the broker's properties file.
+        options: ``path``, of the store, which must not exist; ``brokerConf``, the broker's properties file; ``map``,
+            what columns with other names are, as in ``value=body,key=keys``.
+        columns: names of the frame's columns.
         overwrite: whether Spark may write over what is there; a store is not written over, whatever is said.
 
     Raises:
-        BadValue: no path.
+        BadValue: no path, no mapping, or bodies would not be taken.
         Refused: something is there.
     """
 
-    def __init__(self, path: str | None, broker_conf: str | None, *, overwrite: bool) -> None:
+    def __init__(self, options: "Mapping[str, str]", columns: "Sequence[str]", *, overwrite: bool) -> None:
+        path, names = options.get("path"), options.get("map")
         if not path:
             raise BadValue("give the new store's path: .save(path)")
-        self.path, self._broker_conf = checked_path(path.removeprefix("file://")), broker_conf
+        self.path, self._broker_conf = checked_path(path.removeprefix("file://")), options.get("brokerConf")
+        self._names = parse_map([names]) if names else {}
+        Fields(self._names).table("the data frame", columns)
         # Spark itself advises overwrite where no mode is given, and it harms nothing where nothing is
         if overwrite and os.path.lexists(self.path):
             raise Refused(f"{self.path}: exists already, and a store is not overwritten: give a new path")
@@ -67,7 +72,7 @@ class StoreWriter(DataSourceArrowWriter):
         path, rows, writer = os.path.join(self._parts, f"{uuid.uuid4().hex}.parquet"), 0, None
         try:
             for batch in iterator:
-                writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
+                writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd", write_page_checksum=True)
                 writer.write_batch(batch)
                 rows += batch.num_rows
         finally:
@@ -87,7 +92,11 @@ class StoreWriter(DataSourceArrowWriter):
             refuse_existing(self.path)
             with new_store(self.path, self._broker_conf) as importer:
                 # in the order of Spark's partitions, which is the frame's own
-                read = rows([part.path for part in messages if part is not None and part.path], scratch=self._parts)
+                read = rows(
+                    [part.path for part in messages if part is not None and part.path],
+                    fields=Fields(self._names),
+                    scratch=self._parts,
+                )
                 while taken := list(islice(read, _ROWS)):
                     for row, answer in zip(taken, importer.take(taken), strict=True):
                         _check(row, answer)

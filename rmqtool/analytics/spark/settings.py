@@ -42,6 +42,7 @@ def settings_of(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.compression.codec": "zstd",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",  # by default only what writes minds them
         "spark.jars.ivy": os.path.join(work_dir, "ivy"),  # its default fails for a user without a home
         "spark.driver.extraJavaOptions": " ".join([*java, *map(_quoted, [*java_options, temporary])]),
     }

@@ -71,7 +71,10 @@ class _Writer(DataSourceArrowWriter):
         if first is not None:
             folder, temporary = Folder(self._location), f"_{uuid.uuid4().hex}"
             schema = pa.schema([first.schema.field(_OFFSET)])
-            with folder.fs.open_output_stream(folder.full(temporary)) as to, pq.ParquetWriter(to, schema) as writer:
+            with (
+                folder.fs.open_output_stream(folder.full(temporary)) as to,
+                pq.ParquetWriter(to, schema, write_page_checksum=True) as writer,
+            ):
                 for batch in chain([first], rows):
                     writer.write_batch(batch.select([_OFFSET]))
             folder.move(temporary, _name(first.column(_SPLIT)[0].as_py()))
@@ -152,7 +155,7 @@ def selected(folder: Folder, split: Split) -> "np.ndarray[Any, np.dtype[np.int64
     if folder.size(_name(split.number)) is None:
         return np.zeros(0, np.int64)
     with folder.fs.open_input_file(folder.full(_name(split.number))) as file:
-        return np.sort(pq.ParquetFile(file).read().column(0).to_numpy())
+        return np.sort(pq.ParquetFile(file, page_checksum_verification=True).read().column(0).to_numpy())
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -278,7 +278,9 @@ def _write(folder: str, columns: Sequence[str], numbered: tuple[int, Piece]) -> 
     path = os.path.join(folder, f"part-{number:05d}.parquet")
     few = [name for name in _FEW_VALUES if name in schema.names]
     try:
-        with pq.ParquetWriter(path, schema, compression="lz4", use_dictionary=few, write_statistics=False) as writer:
+        with pq.ParquetWriter(
+            path, schema, compression="lz4", use_dictionary=few, write_statistics=False, write_page_checksum=True
+        ) as writer:
             for batch in read_piece(piece, columns, counters):
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
     except UnreadableStore as err:

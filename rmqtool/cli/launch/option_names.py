@@ -39,7 +39,7 @@ group offsets: --broadcast --broker --broker-conf --columns --group --help --lim
   --wide -g -h -o -q -t
 group reset: --backup --broadcast --broker --broker-conf --clamp --columns --dry-run --from-csv --help --output
   --queue --shift --to-earliest --to-latest --to-offset --to-time --topic --tz --wide --yes -h -n -o -q -t -y
-import: --broker-conf --columns --engine --help --new-times --output --progress --topics-of --tz --wide -h -o
+import: --broker-conf --columns --engine --help --map --new-times --output --progress --topics-of --tz --wide -h -o
 index dump: --broker-conf --columns --headers --help --limit --offset --output --since --tz --until --wide -h -o
 info: --broker-conf --columns --help --output --table --tz --wide -h -o
 init: --broker-conf --columns --help --output --tz --wide -h -o

@@ -14,7 +14,7 @@ from rmqtool.cli.live.undecided import Undecided
 from rmqtool.cli.shell.ending import Ending
 from rmqtool.cli.shell.output import Column, note, writer
 from rmqtool.cli.shell.times import parse_time
-from rmqtool.cli.write.run_append import Lines, parse_row
+from rmqtool.cli.write.run_append import Lines
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.transactions import NotEnded, State
@@ -342,7 +342,7 @@ def run(
         sender = _Sender(producer, plan, queue, tally, ending, undecided)
         try:
             with stage("sending", lines.size, "messages" if lines.size is None else "bytes") as progress:
-                for numbers, rows in lines.rows(ending, _line if plan.lines else parse_row):
+                for numbers, rows in lines.rows(ending, _line if plan.lines else None):
                     sender.take(numbers, [_made(messages, row) for row in rows])
                     progress.done = tally.sent if lines.size is None else min(lines.done, lines.size)
         except RmqError:

@@ -7,6 +7,7 @@ import sys
 from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from rmqtool.cli.look.run_query import engine_of
@@ -16,6 +17,7 @@ from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.services.opened.engine import Store
+from rmqtool.services.sending.fields import Fields
 from rmqtool.services.sending.importer import Answer, Importer, Row
 from rmqtool.store.append.answers import PutResult
 
@@ -107,18 +109,19 @@ class Lines:
             yield [rest]
 
     def rows(
-        self, ending: Ending, read: Callable[[bytes], Row | ValueError] | None = None
+        self, ending: Ending, read: Fields | Callable[[bytes], Row | ValueError] | None = None
     ) -> Iterator[tuple[list[int], list[Row | ValueError]]]:
         """(line numbers, rows), some at a time; empty lines are passed over. A signal ends it.
 
         Args:
-            read: makes a row of a line; by default of a JSON object.
+            read: makes a row of a line; or the fields that rows, which are JSON objects, have.
 
         Raises:
             UnreadableStore: it cannot be read any more.
             BadValue: a line has no end.
         """
-        read = read or parse_row
+        if not callable(read):
+            read = partial(_parse_row, read or Fields(tell=note), self._name)
         number = 0
         for lines in self._chunks(ending):
             kept = [(at, line) for at, line in enumerate(lines, number + 1) if line.strip()]
@@ -126,7 +129,7 @@ class Lines:
             yield [at for at, _line in kept], [read(line) for _at, line in kept]
 
 
-def parse_row(line: bytes) -> Row | ValueError:
+def _parse_row(fields: Fields, name: str, line: bytes) -> Row | ValueError:
     """The row of a line of NDJSON, or why it is none."""
     try:
         row = json.loads(line)
@@ -134,7 +137,12 @@ def parse_row(line: bytes) -> Row | ValueError:
         return ValueError("JSON nested too deeply")
     except ValueError as err:
         return ValueError(str(err))
-    return row if isinstance(row, dict) else ValueError("not a JSON object")
+    if not isinstance(row, dict):
+        return ValueError("not a JSON object")
+    try:
+        return fields.row(name, row)
+    except ValueError as err:
+        return err
 
 
 class Tally:

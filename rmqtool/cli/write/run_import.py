@@ -11,9 +11,10 @@ from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.shell.ending import Ending, Stopped
 from rmqtool.cli.shell.output import note
 from rmqtool.cli.write.run_append import Lines, Tally
-from rmqtool.errors import BadValue, OutputLost
+from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import Stage, stage
 from rmqtool.services.lookup.configs import topics_of as topics_table
+from rmqtool.services.sending.fields import Fields, parse_map
 from rmqtool.services.sending.importer import Answer, Importer, new_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.releases.rules import batch_topics_of
@@ -22,18 +23,18 @@ _ROWS = 4096
 _NDJSON = (".ndjson", ".jsonl", ".json")
 
 
-def _batches(path: str, ending: Ending, importing: Stage) -> Iterator[tuple[list[int], list[Any]]]:
+def _batches(path: str, fields: Fields, ending: Ending, importing: Stage) -> Iterator[tuple[list[int], list[Any]]]:
     """(row numbers, rows) of one input, which are counted when they were taken."""
     if path == "-" or path.endswith(_NDJSON):
         before = importing.done
         with Lines(path) as lines:
-            for numbers, part in lines.rows(ending):
+            for numbers, part in lines.rows(ending, fields):
                 yield numbers, part
                 importing.done = before + lines.done if importing.unit == "bytes" else importing.done + len(part)
         return
     from rmqtool.analytics.load.rows import parquet_files, rows
 
-    read, number = rows(parquet_files(path)), 0
+    read, number = rows(parquet_files(path), fields=fields), 0
     while part := list(islice(read, _ROWS)):
         yield list(range(number + 1, number + len(part) + 1)), part
         number += len(part)
@@ -61,13 +62,20 @@ def run(
     keep_times: bool,
     output: str,
     topics_of: str | None = None,
+    names: Sequence[str] = (),
 ) -> int:
     """Import all; 1 when a row was not taken.
 
+    Args:
+        names: see :func:`parse_map`.
+
     Raises:
         Refused: the target exists.
-        BadValue: the store that topics are taken from has no table of them, or batch queues, which 4.9 does not have.
+        BadValue: the store that topics are taken from has no table of them, or batch queues, which 4.9 does not have;
+            or bodies would not be taken.
     """
+    _in_order(path, sources)
+    fields = Fields(parse_map(names) if names else {}, note)
     topics = _topics(topics_of) if topics_of is not None else None
     batches = topics is not None and bool(batch_topics_of(topics.topics))
     rules = engine_of(engine) or ("5.3" if batches else "4.9")
@@ -82,7 +90,7 @@ def run(
                 new_store(path, broker_conf, engine=rules, keep_times=keep_times, topics=topics) as importer,
                 ending.at_once(),
             ):
-                _import(importer, sources, tally, steps, ending)
+                _import(importer, sources, fields, tally, steps, ending)
             steps.say()
             return tally.close()
     except Stopped:
@@ -98,10 +106,29 @@ def _topics(store: str) -> Topics:
     return table
 
 
-def _import(importer: Importer, sources: list[str], tally: Tally, steps: "Steps", ending: Ending) -> None:
+def _in_order(path: str, sources: list[str]) -> None:
+    """The store to make comes first, the files behind it."""
+    if len(sources) == 1 and sources[0] != "-" and not os.path.lexists(sources[0]) and _is_input(path):
+        raise BadValue(f"{path} is no new store: that comes first, as in rmqtool import {sources[0]} {path}")
+
+
+def _is_input(path: str) -> bool:
+    if not os.path.isdir(path):
+        return os.path.isfile(path)
+    from rmqtool.analytics.load.rows import parquet_files
+
+    try:
+        return bool(parquet_files(path))
+    except UnreadableStore:
+        return False
+
+
+def _import(
+    importer: Importer, sources: list[str], fields: Fields, tally: Tally, steps: "Steps", ending: Ending
+) -> None:
     with stage("importing", *_size(sources)) as importing:
         for source in sources:
-            for numbers, rows in _batches(source, ending, importing):
+            for numbers, rows in _batches(source, fields, ending, importing):
                 answers = importer.take(rows)
                 try:
                     tally.take(numbers, answers)

@@ -31,6 +31,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.progress import Stage, stage
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.services.lookup.selection import Selection
+from rmqtool.services.sending.fields import Fields
 from rmqtool.services.sending.rules import check_group, check_topic
 
 _ROUND, _ROUND_BYTES = 1000, 8 << 20
@@ -180,7 +181,7 @@ def _source(plan: ReplayPlan, chosen: Selection, stack: ExitStack, ending: Endin
         raise UnreadableStore(f"{plan.source}: {os.strerror(errno.ENOENT)}")
     from rmqtool.analytics.load.rows import parquet_files, rows
 
-    return RowSource(rows(parquet_files(plan.source)), chosen, plan.to)
+    return RowSource(rows(parquet_files(plan.source), fields=Fields(tell=note)), chosen, plan.to)
 
 
 def _holds_parquet(folder: str) -> bool:
