@@ -113,7 +113,7 @@ class RunLoop:
         self._latest = now
         return now
 
-    def _persist_when_due(self) -> None:
+    def persist_when_due(self) -> None:
         """So that a process that dies delivers no more than this once more."""
         now = self._time()
         if now >= self._persist_at:
@@ -134,7 +134,7 @@ class RunLoop:
         if self._deliver_at is not None and now >= self._deliver_at and not stop():
             done = Delivered()
             try:
-                self.delivery.deliver_due(now, stop, done=done, after_each=self._persist_when_due)
+                self.delivery.deliver_due(now, stop, done=done, after_each=self.persist_when_due)
             finally:
                 self._count(done)
                 self.report.stuck = done.stuck
@@ -146,7 +146,7 @@ class RunLoop:
                 self._deliver_at = again if self._deliver_at is None else min(self._deliver_at, again)
         if self.timer is not None:
             self._step_timer(self.timer, stop)
-        self._persist_when_due()
+        self.persist_when_due()
 
     def _step_timer(self, timers: TimerService, stop: Callable[[], bool]) -> None:
         now = self._time()
@@ -160,7 +160,7 @@ class RunLoop:
 
                     def after() -> None:
                         delivering.done += 1
-                        self._persist_when_due()
+                        self.persist_when_due()
 
                     timers.step(now, stop, done=done, after_each=after)
             finally:

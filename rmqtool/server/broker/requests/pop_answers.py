@@ -149,14 +149,14 @@ class PopAnswers:
         except NotTaken as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            log.error("what a consumer says of its messages cannot be stored: %s", err)
-            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+            words = "what a consumer says of its messages cannot be stored"
+            raise self._core.failed(words, err, ResponseCode.SYSTEM_ERROR) from None
 
     def roll_back(self, _connection: Connection, request: Command) -> Command:
         """Request 200056: what a broker has noted in its database is to be noted as it is here always."""
         path = self._core.store.layout.path("kvStore")
         if os.path.isdir(path):
-            raise Failed(ResponseCode.SYSTEM_ERROR, f"{path}: this broker does not read it")
+            raise Failed(ResponseCode.SYSTEM_ERROR, "this broker does not read kvStore")
         return answer(request)
 
     # -- assignments --------------------------------------------------------------------------------------------------

@@ -175,8 +175,7 @@ class Pops:
         try:
             popped = popping.pop(asked)
         except (OSError, RmqError) as err:
-            log.error("messages cannot be handed out: %s", err)
-            raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
+            raise self._core.failed("messages cannot be handed out", err) from None
         key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
         if popped.messages:
             self._count(header, popped)
