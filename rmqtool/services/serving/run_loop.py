@@ -116,17 +116,19 @@ class RunLoop:
     def persist_when_due(self) -> None:
         """So that a process that dies delivers no more than this once more."""
         now = self._time()
+        # the next time is set first: what cannot be written is not tried again at once
         if now >= self._persist_at:
+            self._persist_at = now + self._persist_every
             self.state.persist()
-            self._persist_at = self._time() + self._persist_every
         if self.timer is not None and now >= self._timer_persist_at:
+            self._timer_persist_at = now + self._timer_every
             self.timer.persist()
-            self._timer_persist_at = self._time() + self._timer_every
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Do what is to be done by now."""
         now = self._time()
         if self._decide is not None and now >= self._check_at and not stop():
+            self._check_at = now + min(self._check_every, _AFTER_A_FAILURE)
             self._add(self.transactions.check(self._decide, stop))
             now = self._time()
             self._check_at = now + self._check_every

@@ -21,6 +21,7 @@ from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
 from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.requests.popping import check_invisible_time
 from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
 from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
@@ -100,6 +101,7 @@ class PopAnswers:
         """Request 200053."""
         header = header_of(p.ChangeInvisible, request)
         finishing, handle = self._checked(header)
+        check_invisible_time(header.invisible_time, self._settings)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset < high:
             return request.response(ResponseCode.NO_MESSAGE, _UNSET)
