@@ -33,6 +33,17 @@ class Refused(RmqError):
     kind = "refused"
 
 
+class NoRoom(Refused):
+    """There is no room on a disk, or no descriptor, for now. Nothing was changed: the same may be asked again later."""
+
+
+class RanOut(NoRoom):
+    """The same, met while something was written, which was taken back."""
+
+    exit_code = 3
+    kind = "unreadable"
+
+
 class CorruptFile(RmqError):
     """A file's content stops the command.
 

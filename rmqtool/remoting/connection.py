@@ -257,9 +257,10 @@ class Connection(asyncio.Protocol):
     def _failed(self, request: Command, error: Exception) -> Command:
         if isinstance(error, (FormatError, RmqError)):
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
-        words = f"{type(error).__name__}: {error}"
-        log.error("%s: request %s failed: %s", self.peer, request.code, words)
-        return request.response(ResponseCode.SYSTEM_ERROR, words)
+        log.error("%s: request %s failed: %s: %s", self.peer, request.code, type(error).__name__, error)
+        # a peer is told no path of this machine
+        reason = error.strerror if isinstance(error, OSError) else error
+        return request.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {reason}")
 
     def _respond(self, request: Command, response: Command) -> None:
         if request.is_oneway:

@@ -3,8 +3,10 @@
 import asyncio
 import errno
 import logging
+import resource
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from enum import Enum
 
@@ -16,6 +18,8 @@ log = logging.getLogger(__name__)
 _TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; that of a frame is at most 1
 _BACKLOG = 1024
 _PAUSE = 0.1  # s, when there are no descriptors left
+_FOR_FILES = 256  # descriptors that connections leave, or half of a smaller number
+_taken: "set[asyncio.Task[None]]" = set()  # connections of all listeners of this process
 
 
 class TlsMode(Enum):
@@ -33,7 +37,8 @@ class Listener:
         handler: answers requests.
         closed: is told of every connection that ended.
         tls: certificate and key; without it TLS connections are closed.
-        most: connections at a time; above that new ones are closed.
+        most: connections at a time; above that new ones are closed. So are those for which the process would have too
+            few descriptors left beside its files.
     """
 
     def __init__(
@@ -104,16 +109,20 @@ class Listener:
                     short = True
                     await asyncio.sleep(_PAUSE)
                 continue  # the peer was gone before it was taken
+            if len(self._serving) >= self._most or len(_taken) >= _most_connections():
+                accepted.close()
+                if not short:
+                    log.error("no new connection is taken: there are %d", len(self._serving))
+                short = True
+                continue
             if short:
                 log.info("new connections are taken again")
                 short = False
-            if len(self._serving) >= self._most:
-                accepted.close()
-                continue
             accepted.setblocking(False)
             task = asyncio.create_task(self._serve(accepted))
-            self._serving.add(task)
-            task.add_done_callback(self._serving.discard)
+            for tasks in (self._serving, _taken):
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
 
     async def _serve(self, accepted: socket.socket) -> None:
         connection = None
@@ -150,6 +159,12 @@ class Listener:
         if self._tls is None or self._mode is TlsMode.DISABLED:
             raise ConnectionRefusedError("a TLS connection where there is no TLS")
         return self._tls
+
+
+def _most_connections() -> int:
+    """How many this process may have, so that it can still open files."""
+    limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - min(_FOR_FILES, limit // 2)
 
 
 async def _peek(accepted: socket.socket) -> bytes:

@@ -1,6 +1,8 @@
 """The transport over real sockets."""
 
 import asyncio
+import errno
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -301,3 +303,42 @@ def test_one_port_for_plain_and_tls(
 def test_tls_is_not_enforced_without_a_certificate() -> None:
     with pytest.raises(Refused, match="no certificate"):
         Listener(Server().handle, mode=TlsMode.ENFORCING)
+
+
+def test_connections_leave_descriptors_for_files(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(resource, "getrlimit", lambda _which: (20, 20))
+        async with serving() as (_, listener, port), serving() as (_, _other, other):
+            opened = [await asyncio.open_connection("127.0.0.1", each) for each in [port, other] * 10]
+            await until(lambda: sum(reader.at_eof() for reader, _ in opened) == 10)
+            assert listener.connections <= 10
+            for reader, writer in opened:
+                if not reader.at_eof():
+                    writer.close()
+            await until(lambda: not listener.connections)
+            async with connected("127.0.0.1", port) as client:
+                assert (await client.call(Command(ECHO, body=b"x"), 10)).body == b"x"
+            for _, writer in opened:
+                writer.close()
+
+    run(test)
+    assert sum("no new connection is taken" in record.getMessage() for record in caplog.records) <= 2
+
+
+def test_an_answer_names_no_path_of_the_server() -> None:
+    async def handle(_connection: Connection, _request: Command) -> Command | None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/srv/rocketmq/store/config/topics.json")
+
+    async def test() -> None:
+        listener = Listener(handle)
+        await listener.start("127.0.0.1", 0)
+        try:
+            async with connected("127.0.0.1", int(listener.address.rpartition(":")[2])) as client:
+                answer = await client.call(Command(ECHO), 10)
+                assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "OSError: No space left on device")
+        finally:
+            await listener.stop()
+
+    run(test)

@@ -17,6 +17,8 @@ from formats.remoting.shapes import ConsumerData
 from formats.remoting.typed import body_of, from_fields, read_body, to_fields
 from formats.variants.pop_handle import Handle, parse_parts
 from rmqtool.remoting.connection import Connection
+from rmqtool.services.popping.records import Records
+from rmqtool.store.append.answers import PutResult, PutStatus
 from tests.server.test_broker import digest, records, send, serving
 
 CONF = {"mappedFileSizeCommitLog": "4194304", "mappedFileSizeConsumeQueue": "60000", "mappedFileSizeTimerLog": "52000"}
@@ -117,7 +119,7 @@ def test_what_cannot_be_is_refused_and_makes_nothing(tmp_path: Path) -> None:
             assert (await client.call(ack(handle, extra_info=wrong), 30)).code != 0, wrong
         assert (await client.call(ack(handle, extra_info="0 1 2"), 30)).code == ResponseCode.SYSTEM_ERROR
         assert (await client.call(pop(max_msg_nums=33), 30)).code == ResponseCode.INVALID_PARAMETER
-        assert (await client.call(pop(invisible_time=10**15, queue_id=0), 30)).code == ResponseCode.POLLING_TIMEOUT
+        assert (await client.call(pop(invisible_time=10**15, queue_id=0), 30)).code == ResponseCode.INVALID_PARAMETER
         assert (await client.call(pop(exp_type="SQL92", exp="a ="), 30)).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
         assert (await client.call(ack(handle), 30)).code == 0
         body = body_of(p.BatchAcks("lab-a", [p.BatchAck("g", "Orders", "0", 0, 0, 0, 1, 1, "!")]))
@@ -192,3 +194,51 @@ def test_a_client_whose_clock_goes_wrong_waits_and_gets_messages(tmp_path: Path,
         assert len(records((await waiting).body)) == 1
 
     serve(tmp_path, test)
+
+
+@pytest.mark.parametrize("invisible", [4 * 24 * 3600 * 1000, 2**62, -1])
+def test_an_invisible_time_that_no_timer_keeps_is_refused_before_anything(invisible: int, tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        await put(client, b"one")
+        refused = await client.call(pop(invisible_time=invisible, poll_time=20_000), 5)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        assert f"invisibleTime[{invisible}] is illegal" in (refused.remark or "")
+        got = await client.call(pop(), 5)
+        assert [record.body for record in records(got.body)] == [b"one"]
+        handle = handles(got)[0]
+        fields = to_fields(
+            p.ChangeInvisible(
+                consumer_group="g", topic="Orders", queue_id=0, extra_info=handle.text, offset=0,
+                invisible_time=invisible,
+            )
+        )  # fmt: skip
+        changed = await client.call(Command(C.CHANGE_MESSAGE_INVISIBLETIME, fields=fields), 5)
+        assert changed.code == ResponseCode.INVALID_PARAMETER
+
+    serve(tmp_path, test)
+
+
+def test_a_pop_that_fails_waits_and_its_reason_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = []
+
+    def put_nothing(_records: Records, record: object, *_args: object) -> PutResult:
+        tried.append(record)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, "rmq_sys_REVIVE_LOG", 0, reason="not now")
+
+    async def test(client: Connection) -> None:
+        await put(client, b"one")
+        with monkeypatch.context() as patched:
+            patched.setattr(Records, "put", put_nothing)
+            waiting = [asyncio.create_task(client.call(pop(poll_time=20_000), 30)) for _ in range(3)]
+            await asyncio.sleep(1.5)
+            assert not any(one.done() for one in waiting)
+            assert 3 <= len(tried) <= 12
+        done, _pending = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        assert [record.body for record in records(done.pop().result().body)] == [b"one"]
+        for one in waiting:
+            one.cancel()
+
+    serve(tmp_path, test)
+    assert sum("nothing is handed out to g" in record.getMessage() for record in caplog.records) == 1

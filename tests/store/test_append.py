@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
-from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.errors import NoRoom, Refused, UnreadableStore
 from rmqtool.store.append import dispatching, live, live_files
 from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.check import check_store
@@ -200,28 +200,27 @@ def test_mending_stops_where_messages_would_be_lost(golden_copy: Unpacked) -> No
     assert tree(damaged) == before
 
 
-def test_a_full_disk_is_an_error_and_leaves_a_store_that_recovers(
+def test_a_full_disk_takes_nothing_and_a_store_goes_on_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "s"
-    real = os.pwrite
+
+    def full(*_args: object) -> int:
+        raise OSError(28, "No space left on device")
+
     with new(path) as store:
         store.append(Message(topic="t", body=b"before", keys="k"))
         store.flush()
-
-        def full(*_args: object) -> int:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(os, "pwrite", full)
-        with pytest.raises(OSError, match="No space"):
-            store.append(Message(topic="t", body=b"lost"))
-        with pytest.raises(Refused):
-            store.append(Message(topic="t", body=b"after"))
-    monkeypatch.setattr(os, "pwrite", real)
-    assert (path / "abort").exists()
-    with Store(path, write=True, broker_conf=SIZES, mend=True) as store:
-        assert [m.record.body for m in store.query_key("t", "k")] == [b"before"]
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", full)
+            for _ in range(2):
+                with pytest.raises(NoRoom, match="No space"):
+                    store.append(Message(topic="t", body=b"refused"))
+            assert [m.record.body for m in store.query_key("t", "k")] == [b"before"]
         assert store.append(Message(topic="t", body=b"again")).queue_offset == 1
+    assert not (path / "abort").exists()
+    with Store(path, write=True, broker_conf=SIZES) as store:
+        assert [m.record.body for m in store.messages()] == [b"before", b"again"]
 
 
 def test_dispatch_beside_appends_gives_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +281,7 @@ def test_an_error_of_the_dispatch_beside_is_told_by_the_next_call(
 
 @pytest.mark.parametrize("size", [300, 9_000])
 def test_no_room_for_the_next_file(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was to go there is gone, and nothing may follow it as if it were not."""
+    """What was to go there is taken back, the end of the file before it too."""
     path = tmp_path / "s"
     real = os.ftruncate
     sizes = SIZES | {"mappedFileSizeCommitLog": "1048576"}
@@ -298,14 +297,13 @@ def test_no_room_for_the_next_file(size: int, tmp_path: Path, monkeypatch: pytes
             while True:
                 before.extend(store.append_many([Message(topic="t", body=bytes(size))] * 300))
 
-        with pytest.raises(UnreadableStore, match="No space"):
+        with pytest.raises(NoRoom, match="No space"):
             until_full()
         monkeypatch.setattr(os, "ftruncate", real)
-        with pytest.raises(Refused):
-            store.append(Message(topic="t", body=b"after"))
-    assert (path / "abort").exists()
-    with Store(path, write=True, broker_conf=sizes, mend=True) as store:
-        assert store.append(Message(topic="t", body=b"again")).queue_offset >= len(before)
+        assert store.append(Message(topic="t", body=b"after")).queue_offset == len(before)
+    assert not (path / "abort").exists()
+    with Store(path, write=True, broker_conf=sizes) as store:
+        assert store.append(Message(topic="t", body=b"again")).queue_offset == len(before) + 1
     assert [f.code for f in check_store(StoreLayout(str(path), BrokerConf(sizes)))] == []
 
 

@@ -53,6 +53,7 @@ class AccessControl:
     def __init__(self, path: str, rights: Rights, clock: Callable[[], int]) -> None:
         self.path = os.path.abspath(path)
         self._rights, self._clock = rights, clock
+        self._wrong = ""  # why the files could not be read last, until they can
         self._seen = self._look()
         self._known = self._load()
         self._writing = asyncio.Lock()
@@ -115,8 +116,11 @@ class AccessControl:
             self._seen = seen
             self._known = self._load()
         except (OSError, RmqError) as err:
-            log.warning("%s: who may do what stays as it was", err)
+            if str(err) != self._wrong:
+                log.warning("%s: who may do what stays as it was", err)
+            self._wrong = str(err)
         else:
+            self._wrong = ""
             log.info("%s: %d accounts are known", self.path, len(self._known.owners))
 
     def _look(self) -> tuple[Any, ...]:

@@ -29,6 +29,7 @@ from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.known.counts import SAMPLE, Counts
 from rmqtool.server.broker.known.locks import QueueLocks
 from rmqtool.server.broker.known.settings import Settings
+from rmqtool.server.broker.known.troubles import Troubles
 from rmqtool.server.broker.requests.consuming import Consuming
 from rmqtool.server.broker.requests.lookups import Lookups
 from rmqtool.server.broker.requests.pop_answers import PopAnswers
@@ -53,6 +54,7 @@ from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
 from rmqtool.store.append.outgoing import Message
+from rmqtool.store.disk.durable import is_lacking
 from rmqtool.store.disk.lock import Disturbed
 
 if TYPE_CHECKING:
@@ -99,8 +101,9 @@ class Broker:
     ) -> None:
         self._services: RunLoop | None = None
         tables: BrokerState
+        troubles = Troubles(log)
         if state is None:
-            self._services = RunLoop(store, log.warning, self._ask, check_at_once=False)
+            self._services = RunLoop(store, troubles.warn, self._ask, check_at_once=False)
             tables = self._services.state
             tables.at_once = True
         else:
@@ -115,6 +118,7 @@ class Broker:
             clock=tables.clock,
             now=time.monotonic,
             counts=Counts(),
+            troubles=troubles,
             arrived=self._arrived,
             topics_changed=topics_changed,
         )
@@ -123,7 +127,7 @@ class Broker:
         random = random or Random()
         back = SendBack(store, core.state, random)
         services = self._services
-        halves = TransactionService(store, core.state, log.warning) if services is None else services.transactions
+        halves = TransactionService(store, core.state, troubles.warn) if services is None else services.transactions
         self._sending = Sending(core, back, halves, random)
         self._pulling = Pulling(core, self._moved)
         self._consuming = Consuming(core, back)
@@ -190,7 +194,7 @@ class Broker:
             in_time=self._timer_in_time,
         )
         self._pop = made = pop.PopService(
-            core.store, core.reading, core.state, broker, log.warning, resets=core.resets, random=random
+            core.store, core.reading, core.state, broker, core.troubles.warn, resets=core.resets, random=random
         )
         self._pops = Pops(core, made.popping)
         answers = PopAnswers(core, made.finishing, made.modes, made.settings)
@@ -223,6 +227,8 @@ class Broker:
                 response = handler(connection, request)
             except Failed as err:
                 response = err.answer(request)
+            except (OSError, RmqError) as err:
+                response = self._unable(request, err)
         if response is None:
             return None
         if isinstance(response, Command):
@@ -235,9 +241,16 @@ class Broker:
             found = await response
         except Failed as err:
             found = err.answer(request)
+        except (OSError, RmqError) as err:
+            found = self._unable(request, err)
         if found is not None:
             found.version = self._version
         return found
+
+    def _unable(self, request: Command, error: OSError | RmqError) -> Command:
+        """The answer to a request that met an error of the store."""
+        code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(error) else ResponseCode.SYSTEM_ERROR
+        return self.core.failed(f"request {request.code} cannot be carried out", error, code).answer(request)
 
     def ended(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -272,7 +285,7 @@ class Broker:
         try:
             core.store.append(message)
         except (OSError, RmqError) as err:
-            log.error("that an offset has moved cannot be written down: %s", err)
+            core.troubles.error(f"that an offset has moved cannot be written down: {err}")
 
     # -- services -----------------------------------------------------------------------------------------------------
 
@@ -288,7 +301,7 @@ class Broker:
         well = True
         while not self._ended.is_set():
             await asyncio.sleep(_TICK if well else _AFTER_AN_ERROR)
-            well = self._does(self._step) & self._does(self._follow)
+            well = self._does(self._step) & self._does(self._persist) & self._does(self._follow)
             now = time.monotonic()
             if (end := self._end()) != stored or now >= look_at:
                 stored, look_at = end, now + _LOOK
@@ -314,7 +327,9 @@ class Broker:
             err = found
             if isinstance(found, Disturbed) and self._services is not None:
                 err = self.core.store.live.disturbed(found)  # a table was to be written, and the log says the rest
-            log.error("%s", err if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}")
+            self.core.troubles.error(
+                f"{err}" if isinstance(err, (OSError, RmqError)) else f"{type(err).__name__}: {err}"
+            )
             if isinstance(err, Disturbed) or (self._services is not None and self.core.store.live.broken):
                 self.failure = self.failure or err
                 self._ended.set()
@@ -339,6 +354,11 @@ class Broker:
         if self._services is not None:
             until = time.monotonic() + _SLICE
             self._services.step(lambda: time.monotonic() >= until)
+
+    def _persist(self) -> None:
+        """Where groups are, whatever cannot be delivered."""
+        if self._services is not None:
+            self._services.persist_when_due()
 
     def _bring_back(self) -> None:
         """Messages that were popped and not acked in time."""

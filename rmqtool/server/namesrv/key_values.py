@@ -1,5 +1,6 @@
 """The KV configuration (namesrv.kvconfig.KVConfigManager)."""
 
+import logging
 import os
 from dataclasses import dataclass, field
 
@@ -8,6 +9,8 @@ from formats.remoting.typed import body_of, read_body
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.segments import read_small
+
+log = logging.getLogger(__name__)
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 """Namespace of order topics: which queues they have on which broker."""
@@ -82,12 +85,15 @@ class KeyValues:
     def _change(self, table: dict[str, dict[str, str]]) -> None:
         if self._path is not None:
             if read_small(self._path) != self._kept:
-                raise Refused(f"{self._path}: another process has changed it")
+                log.error("%s: another process has changed it", self._path)
+                raise Refused("the file of KV configuration: another process has changed it")
             data = body_of(_File(table))
             try:
                 replace_file(os.path.abspath(self._path), data, keep=False)
             except OSError as err:
-                raise UnreadableStore(f"{self._path}: {os.strerror(err.errno or 0)}") from None
+                reason = os.strerror(err.errno or 0)
+                log.error("%s: %s", self._path, reason)
+                raise UnreadableStore(f"the file of KV configuration: {reason}") from None
             self._kept = data
         self.table = table
 

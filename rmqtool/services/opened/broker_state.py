@@ -9,6 +9,7 @@ broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManage
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from formats.config.files import (
     Topics,
 )
 from formats.primitives import java_hash
-from rmqtool.errors import RmqError
+from rmqtool.errors import NoRoom, RmqError
 from rmqtool.services.lookup.configs import Warn, load_config
 from rmqtool.services.offsets.files import BrokerFile, Key, placed
 from rmqtool.services.opened.engine import Store
@@ -267,10 +268,15 @@ class BrokerState:
             self._replace(name)
 
     def persist(self) -> bool:
-        """Make the messages durable, then write what has changed since; whether anything had."""
+        """Make the messages durable, then write what has changed since; whether anything had.
+
+        Raises:
+            OSError: not all of it could be written; the rest is written the next time.
+        """
         if not (self._dirty or self._changed or self._removed):
             return False
-        self.store.flush()
+        with suppress(NoRoom):  # the log is durable, and what its queues lack, a dispatch or the next start makes good
+            self.store.flush()
         self._write()
         return True
 

@@ -148,9 +148,9 @@ class Store:
 
     # -- write --------------------------------------------------------------------------------------------------------
 
-    def append(self, message: Message) -> PutResult:
+    def append(self, message: Message, *, spare: bool = False) -> PutResult:
         """Append one message; see :meth:`LiveStore.append`."""
-        return self.live.append(message)
+        return self.live.append(message, spare=spare)
 
     def append_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages of one queue as one batch: all, behind each other in one file, or none."""

@@ -64,6 +64,7 @@ class Popped:
         messages: records, one behind the other as the parts have them.
         rest: messages that wait besides, in all queues that were looked at.
         order_counts: ``orderCountInfo``; None unless it was asked for in order.
+        failed: a checkpoint could not be stored, so its messages were not handed out.
     """
 
     pop_time: int
@@ -72,6 +73,7 @@ class Popped:
     parts: list[Part] = field(default_factory=list)
     rest: int = 0
     order_counts: list[str] = field(default_factory=list)
+    failed: bool = False
 
     @property
     def count(self) -> int:
@@ -201,6 +203,7 @@ class Popping:
             if not stored.ok:
                 self._failed(f"{topic} queue {queue_id}: nothing is handed out to {group}: {stored.reason}")
                 popped.rest += len(offsets)
+                popped.failed = True
                 return
             self._state.set_offset(topic, group, queue_id, result.next_begin_offset)
         popped.parts.append(Part(origin, queue_id, offset, offsets))

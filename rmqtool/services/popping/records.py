@@ -25,7 +25,7 @@ class Records:
         self.topic = pop.REVIVE_PREFIX + cluster
 
     def put(self, record: pop.CheckPoint | pop.Ack, revive_queue: int, visible_time: int) -> PutResult:
-        """Store one.
+        """Store one, in the last room of a disk too: without it nobody can consume what fills that.
 
         Args:
             visible_time: when the messages of its checkpoint may be handed out again, ms since the epoch.
@@ -39,5 +39,6 @@ class Records:
                 properties={UNIQ_KEY: record.unique_key, TAGS: record.tag, timer.DELIVER_MS: str(deliver)},
                 born_host=self.address,
                 store_host=self.address,
-            )
+            ),
+            spare=True,
         )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rmqtool.services.opened.broker_state import setting
+from rmqtool.store.append.delayed import LONGEST_DELAY
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 _LONGEST = 300_000  # ms that a pop may be held, whatever it asks for
@@ -20,6 +21,7 @@ class PopSettings:
         actual_topic: messages of retry topics keep that topic in answers.
         from_memory: a new group begins at offset 0 of a queue that is in memory as a whole, whatever it asks for.
         most_waiting: pops that may wait for one queue of a group, and for all together.
+        longest_invisible: as long as the timer lets a checkpoint wait (``timerMaxDelaySec``).
         ack_wait: how long an ack waits for its checkpoint.
         drop_after_all: give up a message that could not be revived after the last interval.
         foreign: checkpoints of another broker's name are that broker's.
@@ -34,6 +36,7 @@ class PopSettings:
     from_memory: bool = True
     most_waiting: tuple[int, int] = (1024, 100_000)
     longest_wait: int = _LONGEST
+    longest_invisible: int = LONGEST_DELAY * 1000
     ack_wait: int = 180_000
     drop_after_all: bool = False
     foreign: bool = False
@@ -58,6 +61,7 @@ class PopSettings:
             actual_topic=conf.flag("popResponseReturnActualRetryTopic", False),
             from_memory=conf.flag("initPopOffsetByCheckMsgInMem", True),
             most_waiting=(setting(conf, "popPollingSize", 1024), setting(conf, "maxPopPollingSize", 100_000)),
+            longest_invisible=setting(conf, "timerMaxDelaySec", LONGEST_DELAY) * 1000,
             ack_wait=setting(conf, "reviveAckWaitMs", 180_000),
             drop_after_all=conf.flag("skipWhenCKRePutReachMaxTimes", False),
             foreign=conf.flag("enableSlaveActingMaster", False),

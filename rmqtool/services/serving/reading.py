@@ -3,11 +3,13 @@
 Source: store.DefaultMessageStore (getMessage, getMaxOffsetInQueue, getMinOffsetInQueue, lookMessageByOffset).
 """
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import MIN_SIZE
+from rmqtool.errors import NoRoom
 from rmqtool.services.lookup.get_message import (
     GetResult,
     Pulled,
@@ -28,6 +30,7 @@ from rmqtool.store.queues.reader import NO_OFFSET, ConsumeQueue, QueueEnd, Queue
 from rmqtool.store.queues.rocks import RocksQueue, open_rocks_queue
 
 Accept = Callable[[QueueEntry], bool]
+_AGAIN = 1.0  # s until a dispatch that found no room is tried again
 
 
 class OpenQueue(ConsumeQueue):
@@ -89,12 +92,19 @@ class Reading:
         self._at_once = PullAtOnce()
         self._keys: tuple[int, KeyReader] | None = None
         self._seen = -1
+        self._again = 0.0  # when a dispatch that found no room is tried again
 
     def _fresh(self) -> None:
-        """Have all that was appended in its queue: an entry that is missing would look like a message that is gone."""
-        if self.store.writable and self.store.live.end != self._seen:
-            self.store.dispatch()
-            self._seen = self.store.live.end
+        """Have all that was appended in its queue: an entry that is missing would look like a message that is gone.
+
+        Where there is no room for entries, queues end before them.
+        """
+        if self.store.writable and self.store.live.end != self._seen and time.monotonic() >= self._again:
+            try:
+                self.store.dispatch()
+                self._seen = self.store.live.end
+            except NoRoom:
+                self._again = time.monotonic() + _AGAIN
 
     def refresh(self) -> None:
         """Look again at what lies on the disk: somebody else may have written or removed files."""
@@ -165,8 +175,8 @@ class Reading:
         return queue
 
     def _dispatched(self, topic: str, queue_id: int) -> int:
-        """Entries of a queue that is written; all that was appended must have been dispatched."""
-        return self.store.live.appender.next_offsets.get((topic, queue_id), 0)
+        """Entries of a queue that is written; what was appended must have been dispatched."""
+        return self.store.live.queue_end(topic, queue_id)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of the next message; 0 for a queue that is not there."""

@@ -115,20 +115,22 @@ class RunLoop:
         self._latest = now
         return now
 
-    def _persist_when_due(self) -> None:
+    def persist_when_due(self) -> None:
         """So that a process that dies delivers no more than this once more."""
         now = self._time()
+        # the next time is set first: what cannot be written is not tried again at once
         if now >= self._persist_at:
+            self._persist_at = now + self._persist_every
             self.state.persist()
-            self._persist_at = self._time() + self._persist_every
         if self.timer is not None and now >= self._timer_persist_at:
+            self._timer_persist_at = now + self._timer_every
             self.timer.persist()
-            self._timer_persist_at = self._time() + self._timer_every
 
     def step(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Do what is to be done by now."""
         now = self._time()
         if self._decide is not None and now >= self._check_at and not stop():
+            self._check_at = now + min(self._check_every, _AFTER_A_FAILURE)
             self._add(self.transactions.check(self._decide, stop, begun=self.transactions.stopped_round))
             now = self._time()
             self._check_at = now if self.transactions.stopped_round is not None else now + self._check_every
@@ -136,7 +138,7 @@ class RunLoop:
         if self._deliver_at is not None and now >= self._deliver_at and not stop():
             done = Delivered()
             try:
-                self.delivery.deliver_due(now, stop, done=done, after_each=self._persist_when_due)
+                self.delivery.deliver_due(now, stop, done=done, after_each=self.persist_when_due)
             finally:
                 self._count(done)
                 self.report.stuck = done.stuck
@@ -148,7 +150,7 @@ class RunLoop:
                 self._deliver_at = again if self._deliver_at is None else min(self._deliver_at, again)
         if self.timer is not None:
             self._step_timer(self.timer, stop)
-        self._persist_when_due()
+        self.persist_when_due()
 
     def _step_timer(self, timers: TimerService, stop: Callable[[], bool]) -> None:
         now = self._time()
@@ -162,7 +164,7 @@ class RunLoop:
 
                     def after() -> None:
                         delivering.done += 1
-                        self._persist_when_due()
+                        self.persist_when_due()
 
                     timers.step(now, stop, done=done, after_each=after)
             finally:

@@ -232,8 +232,7 @@ class TimerService:
 
     def _put(self, message: TimerMessage, taken: int, rolls: bool, done: Delivered) -> None:
         properties, now = dict(message.properties), self.store.live.clock()
-        assert self._counts is not None
-        self._counts.add(properties, -1, taken)
+        waiting = dict(properties)
         properties[timer.ENQUEUE_MS] = str(taken)
         properties[timer.DEQUEUE_MS] = str(now)
         topic, queue_id = properties.get(REAL_TOPIC, ""), java_int(properties.get(REAL_QID, "")) or 0
@@ -242,6 +241,7 @@ class TimerService:
             properties[timer.ROLL_TIMES] = str((times or 0) + 1)
             topic, queue_id = timer.TOPIC, timer.QUEUE_ID
         elif message.mark is not None:
+            self._counted(waiting, taken)
             return  # it has come too late
         elif (named := self._named_time(message)) is not None and named > now + _JITTER * self.precision:
             properties[timer.OUT_MS] = str((named + self._ahead) // self.precision * self.precision)
@@ -251,6 +251,7 @@ class TimerService:
             reason = f"its {REAL_TOPIC} is {timer.TOPIC}: it would come back for ever"
         if reason is None:
             reason = self.store.append(copy_of(message.record, topic, queue_id, properties)).reason
+        self._counted(waiting, taken)
         if reason:
             done.discarded += 1
             self.warn(
@@ -273,6 +274,11 @@ class TimerService:
         if timer.DELAY_SEC in properties or timer.DELAY_MS in properties:
             return None
         return java_int(properties.get(timer.DELIVER_MS, ""), 64)
+
+    def _counted(self, properties: dict[str, str], taken: int) -> None:
+        """A message waits no more."""
+        assert self._counts is not None
+        self._counts.add(properties, -1, taken)
 
     # -- what has come ------------------------------------------------------------------------------------------------
 

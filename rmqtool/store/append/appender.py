@@ -62,6 +62,25 @@ class Appender:
         self.last_store_timestamp = 0
         self._buffer: bytearray | None = None
         self._batches: BatchWriter | None = None
+        self._begun = writer.position, 0  # where the log ended, and when, before what is being put
+        self._numbered: list[tuple[QueueKey, int]] = []  # queues that it gave an offset, and what came next before
+
+    def begin(self) -> None:
+        """What is put from now on can be taken back."""
+        self._begun = self.writer.position, self.last_store_timestamp
+        self._numbered.clear()
+
+    def take_back(self) -> None:
+        """Forget what was put since :meth:`begin`, after an error in the middle of it.
+
+        Raises:
+            OSError: the log may hold some of it.
+        """
+        position, self.last_store_timestamp = self._begun
+        for key, following in reversed(self._numbered):
+            self.next_offsets[key] = following
+        self._numbered.clear()
+        self.writer.take_back(position)
 
     def put(self, message: Message) -> PutResult:
         """Append one message; it has been handed to the system when this returns."""
@@ -214,9 +233,9 @@ class Appender:
         _read_back(packed)
         self.writer.append(packed)
         if ready.queued:
-            self.next_offsets[key] = queue_offset + max(ready.inner_messages, 1)
+            self._number(key, queue_offset + max(ready.inner_messages, 1))
             for one in light:
-                self.next_offsets[one] = self.next_offsets.get(one, 0) + 1
+                self._number(one, self.next_offsets.get(one, 0) + 1)
         self.last_store_timestamp = store_timestamp
         return PutResult(
             PutStatus.PUT_OK,
@@ -228,6 +247,11 @@ class Appender:
             store_timestamp,
             offset_id(*ready.store_host, physical),
         )
+
+    def _number(self, key: QueueKey, following: int) -> None:
+        """Say what comes next in a queue."""
+        self._numbered.append((key, self.next_offsets.get(key, 0)))
+        self.next_offsets[key] = following
 
     def _write(self, prepared: "Prepared") -> Sequence[PutResult]:
         """Have the kernel write messages in columns."""

@@ -21,7 +21,7 @@ from rmqtool.store.layout.broker_conf import BrokerConf
 SCHEDULE = SCHEDULE_TOPIC.decode()
 SPECIAL = frozenset((DELAY, timer.DELIVER_MS, timer.DELAY_SEC, timer.DELAY_MS))  # what sets a message's topic
 SPECIAL_BYTES = (f"{DELAY}\x01".encode(), *(f"{name}\x01".encode() for name in timer.REQUESTS))
-_LONGEST_DELAY = 3 * 24 * 3600  # s
+LONGEST_DELAY = 3 * 24 * 3600  # s
 _NO_LIMIT = 2**31 - 1
 
 Place = tuple[str, int]  # topic and queue id
@@ -45,7 +45,7 @@ class TimerRules:
     clock: Callable[[], int]
     enabled: bool = True
     precision: int = 1000
-    longest: int = 1000 * _LONGEST_DELAY
+    longest: int = 1000 * LONGEST_DELAY
     most: int = _NO_LIMIT
     ahead: int = 0
     count: Callable[[int], int] = lambda _time: 0
@@ -62,7 +62,7 @@ class TimerRules:
             clock=clock,
             enabled=conf.flag("timerWheelEnable", True),
             precision=conf.timer_precision,
-            longest=1000 * conf.number("timerMaxDelaySec", _LONGEST_DELAY),
+            longest=1000 * conf.number("timerMaxDelaySec", LONGEST_DELAY),
             most=conf.number("timerCongestNumEachSlot", _NO_LIMIT),
         )
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.append.live_files import DEFAULT_EXT, LiveBatchQueue, LiveIndex, LiveQueue, QueueExtension, Touched
+from rmqtool.store.disk.durable import is_lacking
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.light import is_light
@@ -107,11 +108,20 @@ class LiveDispatch:
         self._layout, self._levels, self._light_queues = layout, inputs.levels, inputs.light_queues
         self._touched = Touched()
         self.index = LiveIndex(layout.path("index"), inputs.layout.index_paths(), inputs.geometry)
-        opened = LiveQueues(layout, inputs, ends, self._touched, batch_topics)
-        self._dispatcher = Dispatcher({}, self.index, opened.open, indexed=inputs.indexed, batch_topics=batch_topics)
+        self._ends, self._indexed, self._batch_topics = ends, inputs.indexed, batch_topics
+        self._opened = LiveQueues(layout, inputs, ends, self._touched, batch_topics)
+        self._dispatcher = self._new_dispatcher()
         self._dispatched = self.asked = end
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[int] | None = None
+
+    def _new_dispatcher(self) -> Dispatcher:
+        return Dispatcher({}, self.index, self._opened.open, indexed=self._indexed, batch_topics=self._batch_topics)
+
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """Queue offset after the last entry that was dispatched to a queue, while nothing runs."""
+        queue = self._dispatcher.queues.get((topic, queue_id))
+        return self._ends.get((topic, queue_id), 0) if queue is None else queue.max_offset
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
@@ -164,6 +174,21 @@ class LiveDispatch:
     def _dispatch_to(self, end: int) -> int:
         if self._dispatched >= end:
             return 0
+        try:
+            return self._dispatch_from(end)
+        except BaseException as err:
+            if is_lacking(err):
+                self._let_go_of_queues()
+            raise
+
+    def _let_go_of_queues(self) -> None:
+        """Forget how far queues were thought to be, and open them anew: the same messages are dispatched once more, and
+        those that got their entries are passed over."""
+        for key, queue in self._dispatcher.queues.items():
+            self._ends[key] = queue.written_offset
+        self._dispatcher = self._new_dispatcher()
+
+    def _dispatch_from(self, end: int) -> int:
         before = self._dispatcher.messages
         builder = BatchBuilder(self._levels, light_queues=self._light_queues)
         for file in self._layout.commit_log():
@@ -182,6 +207,10 @@ class LiveDispatch:
         """Make queues and index durable; returns the end time of the last full index file, 0 without one."""
         self._touched.sync()
         return self.index.sync()
+
+    def give_back(self, taken: Taken) -> None:
+        """What was taken could not be made durable for now; it will be asked for again."""
+        self._touched.give_back(taken.files, taken.folders)
 
     def _take(self) -> Taken:
         files, folders = self._touched.take()

@@ -23,11 +23,13 @@ class Unsynced:
         taken: queues and index, once the dispatch up to there has ended.
         told: writes the checkpoint which says that all of this is durable; takes the end time of the last full index
             file.
+        left: of queues and index what could not be made durable, once that has failed.
     """
 
     log: list[File]
     taken: "Future[Taken]"
     told: Callable[[int], None]
+    left: Taken | None = None
 
     def sync(self) -> None:
         """Make it durable, then say so. Of the log all is synced that can be: messages in it were acknowledged."""
@@ -41,18 +43,27 @@ class Unsynced:
         if errors:
             raise errors[0]
         taken = self.taken.result()
-        for path in taken.files:
-            sync(path)
-        sync_names(taken.folders)
+        try:
+            for path in taken.files:
+                sync(path)
+            sync_names(taken.folders)
+        except OSError:
+            self.left = taken
+            raise
         self.told(taken.full)
 
 
 class FlushBeside:
-    """One thread that syncs, and what it is doing."""
+    """One thread that syncs, and what it is doing.
+
+    Attributes:
+        what: it was given last.
+    """
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._running: Future[None] | None = None
+        self.what: Unsynced | None = None
 
     @property
     def busy(self) -> bool:
@@ -63,6 +74,7 @@ class FlushBeside:
         """Have it synced; only while nothing else is: :meth:`wait` comes first."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "rmqtool-flush")
+        self.what = what
         self._running = self._pool.submit(what.sync)
 
     def wait(self) -> None:

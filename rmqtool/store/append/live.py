@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
 from formats.message.build import BLANK_SIZE
-from rmqtool.errors import Refused, RmqError, UnreadableStore
+from rmqtool.errors import NoRoom, RanOut, Refused, RmqError, UnreadableStore
 from rmqtool.store.append.answers import Illegal, PutResult
 from rmqtool.store.append.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.append.delayed import TimerRules
@@ -23,7 +23,7 @@ from rmqtool.store.append.outgoing import Message, Rules
 from rmqtool.store.append.space import WritePlaces
 from rmqtool.store.changes.pending import refuse_pending
 from rmqtool.store.changes.places import Places
-from rmqtool.store.disk.durable import remove_durably
+from rmqtool.store.disk.durable import is_lacking, remove_durably
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -135,6 +135,7 @@ class LiveStore:
         self._open_for_writing = False
         self._broken = False
         self._told: Disturbed | None = None
+        self._short: NoRoom | None = None  # why not all of the log is in queues and index
         self._flushed_to = end
         self._flushed_at = self._looked_at = time.monotonic()
 
@@ -172,10 +173,15 @@ class LiveStore:
 
     def _begin(self) -> None:
         """Before the first change: the marker that tells a broker that this store was not closed."""
-        self._places.need_space()
+        self._places.need_space(self.end)
         self._lock.check()
         self._places.sweep()
-        make_file(self.layout.path("abort"), b"")
+        try:
+            make_file(self.layout.path("abort"), b"")
+        except OSError as err:
+            if is_lacking(err):
+                raise RanOut(_words(err, self.layout.root)) from err
+            raise
         self._open_for_writing = True
 
     def abandon(self) -> None:
@@ -224,10 +230,17 @@ class LiveStore:
 
     # -- append -------------------------------------------------------------------------------------------------------
 
-    def append(self, message: Message) -> PutResult:
+    def append(self, message: Message, *, spare: bool = False) -> PutResult:
         """Append one message. What is answered with ``ok`` survives the death of this process at once, and a power cut
-        from the next flush on, or at once with ``sync_flush``."""
-        return self._appended(lambda: [self.appender.put(message)])[0]
+        from the next flush on, or at once with ``sync_flush``.
+
+        Args:
+            spare: it may have the room that is kept free of messages: a note without which none can be consumed.
+
+        Raises:
+            NoRoom: the disk is full; nothing was appended, and it may be tried again.
+        """
+        return self._appended(lambda: [self.appender.put(message)], spare=spare)[0]
 
     def append_batch(self, messages: Sequence[Message]) -> Sequence[PutResult]:
         """Append messages of one queue as one batch, all or none.
@@ -249,7 +262,7 @@ class LiveStore:
         """Append messages of any queues, each by itself, in order; much faster than one by one."""
         return self._appended(lambda: self.appender.put_many(messages))
 
-    def _appended(self, put: Callable[[], T]) -> T:
+    def _appended(self, put: Callable[[], T], *, spare: bool = False) -> T:
         if self._broken or not self._lock.held:
             raise Refused(f"{self.layout.root}: this store is closed")
         if not self._open_for_writing:
@@ -258,21 +271,39 @@ class LiveStore:
         try:
             if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
                 self._look()
+            if not spare:
+                self._places.need_space(before)
             if before - self._reput.asked >= _DISPATCH_BYTES:
-                self._places.need_space()
                 self._wait()
                 self._reput.begin(before)
                 if time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
                     self.flush()
-            results = put()
+            results = self._put(put)
             if self.sync_flush:
                 self.appender.writer.sync()
         except Disturbed as err:
             raise self.disturbed(err) from err
         except BaseException as err:
+            if is_lacking(err) and not isinstance(err, NoRoom) and self.end == before:
+                raise RanOut(_words(err, self.layout.root)) from err
             self._fail(err, before)
             raise
         return results
+
+    def _put(self, put: Callable[[], T]) -> T:
+        """Append, or nothing where there is no room for all of it.
+
+        Raises:
+            NoRoom: there is not.
+        """
+        self.appender.begin()
+        try:
+            return put()
+        except BaseException as err:
+            if not is_lacking(err):
+                raise
+            self.appender.take_back()
+            raise RanOut(_words(err, self.layout.root)) from err
 
     def _fail(self, error: BaseException, before: int = -1) -> None:
         """Take no more messages after an error in the middle of a change: the abort marker stays, and the next start
@@ -294,18 +325,46 @@ class LiveStore:
     def dispatch(self) -> int:
         """Put what was appended into queues and index; returns the number of messages (ReputMessageService)."""
         try:
-            return self._wait() + self._reput.dispatch(self.end)
+            count = self._wait() + self._dispatched()
         except BaseException as err:
             self._fail(err)
             raise
+        self._short = None
+        return count
+
+    def _dispatched(self) -> int:
+        try:
+            return self._reput.dispatch(self.end)
+        except BaseException as err:
+            self._may_come_again(err)
+            raise
 
     def _wait(self) -> int:
-        """Wait until nobody dispatches; an error of that run is raised here, and ends all writing."""
+        """Wait until nobody dispatches; an error of that run is raised here, and ends all writing unless there was only
+        no room."""
         try:
             return self._reput.wait()
-        except BaseException:
+        except BaseException as err:
+            self._may_come_again(err)
             self._broken = True
             raise
+
+    def _may_come_again(self, error: BaseException) -> None:
+        """Let a dispatch that found no room be tried again: the log has all that it is to put.
+
+        Raises:
+            NoRoom: that is what the error is.
+        """
+        if is_lacking(error):
+            self._short = RanOut(_words(error, self.layout.root))
+            raise self._short from error
+
+    def queue_end(self, topic: str, queue_id: int) -> int:
+        """Queue offset after the last message that readers find, which is not the last one of the queue while there is
+        no room for its entry."""
+        if self._short is None:
+            return self.appender.next_offsets.get((topic, queue_id), 0)
+        return self._reput.end_of(topic, queue_id)
 
     # -- flush --------------------------------------------------------------------------------------------------------
 
@@ -313,6 +372,7 @@ class LiveStore:
         """Dispatch, make log, queues and index durable, then the checkpoint that says so.
 
         Raises:
+            NoRoom: queues or index cannot have all that the log has; the log is durable.
             Refused: an error has ended all writing. A sync that succeeds behind one that has failed proves nothing, so
                 no checkpoint is to say that all is there.
         """
@@ -320,14 +380,18 @@ class LiveStore:
             return
         try:
             self._may_flush()
-            self.dispatch()
-            self.appender.writer.sync()
+            try:
+                self.dispatch()
+            finally:
+                self.appender.writer.sync()
             full = self._reput.sync()
             if last := self.appender.last_store_timestamp:
                 self._checkpoint.write(last, full)
         except Disturbed as err:
             raise self.disturbed(err) from err
         except BaseException as err:
+            if is_lacking(err) and not isinstance(err, NoRoom):
+                raise RanOut(_words(err, self.layout.root)) from err
             self._fail(err)
             raise
         self._flushed_at, self._flushed_to = time.monotonic(), self.end
@@ -359,6 +423,8 @@ class LiveStore:
         except Disturbed as err:
             raise self.disturbed(err) from err
         except BaseException as err:
+            if is_lacking(err) and not isinstance(err, NoRoom):
+                raise RanOut(_words(err, self.layout.root)) from err
             self._fail(err)
             raise
 
@@ -372,7 +438,13 @@ class LiveStore:
     def _end_flush(self) -> None:
         try:
             self._flushing.wait()
-        except BaseException:
+        except BaseException as err:
+            if is_lacking(err):
+                self._flushed_to = -1  # it is begun again
+                if self._flushing.what is not None and self._flushing.what.left is not None:
+                    self._wait()
+                    self._reput.give_back(self._flushing.what.left)
+                raise RanOut(_words(err, self.layout.root)) from err
             self._broken = True
             raise
 
@@ -384,3 +456,10 @@ class LiveStore:
                 self._checkpoint.write(last, full)
 
         return Unsynced(self.appender.writer.unsynced(), self._reput.begin_to_take(self.end), told)
+
+
+def _words(error: BaseException, root: str) -> str:
+    """What an error says, with the place where it does not name one."""
+    if isinstance(error, OSError):
+        return f"{error.filename or root}: {os.strerror(error.errno or 0)}"
+    return str(error)

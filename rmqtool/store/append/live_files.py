@@ -7,6 +7,8 @@ are written by ``pwrite``: a full disk is an error then, and not the end of the 
 
 import mmap
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from formats.layouts.derived import INDEX_HEADER, INDEX_SLOT
 from formats.queues.consume import ext_address
 from formats.queues.extension import END_MARK, build_unit, fits, read
 from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.durable import sync, sync_names
+from rmqtool.store.disk.durable import is_lacking, sync, sync_names
 from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.new_files import make_file, open_at_length
 from rmqtool.store.disk.segments import Segment, Segments, name_of
@@ -49,11 +51,13 @@ class Touched:
         # a broker passes over files among the topics
         queues = os.path.dirname(os.path.dirname(os.path.dirname(path)))
         with open_at_length(path, length, queues, self.folders) as file:
+            self.files.add(path)
             try:
                 file.write(at, data)
             except OSError as err:
+                with suppress(OSError):  # half a unit may look like a whole one
+                    file.clear(at, at + len(data))
                 raise UnreadableStore(f"{path}: {os.strerror(err.errno or 0)}") from err
-        self.files.add(path)
 
     def sync(self) -> None:
         """Make all of it durable: first what files hold, then their names, the innermost first."""
@@ -68,6 +72,11 @@ class Touched:
         taken = sorted(self.files), self.folders
         self.files, self.folders = set(), set()
         return taken
+
+    def give_back(self, files: Iterable[str], folders: Iterable[str]) -> None:
+        """What was taken is not durable yet."""
+        self.files.update(files)
+        self.folders.update(folders)
 
 
 class CheckpointFile:
@@ -191,6 +200,11 @@ class LiveQueue(QueueBuilder):
 class LiveBatchQueue(BatchQueueBuilder):
     """A batch queue that is written where it is; it has no extension."""
 
+    @property
+    def written_offset(self) -> int:
+        self._revise()
+        return self.max_offset
+
     def __init__(self, topic: str, queue_id: int, path: str, file_size: int, touched: Touched) -> None:
         self._touched = touched
         super().__init__(topic, queue_id, path, file_size, str, Segments.of([path]))
@@ -217,6 +231,17 @@ class LiveIndexFile(IndexFile):
             self.staged = self.path
         self._announce()
         return self.map
+
+    def _write(self, data: memoryview, at: int) -> None:
+        try:
+            super()._write(data, at)
+        except OSError as err:
+            if not is_lacking(err) or self.map is None:
+                raise
+            self.map[at : at + len(data)] = data.tobytes()  # slots lead there already; it has its blocks
+
+    def _need(self, start: int, stop: int) -> None:
+        self._reserve(start, stop)
 
     def _slots(self) -> memoryview:
         assert self.map is not None  # readers see what is put
@@ -267,6 +292,8 @@ class LiveIndex(IndexBuilder):
         last = self.files[-1] if self.files else None
         if last is not None and not last.full:
             return ""
+        if self._newest and (last is None or last.path is None or os.path.basename(last.path) < self._newest):
+            return os.path.join(self._folder, self._newest)  # it could not be begun before
         self._newest = self.new_name(self._newest)
         return os.path.join(self._folder, self._newest)
 

@@ -1,13 +1,15 @@
 """The places that a running store writes to: room on their file systems, and what a killed writer left there."""
 
 import os
+import time
 
-from rmqtool.errors import Refused
+from rmqtool.errors import NoRoom
 from rmqtool.store.disk.new_files import sweep
 from rmqtool.store.layout.paths import StoreLayout
 
 _SPARE = 64 << 20  # bytes that each file system must have left, so that a full one is no matter of half a message,
 _SHARE = 8  # or this part of a small one
+_SECONDS, _BYTES = 1.0, 8 << 20  # until the next look: since the last one, or appended
 
 
 class WritePlaces:
@@ -20,13 +22,21 @@ class WritePlaces:
     def __init__(self, layout: StoreLayout, logs: list[str]) -> None:
         parts = [layout.path(name) for name in ("consumequeue", "index", "consumequeue_ext", "batchconsumequeue")]
         self._layout, self._places = layout, [layout.root, *logs, *parts]
+        self._short = True  # until there was a look
+        self._looked_at, self._end = 0.0, 0
 
-    def need_space(self) -> None:
-        """Check that there is room for what may be written before the next look.
+    def need_space(self, end: int) -> None:
+        """Check, now and then, that there is room for what may be written before the next look.
+
+        Args:
+            end: of the log.
 
         Raises:
-            Refused: there is not.
+            NoRoom: there is not.
         """
+        now = time.monotonic()
+        if not self._short and now - self._looked_at < _SECONDS and end - self._end < _BYTES:
+            return
         for place in self._places:
             try:
                 free = os.statvfs(place)
@@ -34,7 +44,9 @@ class WritePlaces:
                 continue  # it is made where the others are
             left, spare = free.f_bavail * free.f_frsize, min(_SPARE, free.f_blocks * free.f_frsize // _SHARE)
             if left < spare:
-                raise Refused(f"{place}: {left >> 10} KiB left on its file system, {spare >> 10} KiB are needed")
+                self._short = True
+                raise NoRoom(f"{place}: less than {spare >> 10} KiB left on its file system")
+        self._short, self._looked_at, self._end = False, time.monotonic(), end
 
     def sweep(self) -> None:
         """Remove files that a killed writer had begun to make."""

@@ -9,13 +9,16 @@ import os
 import platform
 import re
 import stat
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from rmqtool.store.disk.files import SyncFailed
 from rmqtool.store.disk.ownership import give_as, make_folders, take_after
 from rmqtool.store.disk.sparse import copy_written
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only who writes meets these
+_LACKING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE}  # what may be there again later
 
 
 # of struct statfs: file systems on which syncfs makes all of it durable. Others (overlays, FUSE) may take a part of it,
@@ -24,11 +27,30 @@ _WHOLE = {0xEF53: "ext", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2
 _SYNCFS = (5, 8)  # release of Linux from which on syncfs tells that something could not be written
 
 
+def is_lacking(error: BaseException | None) -> bool:
+    """Whether an error, or one that it comes from, says that room on a disk or a descriptor is lacking for now.
+
+    A sync that failed is none, whatever its reason: what it gave up is not written by the next one.
+    """
+    while error is not None and not isinstance(error, SyncFailed):
+        if isinstance(error, OSError) and error.errno in _LACKING:
+            return True
+        error = error.__cause__
+    return False
+
+
 def sync(path: str) -> None:
-    """Make a file, or the names in a directory, durable."""
+    """Make a file, or the names in a directory, durable.
+
+    Raises:
+        SyncFailed: the medium did not take it.
+        OSError: it cannot be opened.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as err:
+        raise SyncFailed(err.errno, os.strerror(err.errno or 0), path) from None
     finally:
         os.close(fd)
 
@@ -168,15 +190,20 @@ def replace_file(path: str, data: bytes, *, keep: bool) -> None:
     temporary = path + ".tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        left = memoryview(data)
-        while left:
-            left = left[os.pwrite(fd, left, len(data) - len(left)) :]
-        take_after(fd, path)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    if keep and os.path.lexists(path):
-        copy_aside(path, path + ".bak")
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.pwrite(fd, left, len(data) - len(left)) :]
+            take_after(fd, path)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if keep and os.path.lexists(path):
+            copy_aside(path, path + ".bak")
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)  # a full disk is not to be filled by what comes to nothing
+        raise
     os.replace(temporary, path)
     sync(os.path.dirname(path))
 

@@ -16,6 +16,10 @@ from rmqtool.store.disk.sparse import copy_written, extents, written
 _ANYBODY = 0o666  # less what the process's mask takes away
 
 
+class SyncFailed(OSError):
+    """The medium did not take what was to be made durable: pages that it gave up count as written from now on."""
+
+
 class File:
     """An open file, whose bytes are named by their offset. As a context it is closed at the end.
 
@@ -84,6 +88,16 @@ class File:
         except OSError as err:
             raise self._error(err) from err
 
+    def clear(self, start: int, stop: int) -> None:
+        """Make zeros of what is written in [start, stop); holes stay holes, so that no room is needed."""
+        while start < stop:
+            data = self.read(start, min(mmap.PAGESIZE - start % mmap.PAGESIZE, stop - start))
+            if not data:
+                return
+            if data.strip(b"\0"):
+                self.write(start, bytes(len(data)))
+            start += len(data)
+
     def write_early(self, at: int, data: bytes | memoryview) -> None:
         """As :meth:`write`, of what will be synced soon: the medium begins with it now."""
         try:
@@ -112,11 +126,15 @@ class File:
         take_after(self._fd, path)
 
     def sync(self) -> None:
-        """Make its bytes durable."""
+        """Make its bytes durable.
+
+        Raises:
+            SyncFailed: the medium did not take them.
+        """
         try:
             os.fsync(self._fd)
         except OSError as err:
-            raise self._error(err) from err
+            raise SyncFailed(err.errno, os.strerror(err.errno or 0), self.path) from err
 
     def _error(self, err: OSError) -> OSError:
         """The same, with the file's name."""

@@ -116,6 +116,7 @@ class IndexFile:
         room = min(len(batch.key_row) - first, self.entries - self.index_count)
         entries = np.empty(INDEX_ENTRY.size * room, np.uint8)
         at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
+        self._need(at, at + len(entries))
         columns = batch.key_row, batch.key_hash, batch.physical_offset, batch.store_timestamp
         following, added, header = put_keys(self._slots(), entries, header, *columns, first, code=code)
         self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
@@ -124,6 +125,9 @@ class IndexFile:
         # slots and entries that are new in a mapping cost a page fault each; so they are written
         self._write(entries[: INDEX_ENTRY.size * added].data, at)
         return following, added
+
+    def _need(self, start: int, stop: int) -> None:
+        """Have room for entries before slots lead to them; a staged file that comes to nothing needs it not."""
 
     def _write(self, data: memoryview, at: int) -> None:
         assert self.staged is not None

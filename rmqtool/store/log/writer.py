@@ -8,7 +8,7 @@ import os
 
 from formats.errors import BadLength
 from formats.message.build import BLANK_SIZE, build_blank, fits
-from rmqtool.store.disk.files import File
+from rmqtool.store.disk.files import File, open_to_change
 from rmqtool.store.disk.new_files import open_at_length
 from rmqtool.store.disk.segments import name_of
 
@@ -82,6 +82,31 @@ class LogWriter:
         self.position += len(record)
         self._write(memoryview(record))
 
+    def take_back(self, position: int) -> None:
+        """Forget what was appended from a position on, of which a part may be written: that becomes zeros again.
+
+        Raises:
+            OSError: it does not; the log may hold what nobody was told of.
+        """
+        self._gathered = bytearray()
+        opened = {file.path: file for file in (*self._unsynced, self._current) if file is not None}
+        first = position - position % self.file_size
+        for base in range(first, self.position, self.file_size):
+            path = self._path(base)
+            start, stop = max(position - base, 0), min(self.position - base, self.file_size)
+            if (file := opened.get(path)) is not None:
+                file.clear(start, stop)
+            elif base < self._written:  # else it was made at most
+                with open_to_change(path) as file:
+                    file.clear(start, stop)
+        behind = opened.pop(self._path(first), None)
+        if self._current is not None and self._current is not behind:
+            self._unsynced.append(self._current)
+        self._current = behind
+        if behind in self._unsynced:
+            self._unsynced.remove(behind)
+        self.position = self._written = position
+
     def sync(self) -> None:
         """Everything appended so far survives a power cut when this returns."""
         self.hand_over()
@@ -140,11 +165,14 @@ class LogWriter:
     def _file(self) -> File:
         """The file that holds the next byte to be written, made at full length if it is new."""
         if self._current is None:
-            base = self._written - self._written % self.file_size
-            folder = self.folders[base // self.file_size % len(self.folders)]
-            path = os.path.join(folder, name_of(base))
-            self._current = open_at_length(path, self.file_size, os.path.dirname(folder))
+            path = self._path(self._written - self._written % self.file_size)
+            scratch = os.path.dirname(os.path.dirname(path))
+            self._current = open_at_length(path, self.file_size, scratch)
         return self._current
+
+    def _path(self, base: int) -> str:
+        """Of the file that begins at a physical offset."""
+        return os.path.join(self.folders[base // self.file_size % len(self.folders)], name_of(base))
 
     def _close_file(self) -> None:
         if self._current is not None:

@@ -149,6 +149,11 @@ class QueueBuilder:
         return self.end // UNIT
 
     @property
+    def written_offset(self) -> int:
+        """Queue offset after the last entry that its files have, also when a put has failed."""
+        return self.max_offset
+
+    @property
     def unknown_from(self) -> int:
         """Physical offset from which on records may be there that the queue does not know."""
         return self.max_physical_offset

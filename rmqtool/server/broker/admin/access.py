@@ -10,7 +10,7 @@ from formats.remoting.dialect import dumps
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
 from formats.remoting.typed import to_json
-from rmqtool.errors import RmqError
+from rmqtool.errors import BadValue, RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.core import Core
@@ -48,6 +48,12 @@ class AccessRequests:
             raise Failed(code, "the store is only read, and so are its accounts")
         return self._access
 
+    def _failed(self, error: OSError | RmqError, code: int) -> Failed:
+        """The answer to a change that was not made."""
+        if isinstance(error, BadValue):
+            return Failed(code, str(error))
+        return self._core.failed("accounts cannot be changed", error, code)
+
     async def update(self, _connection: Connection, request: Command) -> Command:
         """Request 50."""
         from rmqtool.server.access.files import Account
@@ -67,7 +73,7 @@ class AccessRequests:
         try:
             await control.update(account)
         except (OSError, RmqError) as err:
-            raise Failed(_UPDATE_FAILED, str(err)) from None
+            raise self._failed(err, _UPDATE_FAILED) from None
         return answer(request)
 
     async def delete(self, _connection: Connection, request: Command) -> Command:
@@ -77,7 +83,7 @@ class AccessRequests:
         try:
             found = await control.delete(key)
         except (OSError, RmqError) as err:
-            raise Failed(_DELETE_FAILED, str(err)) from None
+            raise self._failed(err, _DELETE_FAILED) from None
         if not found:
             words = f"The accesskey[{key}] corresponding to accessConfig has been deleted failed."
             raise Failed(_DELETE_FAILED, words)
@@ -91,7 +97,7 @@ class AccessRequests:
         try:
             found = await control.set_whites(patterns, header.acl_file_full_path)
         except (OSError, RmqError) as err:
-            raise Failed(_WHITES_FAILED, str(err)) from None
+            raise self._failed(err, _WHITES_FAILED) from None
         if not found:
             words = f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed."
             raise Failed(_WHITES_FAILED, words)

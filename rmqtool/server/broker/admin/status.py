@@ -21,6 +21,7 @@ from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, header_of, version_of
 from rmqtool.server.broker.known.clients import Client
 from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.known.disk import used
 from rmqtool.services.lookup.queue_messages import SCHEDULE
 
 Handle = Callable[[Connection, Command], Command | None]
@@ -320,8 +321,5 @@ def _disk(path: str) -> tuple[str, str]:
         found = os.statvfs(path)
     except OSError:
         return "-1", ""
-    used = found.f_blocks - found.f_bfree
-    entire = used + found.f_bavail
-    ratio = -(-used * 100 // entire) / 100 if entire else -1
     total, free = (count * found.f_frsize / (1 << 30) for count in (found.f_blocks, found.f_bfree))
-    return str(ratio), f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."
+    return str(used(path)), f"Total : {total:.1f} GiB, Free : {free:.1f} GiB."

@@ -1,5 +1,6 @@
 """What the jobs of a broker have in common: its store, its tables, its clients, and who must hear of what."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -10,14 +11,18 @@ from formats.variants import timer
 from rmqtool.server.broker.known.answers import Failed
 from rmqtool.server.broker.known.clients import Clients
 from rmqtool.server.broker.known.counts import Counts
+from rmqtool.server.broker.known.disk import unavailable
 from rmqtool.server.broker.known.locks import QueueLocks
 from rmqtool.server.broker.known.settings import Settings
+from rmqtool.server.broker.known.troubles import Troubles
 from rmqtool.services.lookup.queue_messages import HALF, SCHEDULE, SYSTEM_TOPICS
 from rmqtool.services.offsets.broadcast import QueueName
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.reading import Reading
+
+log = logging.getLogger(__name__)
 
 READ, WRITE, INHERIT = 4, 2, 1
 _WAITING = {SCHEDULE, HALF, "rmq_sys_wheel_timer"}  # topics whose messages are for another one
@@ -33,6 +38,7 @@ class Core:
         clock: ms since the epoch.
         now: seconds that only go forward.
         counts: what was put and got.
+        troubles: logs what goes wrong.
         resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
         routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
     """
@@ -48,6 +54,7 @@ class Core:
     counts: Counts
     arrived: Callable[[str, int], None] = lambda _topic, _queue: None
     topics_changed: Callable[[], None] = lambda: None
+    troubles: Troubles = field(default_factory=lambda: Troubles(log))
     resets: dict[Key, int] = field(default_factory=dict)
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
 
@@ -55,6 +62,18 @@ class Core:
     def old(self) -> bool:
         """Whether it goes by the rules of 4.9."""
         return self.settings.engine == "4.9"
+
+    def failed(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
+        """The answer to a request that the store did not carry out. The log has the reason; who asked is told no path
+        of this machine.
+
+        Args:
+            what: for the log.
+        """
+        self.troubles.error(f"{what}: {error}")
+        if code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            return Failed(code, unavailable(self.store.layout))
+        return Failed(code, f"{what}: the broker's log has the reason")
 
     def invalid(self) -> int:
         """Code of a request whose values cannot be right."""

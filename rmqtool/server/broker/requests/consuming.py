@@ -131,8 +131,7 @@ class Consuming:
         except Rejected as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            log.error("a message cannot be taken back: %s", err)
-            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+            raise core.failed("a message cannot be taken back", err, ResponseCode.SYSTEM_ERROR) from None
         if result is not None:
             if core.state.topic(topic := header.origin_topic or "") is not None:
                 core.counts.add(counts.SENT_BACK, f"{topic}@{header.group}", 1)

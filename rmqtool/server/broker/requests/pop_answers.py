@@ -21,6 +21,7 @@ from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
 from rmqtool.server.broker.known.core import Core
+from rmqtool.server.broker.requests.popping import check_invisible_time
 from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
 from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
@@ -100,6 +101,7 @@ class PopAnswers:
         """Request 200053."""
         header = header_of(p.ChangeInvisible, request)
         finishing, handle = self._checked(header)
+        check_invisible_time(header.invisible_time, self._settings)
         low, high = self._range(header.topic, header.queue_id)
         if not low <= header.offset < high:
             return request.response(ResponseCode.NO_MESSAGE, _UNSET)
@@ -149,14 +151,14 @@ class PopAnswers:
         except NotTaken as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            log.error("what a consumer says of its messages cannot be stored: %s", err)
-            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+            words = "what a consumer says of its messages cannot be stored"
+            raise self._core.failed(words, err, ResponseCode.SYSTEM_ERROR) from None
 
     def roll_back(self, _connection: Connection, request: Command) -> Command:
         """Request 200056: what a broker has noted in its database is to be noted as it is here always."""
         path = self._core.store.layout.path("kvStore")
         if os.path.isdir(path):
-            raise Failed(ResponseCode.SYSTEM_ERROR, f"{path}: this broker does not read it")
+            raise Failed(ResponseCode.SYSTEM_ERROR, "this broker does not read kvStore")
         return answer(request)
 
     # -- assignments --------------------------------------------------------------------------------------------------

@@ -22,11 +22,24 @@ from rmqtool.server.broker.known.core import READ, Core
 from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
 from rmqtool.services.popping.parked import Key, Parked
 from rmqtool.services.popping.popping import Popped, Popping, Request
+from rmqtool.services.popping.settings import PopSettings
 
 log = logging.getLogger(__name__)
 Handle = Callable[[Connection, Command], Answer]
 _MOST = 32  # messages of one pop
 _SOON = 0.02  # s until a pop whose filter has passed messages over looks on
+_AFTER_A_FAILURE = 1.0  # s until one whose messages could not be handed out is tried again
+
+
+def check_invisible_time(asked: int, settings: PopSettings) -> None:
+    """See that messages can be hidden for as long as a client wants.
+
+    Raises:
+        Failed: no checkpoint can wait so many ms.
+    """
+    if not 0 <= asked <= settings.longest_invisible:
+        words = f"invisibleTime[{asked}] is illegal: it must be between 0 and {settings.longest_invisible} ms"
+        raise Failed(ResponseCode.INVALID_PARAMETER, words)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +92,7 @@ class Pops:
         if header.max_msg_nums > _MOST:
             words = f"the broker[{self._core.settings.address}] {name}'s num is greater than {_MOST}"
             raise Failed(ResponseCode.INVALID_PARAMETER, words)
+        check_invisible_time(header.invisible_time, popping.settings)
         if not popping.settings.timer:
             words = f"the broker[{self._core.settings.address}] {name} is forbidden because timerWheelEnable is false"
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
@@ -175,8 +189,7 @@ class Pops:
         try:
             popped = popping.pop(asked)
         except (OSError, RmqError) as err:
-            log.error("messages cannot be handed out: %s", err)
-            raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
+            raise self._core.failed("messages cannot be handed out", err) from None
         key = Key(header.topic, header.consumer_group, max(header.queue_id, -1))
         if popped.messages:
             self._count(header, popped)
@@ -187,7 +200,7 @@ class Pops:
         if not last and one.until > self._core.now():
             if self._held.add(key, one.until, one):
                 if popped.rest > 0:
-                    self._loop.call_later(_SOON, self._wake, key)
+                    self._loop.call_later(_AFTER_A_FAILURE if popped.failed else _SOON, self._wake, key)
                 return None
             code = ResponseCode.POLLING_FULL
         return self._answer(one, header, popped, code)

@@ -119,8 +119,8 @@ class Recalling:
         try:
             result = core.store.append(mark)
         except (OSError, RmqError) as err:
-            log.error("a recall cannot be stored: %s", err)
-            raise Failed(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {err}") from None
+            core.troubles.error(f"a recall cannot be stored: {err}")
+            raise Failed(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
         if not result.ok:
             log.warning("%s: a recall cannot be stored: %s", connection.peer, result.reason)
             raise Failed(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")

@@ -166,9 +166,8 @@ class Sending:
         try:
             results: Sequence[PutResult] = self._core.store.append_many([one.message for one in waiting])
         except (OSError, RmqError) as err:
-            log.error("messages cannot be stored: %s", err)
-            words = f"service not available: {err}"
-            _answer(waiting, [one.request.response(ResponseCode.SERVICE_NOT_AVAILABLE, words) for one in waiting])
+            failed = self._core.failed("messages cannot be stored", err)
+            _answer(waiting, [failed.answer(one.request) for one in waiting])
             return
         both = list(zip(waiting, results, strict=True))
         _answer(waiting, [self._answer_of(one.request, one.queue_id, result) for one, result in both])
@@ -204,8 +203,7 @@ class Sending:
         except FormatError as err:
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, str(err)) from None
         except (OSError, RmqError) as err:
-            log.error("a batch cannot be stored: %s", err)
-            raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
+            raise self._core.failed("messages cannot be stored", err) from None
         self._core.arrived(message.topic, message.queue_id)
         self._count(message.topic, done.messages, done.size)
         settings = self._core.settings
@@ -259,8 +257,7 @@ class Sending:
         except Rejected as err:
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            log.error("a message cannot be stored: %s", err)
-            raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available: {err}") from None
+            raise self._core.failed("messages cannot be stored", err) from None
 
 
 def _answer(asked: list[_Sent], responses: list[Command]) -> None:

@@ -52,8 +52,8 @@ class Transactions:
             log.warning("%s: a transaction cannot be ended: %s", connection.peer, err)
             raise Failed(err.code, str(err)) from None
         except (OSError, RmqError) as err:
-            log.error("a transaction cannot be ended: %s", err)
-            raise Failed(ResponseCode.SYSTEM_ERROR, str(err)) from None
+            words = "a transaction cannot be ended"
+            raise self._core.failed(words, err, ResponseCode.SYSTEM_ERROR) from None
         if result is not None:
             self._core.arrived(result.topic, result.queue_id)
         return answer(request)

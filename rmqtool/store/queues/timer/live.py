@@ -238,6 +238,9 @@ class LiveTimer:
                          physical_offset, size, topic_hash)  # fmt: skip
 
     def _append(self, previous: int, magic: int, delay: int, offset: int, size: int, topic_hash: int) -> int:
+        # first, so that nothing has changed where there is no room; and what is held belongs into one file
+        if len(self._held) >= _BUFFER or (self._held and not self._end % self._file_size):
+            self._write_held()
         left = self._file_size - self._end % self._file_size
         if left < timer.UNIT_SIZE + timer.BLANK_SIZE:
             self._held += timer.build_blank(left).ljust(left, b"\0")
@@ -249,8 +252,6 @@ class LiveTimer:
         self._end += timer.UNIT_SIZE
         self.last_offset = offset
         self.changed = True
-        if len(self._held) >= _BUFFER:
-            self._write_held()
         return position
 
     # -- files --------------------------------------------------------------------------------------------------------

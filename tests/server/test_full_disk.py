@@ -1,0 +1,134 @@
+"""A store that is served from a disk that becomes full: sends are refused, consumers go on, and all comes back."""
+
+import asyncio
+import logging
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from rmqtool.remoting.client import connected
+from rmqtool.remoting.connection import Connection
+from rmqtool.server.serve import Served, ServeOptions
+from rmqtool.services.opened.engine import Store
+from tests.server.test_broker import _CONF, address, pull, records, send
+
+QUEUES = 4
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for some messages."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=16m", "none", place], check=False, capture_output=True
+        ).returncode
+    ):
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+class Client:
+    """Sends to a topic and consumes it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self.number = connection, 0
+        self.acknowledged: list[bytes] = []
+        self.got: list[bytes] = []
+        self._next = [0] * QUEUES
+
+    async def send(self) -> Command:
+        self.number += 1
+        body = b"%d-" % self.number + b"x" * 3000
+        fields = send(queue_id=self.number % QUEUES, properties=f"KEYS\x01k{self.number}")
+        answer = await self._connection.call(Command(C.SEND_MESSAGE_V2, fields=fields, body=body), 30)
+        if answer.code == ResponseCode.SUCCESS:
+            self.acknowledged.append(body)
+        return answer
+
+    async def drain(self, before: int = 0) -> None:
+        """Consume all there is: at least so many of what was acknowledged first, by default all."""
+        for queue_id in range(QUEUES):
+            while True:
+                fields = pull(self._next[queue_id], queue_id=queue_id)
+                answer = await self._connection.call(Command(C.PULL_MESSAGE, fields=fields), 30)
+                if answer.code != ResponseCode.SUCCESS:
+                    break
+                self.got += [bytes(record.body) for record in records(answer.body)]
+                assert answer.fields is not None
+                self._next[queue_id] = int(answer.fields["nextBeginOffset"])
+        assert len(self.got) == len(set(self.got))
+        assert set(self.acknowledged[: before or None]) <= set(self.got) <= set(self.acknowledged)
+
+
+def fill(place: Path) -> None:
+    with place.open("wb", buffering=0) as file:
+        for size in (65536, 512, 1):
+            try:
+                while file.write(b"x" * size) == size:
+                    pass
+            except OSError:
+                continue
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_sends_are_refused_and_reads_go_on_until_there_is_room_again(
+    flush: str, small: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    conf = {**_CONF, "flushDiskType": flush}
+    options = ServeOptions(
+        broker_conf=conf, listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), name="lab-a", create=True
+    )
+    store, filler = small / "store", small / "filler"
+
+    async def run() -> list[bytes]:
+        async with (
+            asyncio.timeout(60),
+            Served(str(store), options) as served,
+            connected(*address(served.broker_address)) as connection,
+        ):
+            client = Client(connection)
+            for turn in range(3):
+                for _ in range(100):
+                    assert (await client.send()).code == ResponseCode.SUCCESS
+                await client.drain()
+                before = len(client.acknowledged)
+                fill(filler)
+                answers = [await client.send() for _ in range(100)]
+                refused = [one for one in answers if one.code]
+                assert refused
+                assert {one.code for one in refused} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+                assert "the broker's disk is full [CL:" in (refused[0].remark or "")
+                assert str(small) not in (refused[0].remark or "")
+                await client.drain(before)
+                if turn:
+                    await asyncio.sleep(1.5)  # offsets and checkpoint cannot be written either
+                    assert (await client.send()).code
+                    await client.drain(before)
+                filler.unlink()
+                async with asyncio.timeout(10):
+                    while (await client.send()).code:
+                        await asyncio.sleep(0.1)
+                await asyncio.sleep(1.2)
+                await client.drain()
+                assert served.broker is not None
+                assert served.broker.failure is None
+            return client.acknowledged
+
+    acknowledged = asyncio.run(run())
+    assert not (store / "abort").exists()
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == len(set(errors)), "one reason is told once"
+    with Store(store, write=True, broker_conf=conf) as again:
+        assert [bytes(one.record.body) for one in again.messages()] == acknowledged
+        assert len(again.query_key("Orders", "k50")) == 1
