@@ -81,7 +81,7 @@ def run_query_key(
     since: str | None = None,
     until: str | None = None,
     body: str = "auto",
-    output: str = "table",
+    output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
@@ -103,7 +103,7 @@ def run_query_id(
     scan: bool = False,
     limit: int | None = None,
     body: str = "auto",
-    output: str = "table",
+    output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
@@ -149,7 +149,7 @@ def run_query_offset(
     status: bool = False,
     engine: str = "auto",
     body: str = "auto",
-    output: str = "table",
+    output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
     """``query-offset``: 0 when a message was found, else 1."""
@@ -206,7 +206,7 @@ def run_query_time(
     upper: bool = False,
     engine: str = "auto",
     body: str = "auto",
-    output: str = "table",
+    output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""

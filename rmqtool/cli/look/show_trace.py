@@ -1,7 +1,7 @@
 """One message's life, or one transaction, for people and for scripts."""
 
 from rmqtool.cli.look.show_info import console, facts_table
-from rmqtool.cli.shell.output import with_times, write_object
+from rmqtool.cli.shell.output import PEOPLE, with_times, write_object
 from rmqtool.cli.shell.parts import PARTS
 from rmqtool.cli.shell.show_rows import write_rows
 from rmqtool.cli.shell.times import time_text
@@ -27,7 +27,7 @@ def write_trace(found: Trace, form: str) -> None:
         rows = [("message", found.msgId or found.id), ("state", found.state)]
         if found.transaction is not None:
             rows.append(("transaction", _state(found.transaction)))
-        out = console()
+        out = console(form)
         out.print(facts_table(rows))
         if found.events:
             out.print()
@@ -44,7 +44,7 @@ def write_transaction(info: TransactionInfo, form: str) -> None:
     if form in ("json", "ndjson"):
         write_object(form, with_times(info.to_dict()))
         return
-    if form == "table":
+    if form in PEOPLE:
         rows = [
             ("message", info.msgId),
             ("state", _state(info)),
@@ -59,7 +59,7 @@ def write_transaction(info: TransactionInfo, form: str) -> None:
             rows.append(("committed message at", f"physical offset {info.commitPhysicalOffset}"))
         if info.givenUpPhysicalOffset is not None:
             rows.append(("given up at", f"physical offset {info.givenUpPhysicalOffset}"))
-        out = console()
+        out = console(form)
         out.print(facts_table(rows))
         out.print()
         out.file.flush()

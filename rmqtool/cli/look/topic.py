@@ -33,7 +33,7 @@ def topic_list(
     topic: TopicOption = None,
     system: Annotated[bool, typer.Option("--system", help="Also the broker's own topics.")] = False,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List topics: settings, queues on disk, messages, how many groups consume them, when the last message came.
@@ -63,7 +63,7 @@ def topic_list(
 def topic_show(
     store: StoreDir,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show one topic: its settings, each queue's range and times, and the lag of each group in it.
@@ -71,7 +71,7 @@ def topic_show(
     Exit code 1: the store has no such topic.
     """
     from rmqtool.cli.look.show_info import console, facts_table
-    from rmqtool.cli.shell.output import with_times, write_object
+    from rmqtool.cli.shell.output import PEOPLE, with_times, write_object
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
@@ -86,7 +86,7 @@ def topic_show(
         return warn.tell()
     if PARTS.write(found, output):
         return warn.tell()
-    if output is Output.table:
+    if output in PEOPLE:
         one = found.summary
         settings = f"read queues {one.readQueueNums}, write queues {one.writeQueueNums}, {one.perm}"
         facts = [
@@ -94,7 +94,7 @@ def topic_show(
             ("settings", settings + (", ordered" if one.order else "") if one.configured else "not in topics.json"),
             ("messages", str(one.messages)),
         ]
-        out = console()
+        out = console(output)
         out.print(facts_table(facts))
         out.print()
         out.file.flush()
@@ -114,7 +114,7 @@ def topic_latest(
     key: KeyOption = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show the newest message of each key of a compacted topic, from its compaction log.
@@ -138,7 +138,7 @@ def topic_latest(
 @command("unused", "rmqtool topic unused store", topic_command, short="List topics that nobody needs, and why.")
 def topic_unused(
     store: StoreDir,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List topics without messages, without a consumer, or that no config file knows any more, and why.

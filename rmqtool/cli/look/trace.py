@@ -22,7 +22,7 @@ def trace(
     scan: Annotated[
         bool, typer.Option("--scan", help="Read the whole log, also where the index has an answer.")
     ] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Tell the whole life of one message: every copy of it, and which groups have passed it.

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rmqtool.cli.shell.help import TEXT, VERSION_TEXT
-from rmqtool.cli.shell.output import TABLES
+from rmqtool.cli.shell.output import PEOPLE, TABLES
 
 # newer releases of Typer have a Click of their own
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -225,7 +225,7 @@ def _showing(form: str, output: str | None) -> AbstractContextManager[None]:
         return nullcontext()
     from rmqtool.cli.shell.progress import showing
 
-    return showing(form, streams=output not in (None, "table"))
+    return showing(form, streams=output not in (None, *PEOPLE))
 
 
 def load(word: str | None = None) -> None:

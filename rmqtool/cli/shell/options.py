@@ -9,6 +9,7 @@ import typer
 class Output(StrEnum):
     """Forms of a result."""
 
+    text = "text"
     table = "table"
     json = "json"
     ndjson = "ndjson"
@@ -36,7 +37,7 @@ class Body(StrEnum):
 
 StoreDir = Annotated[str, typer.Argument(metavar="STORE", help="Store directory (storePathRootDir).")]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", metavar="FORM", help="Form of the result: table, json, ndjson or csv.")
+    Output, typer.Option("--output", "-o", metavar="FORM", help="Form of the result: text, table, json, ndjson or csv.")
 ]
 BodyOption = Annotated[
     Body,

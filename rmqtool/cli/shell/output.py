@@ -1,7 +1,7 @@
-"""Rows to stdout as table, JSON, NDJSON or CSV, one at a time: no command builds one big list.
+"""Rows to stdout as text, table, JSON, NDJSON or CSV, one at a time: no command builds one big list.
 
-Machine forms carry every field by its contract name. The table is for people, shows a choice of columns, and may
-change.
+Machine forms carry every field by its contract name. Text and table are for people, show a choice of columns, and may
+change. Text fits a terminal, or 100 columns where it goes elsewhere; a line of a table in a file has any length.
 """
 
 import sys
@@ -9,15 +9,18 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rmqtool.cli.form.table import TABLES, Column, Row, TableWriter
-from rmqtool.cli.form.text import dump_json, encode, folded, note, plain, use_color
+from rmqtool.cli.form.text import dump_json, encode, folded, note, plain, room_of, use_color
 
 if TYPE_CHECKING:
     from rmqtool.analytics.table.lines import HasColumns
 
 __all__ = [
-    "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
+    "PEOPLE", "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
     "dump_json", "note", "plain", "use_color", "with_times", "write_all", "write_object", "writer",
 ]  # fmt: skip
+
+
+PEOPLE = ("text", "table")  # forms for people
 
 
 class Writer(Protocol):
@@ -122,7 +125,7 @@ def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: Tex
         return JsonWriter(out)
     if form == "csv":
         return CsvWriter(out, fields)
-    return TableWriter(out, columns)
+    return TableWriter(out, columns, room_of(out, form))
 
 
 def write_all(to: Writer, rows: "Iterable[Row | HasColumns]") -> int:

@@ -23,7 +23,7 @@ def import_(
         typer.Option("--topics-of", metavar="STORE", help="Take over that store's table of topics, batch queues too."),
     ] = None,
     engine: EngineOption = "auto",
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Make a store that a broker boots from messages in Parquet or NDJSON.
