@@ -89,7 +89,7 @@ def run_query_key(
     with _scanning(scan):
         found = first(query_key(layout, topic, key, search, note), limit)
     write_messages(output, found, body)
-    if not found:
+    if not found and not _note_unknown(layout, topic):
         where = "in the log" if scan else "through the index; --scan reads the whole log"
         note(f"no message of topic {topic} with key {key} found {where}")
     return FOUND if found else NOTHING
@@ -182,12 +182,24 @@ def run_query_offset(
         write_messages(output, asked_for(result, queue, offset, max_msgs), body)
     if not result.messages:
         _note_unbuilt(log)
+        if queue is None:
+            _note_unknown(log.layout, topic)
         known = "" if queue is not None else f" (the store has no queue {queue_id} of topic {topic})"
         note(
             f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
             f"next offset {result.next_begin_offset}{known}"
         )
     return FOUND if result.messages else NOTHING
+
+
+def _note_unknown(layout: StoreLayout, topic: str) -> bool:
+    """Say so where the store does not have a topic; whether that is so."""
+    from rmqtool.services.lookup.near import unknown_topic
+
+    words = unknown_topic(layout, topic)
+    if words is not None:
+        note(words)
+    return words is not None
 
 
 def _note_unbuilt(log: "CommitLog") -> None:
@@ -225,7 +237,8 @@ def run_query_time(
     if queue is None:
         to.close()
         _note_unbuilt(log)
-        note(f"the store has no queue {queue_id} of topic {topic}")
+        if not _note_unknown(log.layout, topic):
+            note(f"the store has no queue {queue_id} of topic {topic}")
         return NOTHING
     if isinstance(queue, ConsumeQueue) and rules == "4.9":
         offset = offset_by_time_v4(log, queue, timestamp)

@@ -74,12 +74,14 @@ def topic_show(
     from rmqtool.cli.shell.output import PEOPLE, with_times, write_object
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.lookup.near import unknown_topic
     from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
 
     warn = Warnings()
-    found = StoreTopics(need_log(store, broker_conf), warn).details(topic)
+    log = need_log(store, broker_conf)
+    found = StoreTopics(log, warn).details(topic)
     if found is None:
-        note(f"the store has no topic {topic}")
+        note(unknown_topic(log.layout, topic) or f"the store has no topic {topic}")
         return warn.tell() or 1
     if output in (Output.json, Output.ndjson):
         write_object(output.value, with_times(found.to_dict()))
@@ -126,12 +128,14 @@ def topic_latest(
     from rmqtool.cli.shell.message_rows import write_messages
     from rmqtool.cli.shell.output import note
     from rmqtool.services.lookup.compacted import latest
+    from rmqtool.services.lookup.near import unknown_topic
 
-    found = first(latest(need_log(store, broker_conf).layout, topic, key or ()), limit)
+    layout = need_log(store, broker_conf).layout
+    found = first(latest(layout, topic, key or ()), limit)
     write_messages(output.value, found, body.value)
     if not found:
         of = f" with key {', '.join(key)}" if key else ""
-        note(f"no message of topic {topic}{of} in a compaction log")
+        note(unknown_topic(layout, topic) or f"no message of topic {topic}{of} in a compaction log")
     return 0 if found else 1
 
 
