@@ -142,6 +142,8 @@ def _complete() -> int:
 def _run(argv: list[str]) -> int:
     if "_RMQTOOL_COMPLETE" in os.environ:
         return _complete()
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
     if argv == ["--help"]:
         from rmqtool.cli.shell.help import TEXT
 

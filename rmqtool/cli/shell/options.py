@@ -1,7 +1,7 @@
 """Options that many commands share, said once."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -74,6 +74,11 @@ GroupOption = Annotated[
     list[str] | None,
     typer.Option("--group", "-g", metavar="GROUP", help="Only these groups, * and ? match; may be repeated."),
 ]
+# option, and the word behind the store that says the same
+SELECTED: tuple[tuple[Any, Any], ...] = (
+    (GroupOption, Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The same as --group.")]),
+    (TopicOption, Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The same as --topic.")]),
+)
 QueueOption = Annotated[
     list[int] | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Only these queue ids; may be repeated.")
 ]
