@@ -18,6 +18,7 @@ _LESS = (
         "order",
         "perm",
         "writeQueueNums",
+        "readQueueNums",
         "slot",
         "timeDiff",
         "previous",
@@ -49,23 +50,26 @@ class Tables:
     """How tables of this run are to look, as the command line says.
 
     Attributes:
-        columns: titles of the only columns that are shown; all where it is empty.
+        columns: titles of the only columns that are shown, or names of the only fields of rows in machine forms; all
+            where it is empty.
         wide: every column whole, however long the lines get.
     """
 
     def __init__(self) -> None:
         self.columns: tuple[str, ...] = ()
-        self.wide = self._used = False
+        self.wide = self._chose = self._laid_out = False
 
     def ask(self, columns: str | None, *, wide: bool) -> None:
         """As the options say: titles with commas between them."""
         self.columns = tuple(title.strip() for title in columns.split(",")) if columns else ()
-        self.wide, self._used = wide, False
+        self.wide, self._chose, self._laid_out = wide, False, False
 
     def tell(self) -> None:
-        """Say so where there was no table to choose columns of."""
-        if (self.columns or self.wide) and not self._used:
-            note("--columns and --wide apply to tables only, and this output has none")
+        """Say so where there was nothing to choose columns of, or no table."""
+        if self.columns and not self._chose:
+            note("--columns chooses columns of rows, and this output has none")
+        if self.wide and not self._laid_out:
+            note("--wide applies to tables, and this output has none")
 
     def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
         """The columns that are asked for, in the order in which they are asked for.
@@ -73,13 +77,20 @@ class Tables:
         Raises:
             BadValue: there is no such column.
         """
-        self._used = True
-        if not self.columns:
-            return columns
+        self._laid_out = True
         by_title = {column.title: column for column in columns}
-        if strange := [title for title in self.columns if title not in by_title]:
-            raise BadValue(f"no column {', '.join(strange)}; there are {', '.join(by_title)}")
-        return [by_title[title] for title in self.columns]
+        return [by_title[title] for title in self.names(tuple(by_title))]
+
+    def names(self, known: Sequence[str]) -> Sequence[str]:
+        """As :meth:`chosen`, of the names of columns or fields.
+
+        Raises:
+            BadValue: there is no such column.
+        """
+        self._chose = True
+        if strange := [name for name in self.columns if name not in known]:
+            raise BadValue(f"no column {', '.join(strange)}; there are {', '.join(known)}")
+        return self.columns or known
 
 
 TABLES = Tables()

@@ -36,7 +36,7 @@ def topic_list(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List topics: settings, queues on disk, messages, how many groups consume them, when the last message came.
+    """List topics: settings, queues on disk, messages and their bytes, groups, and when the last message came.
 
     Exit code 1: no topic is as it was asked for.
     """
@@ -48,7 +48,9 @@ def topic_list(
     choice = Choice({"topic": topic})
     found = StoreTopics(need_log(store, broker_conf), warn).summaries()
     rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
-    shown = [name for name in names_of(TopicSummary) if name not in ("messageType", "queueType", "cleanupPolicy")]
+    hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
+    shown = [name for name in names_of(TopicSummary) if name not in hidden]
+    shown.insert(shown.index("messages") + 1, "bytes")
     write_rows(output.value, TopicSummary, rows, shown)
     return choice.ends(warn.tell())
 

@@ -100,7 +100,7 @@ ZoneOption = Annotated[
     typer.Option("--tz", metavar="ZONE", help="Zone of times, here and in tables: UTC, +08:00, Asia/Shanghai."),
 ]
 ColumnsOption = Annotated[
-    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns of the table: topic,queueId.")
+    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, in this order: topic,queueId.")
 ]
 WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, in full, however long the lines.")]
 ProgressOption = Annotated[
