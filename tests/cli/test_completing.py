@@ -84,7 +84,7 @@ def test_names_of_a_store(golden: Unpacked) -> None:
     assert set(candidates(["query-offset", store, "Orders"], "")) == {"0", "1", "2", "3"}
     assert set(candidates(["explain"], "")) == set(CODES)
     assert "topics.json" in set(candidates(["config", store], ""))
-    assert candidates(["info", store, "-o"], "") == ("table", "json", "ndjson", "csv")
+    assert candidates(["info", store, "-o"], "") == ("text", "table", "json", "ndjson", "csv")
     for words in (["query-key", "/nowhere"], ["group", "reset", "/dev/null"], ["query-time", "", "x"]):
         assert list(candidates(words, "")) == []
     for words in (["info"], ["group", "lag"], ["group", "lag", "-g"], ["append", store], ["info", store, "--tz"]):

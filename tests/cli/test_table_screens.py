@@ -93,7 +93,7 @@ def test_a_topic_has_messages_and_bytes(golden: Unpacked) -> None:
         found = {row["topic"]: row for row in map(json.loads, listed)}
         assert found["Orders"]["bytes"] == sizes["Orders"] > 0
         assert found["Payments"]["bytes"] == sizes["Payments"] > 0
-    assert rmqtool("topic", "list", golden(CASE)).out.split()[:8][4:7] == ["messages", "bytes", "groups"]
+    assert rmqtool("topic", "list", golden(CASE)).out.split()[3:6] == ["messages", "bytes", "groups"]
 
 
 def test_csv_is_not_imported(tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
     flip(store / "commitlog" / f"{0:020d}", 24198 + 100)
     for path in (store / "index").iterdir():
         path.unlink()
-    done = rmqtool("recover", store, "--yes")
+    done = rmqtool("recover", store, "--yes", "-o", "table")
     assert done.code == 0
     assert "the log was looked at from commitlog/00000000000000049152 on, 1 file before it was not read" in done.out
     assert f"there is no index, although messages have keys: rmqtool rebuild {store} index builds it" in done.out

@@ -319,6 +319,7 @@ def group_diff(
     """
     from rmqtool.cli.consumers.run_group import differences
     from rmqtool.cli.shell.choice import first, no_match
+    from rmqtool.cli.shell.output import note
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import OffsetChange
 
@@ -327,5 +328,7 @@ def group_diff(
         open_store(store, broker_conf), other, consumer_group, topic, queue, bak=bak, equal=every, warn=warn
     )
     write_rows(output.value, OffsetChange, first(rows, limit))
+    if compared and not rows:
+        note("no offset differs")
     code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
     return no_match(compared, code, group=consumer_group, topic=topic, queue=queue)
