@@ -182,9 +182,10 @@ def run_query_offset(
         write_messages(output, asked_for(result, queue, offset, max_msgs), body)
     if not result.messages:
         _note_unbuilt(log)
+        known = ""
         if queue is None:
-            _note_unknown(log.layout, topic)
-        known = "" if queue is not None else f" (the store has no queue {queue_id} of topic {topic})"
+            missing = _unknown(log.layout, topic) or f"the store has no queue {queue_id} of topic {topic}"
+            known = f": {missing}"
         note(
             f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
             f"next offset {result.next_begin_offset}{known}"
@@ -192,11 +193,15 @@ def run_query_offset(
     return FOUND if result.messages else NOTHING
 
 
-def _note_unknown(layout: StoreLayout, topic: str) -> bool:
-    """Say so where the store does not have a topic; whether that is so."""
+def _unknown(layout: StoreLayout, topic: str) -> str | None:
     from rmqtool.services.lookup.near import unknown_topic
 
-    words = unknown_topic(layout, topic)
+    return unknown_topic(layout, topic)
+
+
+def _note_unknown(layout: StoreLayout, topic: str) -> bool:
+    """Say so where the store does not have a topic; whether that is so."""
+    words = _unknown(layout, topic)
     if words is not None:
         note(words)
     return words is not None
