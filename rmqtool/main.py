@@ -63,13 +63,16 @@ def _end_readers_as_ctrl_c_does(argv: list[str]) -> list[int]:
 
 
 def _shown(argv: list[str]) -> int:
-    """Run a command line; what it shows on a terminal goes through a pager."""
-    if not sys.stdout.isatty() and "--no-pager" not in argv:
-        return _run(argv)
-    from rmqtool.cli.launch.paging import paged
+    """Run a command line; what it shows on a terminal goes through a pager, and notes about it come below."""
+    from rmqtool.cli.launch.showing import notes_below
 
-    with paged(argv) as left:
-        return _run(left)
+    with notes_below(argv):
+        if not sys.stdout.isatty() and "--no-pager" not in argv:
+            return _run(argv)
+        from rmqtool.cli.launch.paging import paged
+
+        with paged(argv) as left:
+            return _run(left)
 
 
 def _say_stopped(argv: list[str]) -> None:
@@ -139,6 +142,8 @@ def _complete() -> int:
 def _run(argv: list[str]) -> int:
     if "_RMQTOOL_COMPLETE" in os.environ:
         return _complete()
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
     if argv == ["--help"]:
         from rmqtool.cli.shell.help import TEXT
 

@@ -108,7 +108,7 @@ SITUATIONS: dict[str, tuple[str, Callable[[Path], object] | None]] = {
 }
 _OTHERS = ("clean", "broker-crash", "torn-last-record", "index-deleted", "head-file-deleted")
 # the commands that are used most, at the store of a broker
-_USED: dict[str, tuple[str, ...]] = {
+USED: dict[str, tuple[str, ...]] = {
     "checkpoint": ("checkpoint", "STORE"),
     "commitlog-dump": ("commitlog", "dump", "STORE", "--limit", "3"),
     "consumequeue-dump": ("consumequeue", "dump", "STORE", "--topic", "Orders", "--limit", "3"),
@@ -149,7 +149,7 @@ def _all() -> Iterator[Screen]:
         yield Screen(f"explain-{code}", case, ("explain", code), damage)
     for case in _OTHERS:
         yield Screen(f"check-{case}", case, ("check", "STORE"))
-    for name, words in _USED.items():
+    for name, words in USED.items():
         yield Screen(name, "broker", words)
 
 

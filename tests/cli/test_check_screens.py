@@ -48,5 +48,6 @@ def test_recover_asks_with_the_loss_in_sight(answer: str, golden_copy: Unpacked)
     *_, loss, question = [line for line in plain(told).splitlines() if line.startswith(("LOSS", "Do this"))]
     assert "39 intact messages after the end of the log are cut off" in loss
     assert f"rmqtool salvage {store} NEWSTORE keeps 39 of them" in " ".join(plain(told).split())
-    assert question.startswith("Do this, and cut off 39 intact messages, of which salvage keeps 39? [y/N]: ")
+    first = "salvage, run before this, keeps them in a new store. "
+    assert question.startswith(f"{first}Do this, and cut off 39 intact messages? [y/N]: ")
     assert code == 4

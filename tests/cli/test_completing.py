@@ -43,8 +43,13 @@ def ask(shell: str, line: str, **more: str) -> Result:
 
 def test_the_arguments_are_those_of_the_commands() -> None:
     for name, command in stored().items():
-        metavars = [parameter.metavar for parameter in command.params if parameter.param_type_name == "argument"]
-        kinds = tuple(KINDS.get(metavar, "") for metavar in metavars)
+        given = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+        kinds = tuple(
+            parameter.metavar.strip("[]").lower()
+            if parameter.name.endswith("_word")
+            else KINDS.get(parameter.metavar, "")
+            for parameter in given
+        )
         if name == "config":
             kinds = ("", "config")
         told = ARGUMENTS.get(name, ())
@@ -84,7 +89,7 @@ def test_names_of_a_store(golden: Unpacked) -> None:
     assert set(candidates(["query-offset", store, "Orders"], "")) == {"0", "1", "2", "3"}
     assert set(candidates(["explain"], "")) == set(CODES)
     assert "topics.json" in set(candidates(["config", store], ""))
-    assert candidates(["info", store, "-o"], "") == ("table", "json", "ndjson", "csv")
+    assert candidates(["info", store, "-o"], "") == ("text", "table", "json", "ndjson", "csv")
     for words in (["query-key", "/nowhere"], ["group", "reset", "/dev/null"], ["query-time", "", "x"]):
         assert list(candidates(words, "")) == []
     for words in (["info"], ["group", "lag"], ["group", "lag", "-g"], ["append", store], ["info", store, "--tz"]):
@@ -92,7 +97,10 @@ def test_names_of_a_store(golden: Unpacked) -> None:
     for words, chosen in (
         (["check", store, "--severity"], {"error", "warning", "info"}),
         (["dump-to-parquet", store, "out", "--engine"], {"spark", "local"}),
-        (["rebuild", store, "index"], {"consumequeue", "index", "checkpoint", "config", "timer", "compaction"}),
+        (
+            ["rebuild", store, "index"],
+            {"consumequeue", "index", "checkpoint", "config", "timer", "compaction", "files"},
+        ),
         (["manual"], {page.value for page in Topic}),
     ):
         assert set(candidates(words, "")) == chosen

@@ -31,7 +31,7 @@ def test_the_command_line_then_the_environment_then_the_file(
     line: list[str], golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = words(golden("broker"), line)
-    plain = {form: rmqtool(*asked, "-o", form) for form in ("table", "json", "ndjson", "csv")}
+    plain = {form: rmqtool(*asked, "-o", form) for form in ("text", "table", "json", "ndjson", "csv")}
     (tmp_path / "rmqtool").mkdir()
     (tmp_path / "rmqtool" / "config.toml").write_text('output = "ndjson"\n')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -43,7 +43,7 @@ def test_the_command_line_then_the_environment_then_the_file(
     assert process(*asked) == plain["csv"]
     monkeypatch.setenv("RMQTOOL_CONFIG", "")
     monkeypatch.setenv("RMQTOOL_OUTPUT", "")
-    assert rmqtool(*asked) == plain["table"]
+    assert rmqtool(*asked) == plain["text"]
 
 
 def test_bodies(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_errors_are_in_the_form_of_the_default(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RMQTOOL_OUTPUT", "xml")
     told = rmqtool("info", "/nowhere")
     assert (told.code, told.err) == (
-        2, "error: RMQTOOL_OUTPUT: 'xml' is not one of table, json, ndjson, csv\n",
+        2, "error: RMQTOOL_OUTPUT: 'xml' is not one of text, table, json, ndjson, csv\n",
     )  # fmt: skip
 
 

@@ -101,7 +101,9 @@ def test_its_options_are_the_command_line_s_own() -> None:
     for command, (count, names) in quick.COMMANDS.items():
         known = parameters(command)
         assert names <= set(known)
-        arguments = [p for p in {id(p): p for p in known.values()}.values() if p.param_type_name == "argument"]  # type: ignore[attr-defined]
+        arguments = [
+            p for p in {id(p): p for p in known.values()}.values() if p.param_type_name == "argument" and p.required
+        ]  # type: ignore[attr-defined]
         assert len(arguments) == count
         for name in names:
             target, kind = quick._OPTIONS[name]

@@ -92,7 +92,8 @@ def test_rows_are_the_same_in_every_form(words: str, golden: Unpacked) -> None:
     elif no_match:
         assert err.startswith("nothing matches --")
     else:
-        assert err == ("no topic is unused\n" if words == "topic unused STORE" else "")
+        said = {"topic unused STORE": "no topic is unused\n", "group diff STORE --bak": "no offset differs\n"}
+        assert err == said.get(words, "" if rows else "there is nothing to list\n")
     assert [json.loads(line) for line in results["ndjson"].out.splitlines()] == rows
     assert len(results["table"].out.splitlines()) == len(rows) + 1
     table = list(csv.DictReader(io.StringIO(results["csv"].out, newline="")))
@@ -140,9 +141,9 @@ def test_keys_are_a_list_wherever_a_message_is_told(golden: Unpacked) -> None:
 def test_what_people_see_of_a_trace(golden: Unpacked) -> None:
     out = run(f"trace STORE {DEAD}", golden("broker")).out
     assert re.search(r"^state +dead-letter", out, re.M)
-    assert re.search(r"stored +Orders +1 +0", out)
-    assert re.search(r"retry +%RETRY%lab-consumer .* delivery 3$", out, re.M)
-    assert re.search(r"^lab-consumer +Orders +1 +0 +106 +True$", out, re.M)
+    assert re.search(r"stored +Orders/1 offset 0$", out, re.M)
+    assert re.search(r"retry +%RETRY%lab-consumer.* delivery 3$", out, re.M)
+    assert re.search(r"^lab-consumer +Orders +1 +0 +106 +True +given back$", out, re.M)
     assert (
         "rolled-back after 1 checks"
         in run("trace STORE FD0000000000000000000000000000020FB630946E0966434BE901F3", golden("broker")).out
@@ -270,7 +271,7 @@ def test_a_broken_config_is_told_and_its_bak_used(golden_copy: Unpacked) -> None
     for words in ("group lag STORE", "group list STORE", "topic list STORE", "retry list STORE", f"trace STORE {DEAD}"):
         result = run(words, store)
         assert result.code == 1
-        assert result.err.startswith("warning: ")
+        assert "warning: " in result.err
         assert "as a broker does" in result.err
         assert result.out
     (store / "config" / "consumerOffset.json.bak").write_bytes(b"")

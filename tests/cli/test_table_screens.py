@@ -1,6 +1,7 @@
 """Tables at terminals: lines that fit, whole ids, and choices of columns."""
 
 import io
+import json
 from pathlib import Path
 from unittest.mock import patch
 
@@ -55,10 +56,53 @@ def test_columns_are_chosen(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -
     unknown = rmqtool("commitlog", "dump", store, "--columns", "msgid")
     assert (unknown.code, unknown.out) == (2, "")
     assert unknown.err.startswith("error: no column msgid; there are topic, queueId")
-    assert "apply to tables only" in rmqtool("check", golden("clean"), "-o", "json", "--wide").err
+    assert "--wide applies to tables" in rmqtool("check", golden("clean"), "-o", "json", "--wide").err
+    assert "chooses columns of rows" in rmqtool("info", golden("clean"), "-o", "json", "--columns", "topic").err
+
+
+@pytest.mark.parametrize("form", ["csv", "ndjson", "json"])
+def test_columns_are_chosen_in_machine_forms(form: str, golden: Unpacked) -> None:
+    words = ("commitlog", "dump", golden(CASE), "--limit", "2", "-o", form)
+    chosen = rmqtool(*words, "--columns", "msgId,topic").out
+    if form == "csv":
+        assert chosen.splitlines()[:2] == ["msgId,topic", f"{ID},Orders"]
+    else:
+        rows = json.loads(chosen) if form == "json" else [json.loads(line) for line in chosen.splitlines()]
+        assert list(rows[0].items()) == [("msgId", ID), ("topic", "Orders")]
+        assert len(rows) == 2
+    unknown = rmqtool(*words, "--columns", "storeTime")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "no column storeTime; there are topic, queueId" in unknown.err
+
+
+def test_columns_of_rows_that_come_as_columns(golden: Unpacked) -> None:
+    words = ("delay", "due", golden("broker-5.3.3"), "--all", "--at", "0", "-o", "ndjson")
+    every = [json.loads(line) for line in rmqtool(*words).out.splitlines()]
+    assert every
+    few = [json.loads(line) for line in rmqtool(*words, "--columns", "topic,msgId").out.splitlines()]
+    assert few == [{"topic": row["topic"], "msgId": row["msgId"]} for row in every]
+
+
+def test_a_topic_has_messages_and_bytes(golden: Unpacked) -> None:
+    for case in (CASE, "broker-5.3.3", "rocksdb-5.3.3"):
+        store, sizes = golden(case), dict[str, int]()
+        for line in rmqtool("commitlog", "dump", store, "--records", "-o", "ndjson").out.splitlines():
+            row = json.loads(line)
+            sizes[row["topic"]] = sizes.get(row["topic"], 0) + row["storeSize"]
+        listed = rmqtool("topic", "list", store, "--system", "-o", "ndjson").out.splitlines()
+        found = {row["topic"]: row for row in map(json.loads, listed)}
+        assert found["Orders"]["bytes"] == sizes["Orders"] > 0
+        assert found["Payments"]["bytes"] == sizes["Payments"] > 0
+    assert rmqtool("topic", "list", golden(CASE)).out.split()[3:6] == ["messages", "bytes", "groups"]
+
+
+def test_csv_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("topic,body\nT,x\n")
+    said = rmqtool("import", tmp_path / "new", tmp_path / "rows.csv")
+    assert (said.code, "CSV is not taken" in said.err, (tmp_path / "new").exists()) == (2, True, False)
 
 
 def test_a_pipe_gets_all_columns_in_one_line(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    lines = rmqtool("group", "lag", golden(CASE)).out.splitlines()
+    lines = rmqtool("group", "lag", golden(CASE), "--output", "table").out.splitlines()
     assert lines[0].split()[-2:] == ["lastTime", "state"]

@@ -1,7 +1,6 @@
 """Follow the advice of ``check`` literally, in copies of a store, and count what can be read afterwards."""
 
 import shutil
-import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -142,10 +141,6 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
     options = ["--broker-conf", str(conf_file(conf, room))] if conf else []
     codes, words = [], ""
     for command in way:
-        if command[0] != "rmqtool":
-            done_by_hand = subprocess.run([word.replace(str(store), str(copy)) for word in command], check=True)
-            codes.append(done_by_hand.returncode)
-            continue
         asked = [str(places.get(word, word)) for word in command[1:]]
         done = rmqtool(*asked, *options, *(["--yes"] if asked[0] in ASKING else []))
         codes.append(done.code)

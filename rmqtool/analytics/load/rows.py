@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from rmqtool.analytics.load.columns import COLUMNS, Row, UnfitColumn, fitted, rows_of
 from rmqtool.analytics.load.order import BATCH_BYTES, FILE, ROW, Input, Order
 from rmqtool.analytics.local.scratch import scratch_dir
-from rmqtool.errors import CorruptFile, UnreadableStore
+from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.sending.fields import Fields
 
 _BATCH_ROWS = 4096
@@ -33,7 +33,10 @@ def parquet_files(path: str) -> list[str]:
 
     Raises:
         UnreadableStore: there is none.
+        BadValue: it is CSV.
     """
+    if path.endswith(".csv"):
+        raise BadValue(f"{path}: CSV is not taken, which has no types: give Parquet or NDJSON (--output ndjson)")
     if not os.path.isdir(path):
         return [path]
     found = []

@@ -39,7 +39,7 @@ def delay_list(
     store: StoreDir,
     at: AtOption = "now",
     every: Annotated[bool, typer.Option("--all", help="Also levels that have never had a message.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show each delay level: its messages, how many are delivered, wait, and are due; level 0 is the timer of 5.x.
@@ -78,7 +78,7 @@ def delay_due(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List the delayed messages that a broker would deliver at once, or with --all whenever their time comes.

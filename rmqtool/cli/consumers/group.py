@@ -1,5 +1,6 @@
 """The ``group`` commands: lag of consumer groups, and how their offsets are set, copied and compared."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -56,7 +57,7 @@ class By(StrEnum):
 )
 def group_list(
     store: StoreDir,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List groups: configured or not, topics, lag, retries that wait, dead letters, offsets that cannot be right."""
@@ -83,7 +84,7 @@ def group_lag(
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show how far groups are behind, as the broker counts it, and offsets that cannot be right.
@@ -93,13 +94,15 @@ def group_lag(
     Exit code 1: an offset is beyond its queue's end (ahead), or what it points at is gone (expired); or
     no offset is as it was asked for.
     """
-    from rmqtool.cli.consumers.run_group import columns, lags
+    from rmqtool.cli.consumers.run_group import columns, lags, nobody_behind
     from rmqtool.cli.shell.choice import first, no_match
+    from rmqtool.cli.shell.output import note
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import GroupLag, LagSum, sums
 
     warn = Warnings()
     rows, problems = lags(need_log(store, broker_conf), consumer_group, topic, queue, broadcast, broker, warn)
+    shown: Sequence[GroupLag | LagSum]
     if by is By.queue:
         shown = list(first((row for row in rows if row.diff or row.inFlight or not lagging), limit))
         write_rows(output.value, GroupLag, shown, columns(GroupLag, shown))
@@ -113,8 +116,10 @@ def group_lag(
             "problems",
         )
         totals = sums(rows, by_topic=by is By.topic)
-        total = list(first((row for row in totals if row.diff or row.inFlight or not lagging), limit))
-        write_rows(output.value, LagSum, total, columns(LagSum, total, (*names, "inFlight")))
+        shown = list(first((row for row in totals if row.diff or row.inFlight or not lagging), limit))
+        write_rows(output.value, LagSum, shown, columns(LagSum, shown, (*names, "inFlight")))
+    if lagging and rows and not shown:
+        note(nobody_behind(rows))
     code = warn.tell() or (1 if problems else 0)
     return no_match(len(rows), code, group=consumer_group, topic=topic, queue=queue)
 
@@ -131,7 +136,7 @@ def group_inflight(
     topic: TopicOption = None,
     queue: QueueOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List messages that POP consumers were given and have not acked, one by one, from checkpoints and acks.
@@ -170,7 +175,7 @@ def group_offsets(
     limit: LimitOption = None,
     broadcast: BroadcastOption = None,
     broker: BrokerOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List offsets as they are stored, without looking at queues; as CSV, a file that group reset reads.
@@ -223,7 +228,7 @@ def group_reset(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Set a stopped broker's offsets of a group; the plan is shown first.
@@ -266,7 +271,7 @@ def group_clone(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Give a group the offsets of another, except those of its retry topic; the plan is shown first.
@@ -305,7 +310,7 @@ def group_diff(
     limit: LimitOption = None,
     bak: BakOption = False,
     every: Annotated[bool, typer.Option("--all", help="Also offsets that do not differ.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Compare the offsets of two stores or snapshots, or with --bak those of a store with its previous generation.
@@ -314,6 +319,7 @@ def group_diff(
     """
     from rmqtool.cli.consumers.run_group import differences
     from rmqtool.cli.shell.choice import first, no_match
+    from rmqtool.cli.shell.output import note
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
     from rmqtool.services.consumers.groups import OffsetChange
 
@@ -322,5 +328,7 @@ def group_diff(
         open_store(store, broker_conf), other, consumer_group, topic, queue, bak=bak, equal=every, warn=warn
     )
     write_rows(output.value, OffsetChange, first(rows, limit))
+    if compared and not rows:
+        note("no offset differs")
     code = warn.tell() or (1 if any(row.offset != row.otherOffset for row in rows) else 0)
     return no_match(compared, code, group=consumer_group, topic=topic, queue=queue)

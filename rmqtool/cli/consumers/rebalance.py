@@ -56,7 +56,7 @@ def rebalance_plan(
     inner: Annotated[
         StrategyName, typer.Option("--inner", metavar="STRATEGY", help="How MACHINE_ROOM_NEARBY divides within a room.")
     ] = StrategyName.avg,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Tell which consumer of a group gets which queue of a topic, as the Java clients work it out.

@@ -64,7 +64,7 @@ def retry_list(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List what consumer groups gave back: scheduled, waiting, in-flight, retried (failed again), dead, or done.
@@ -98,7 +98,7 @@ def dlq_list(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List dead letters with the topic and id that they had at first, and when each retry was.
@@ -198,7 +198,7 @@ def dlq_requeue(
     ] = "retry",
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Give dead letters back to their group (its retry topic), or to the topic that they came from, for all its groups.

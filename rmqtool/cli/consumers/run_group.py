@@ -49,6 +49,13 @@ def lags(
     return rows, sum(row.state in PROBLEMS for row in rows)
 
 
+def nobody_behind(rows: Sequence[GroupLag]) -> str:
+    """What ``--lagging`` says where nothing is left to show."""
+    groups = {row.group for row in rows}
+    who = f"group {groups.pop()} is not" if len(groups) == 1 else f"none of {len(groups)} groups is"
+    return f"{who} behind: no messages to consume, and none in flight"
+
+
 def columns(kind: type, rows: Sequence[GroupLag | LagSum | GroupInfo], names: Sequence[str] = ()) -> tuple[str, ...]:
     """Columns of a table: what POP consumers hold only where there is something."""
     shown = any(row.inFlight for row in rows)

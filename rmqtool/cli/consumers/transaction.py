@@ -53,7 +53,7 @@ def transaction_list(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List transactions with their state: pending, committed, rolled-back, given-up after too many checks.
@@ -89,7 +89,7 @@ def transaction_show(
     message_id: Annotated[
         str, typer.Argument(metavar="ID", help="Unique id of the message, or its offset in the half queue.")
     ],
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show one transaction: its half message, every check, and how it ended.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from rmqtool.cli.form.text import bold, cell_text, cut_to, note, width_of
+from rmqtool.cli.form.text import bold, broken, cell_text, cut_to, note, width_of
 from rmqtool.errors import BadValue
 
 _SAMPLE = 100  # rows that decide the widths of a table's columns
@@ -18,6 +18,7 @@ _LESS = (
         "order",
         "perm",
         "writeQueueNums",
+        "readQueueNums",
         "slot",
         "timeDiff",
         "previous",
@@ -49,23 +50,26 @@ class Tables:
     """How tables of this run are to look, as the command line says.
 
     Attributes:
-        columns: titles of the only columns that are shown; all where it is empty.
+        columns: titles of the only columns that are shown, or names of the only fields of rows in machine forms; all
+            where it is empty.
         wide: every column whole, however long the lines get.
     """
 
     def __init__(self) -> None:
         self.columns: tuple[str, ...] = ()
-        self.wide = self._used = False
+        self.wide = self._chose = self._laid_out = False
 
     def ask(self, columns: str | None, *, wide: bool) -> None:
         """As the options say: titles with commas between them."""
         self.columns = tuple(title.strip() for title in columns.split(",")) if columns else ()
-        self.wide, self._used = wide, False
+        self.wide, self._chose, self._laid_out = wide, False, False
 
     def tell(self) -> None:
-        """Say so where there was no table to choose columns of."""
-        if (self.columns or self.wide) and not self._used:
-            note("--columns and --wide apply to tables only, and this output has none")
+        """Say so where there was nothing to choose columns of, or no table."""
+        if self.columns and not self._chose:
+            note("--columns chooses columns of rows, and this output has none")
+        if self.wide and not self._laid_out:
+            note("--wide applies to tables, and this output has none")
 
     def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
         """The columns that are asked for, in the order in which they are asked for.
@@ -73,13 +77,20 @@ class Tables:
         Raises:
             BadValue: there is no such column.
         """
-        self._used = True
-        if not self.columns:
-            return columns
+        self._laid_out = True
         by_title = {column.title: column for column in columns}
-        if strange := [title for title in self.columns if title not in by_title]:
-            raise BadValue(f"no column {', '.join(strange)}; there are {', '.join(by_title)}")
-        return [by_title[title] for title in self.columns]
+        return [by_title[title] for title in self.names(tuple(by_title))]
+
+    def names(self, known: Sequence[str]) -> Sequence[str]:
+        """As :meth:`chosen`, of the names of columns or fields.
+
+        Raises:
+            BadValue: there is no such column.
+        """
+        self._chose = True
+        if strange := [name for name in self.columns if name not in known]:
+            raise BadValue(f"no column {', '.join(strange)}; there are {', '.join(known)}")
+        return self.columns or known
 
 
 TABLES = Tables()
@@ -88,14 +99,17 @@ TABLES = Tables()
 class TableWriter:
     """Aligned columns. Their widths come from the first rows, so that a table streams too.
 
-    A terminal whose lines do not hold the columns does without those that matter least, and tells so. Where the others
-    do not fit either it gets a block for each row, a line for each column: nothing is cut, and ids and file names can
-    be copied.
+    Where a line does not hold the columns it does without those that matter least, and tells so. Where the others do
+    not fit either there is a block for each row, a line for each column: nothing is cut, and ids and file names can be
+    copied.
+
+    Args:
+        room: cells in a line; None where it may have any length.
     """
 
-    def __init__(self, out: TextIO, columns: Sequence[Column]) -> None:
+    def __init__(self, out: TextIO, columns: Sequence[Column], room: int | None = None) -> None:
         self._out, self._columns = out, TABLES.chosen(columns)
-        self._terminal = out.isatty()
+        self._terminal, self._room = out.isatty(), room
         self._waiting: list[list[str]] = []
         self._waiting_text = 0
         self._widths: list[int] | None = None
@@ -121,19 +135,16 @@ class TableWriter:
     def _begin(self) -> None:
         titles = [column.title for column in self._columns]
         self._widths = [max(map(width_of, column)) for column in zip(titles, *self._waiting, strict=True)]
-        if self._terminal and self._waiting and not TABLES.wide:
-            self._lay_out(self._widths)
+        if self._room is not None and self._waiting and not TABLES.wide:
+            self._lay_out(self._widths, self._room)
         if not self._stacked:
             self._line(titles, title=True)
         for cells in self._waiting:
             self._line(cells)
         self._waiting = []
 
-    def _lay_out(self, widths: list[int]) -> None:
+    def _lay_out(self, widths: list[int], room: int) -> None:
         """Find the layout that keeps most and fits."""
-        import shutil
-
-        room = shutil.get_terminal_size().columns
         titles = [column.title for column in self._columns]
         going = [title for title in _LESS if title in titles and (title not in _BY_LAG or "lag" in titles)]
         empty = [number for number, column in enumerate(zip(*self._waiting, strict=True)) if not any(column)]
@@ -144,7 +155,7 @@ class TableWriter:
             if fitting is not None:
                 self._shown, self._widths = shown, fitting
                 return
-        self._stacked = True
+        self._stacked = len(widths) > 1
 
     def _cut_to(self, room: int, widths: list[int], shown: list[int]) -> list[int] | None:
         """Widths at which columns fit, free text cut as far as it can still be read; None where there are none."""
@@ -165,7 +176,7 @@ class TableWriter:
         parts = []
         for number in self._shown:
             column, cell, width = self._columns[number], cells[number], self._widths[number]
-            if self._terminal and column.wide and not TABLES.wide and width_of(cell) > width:
+            if self._room is not None and column.wide and not TABLES.wide and width_of(cell) > width:
                 cell = cut_to(cell, width)
             pad = " " * max(width - width_of(cell), 0)
             parts.append(pad + cell if column.right else cell + pad)
@@ -173,16 +184,21 @@ class TableWriter:
         self._out.write((bold(line) if title and self._terminal else line) + "\n")
 
     def _block(self, cells: list[str]) -> None:
-        """A row as lines of title and cell, without the empty ones."""
+        """A row as lines of title and cell, without the empty ones; a terminal breaks long ones itself."""
         room = max(width_of(column.title) for column in self._columns)
         self._out.write("\n" * bool(self._blocks))
         self._blocks += 1
         for column, cell in zip(self._columns, cells, strict=True):
-            if cell:
+            if cell and (self._terminal or self._room is None):
                 self._out.write(f"{bold(column.title.ljust(room))}  {cell}\n")
+            elif cell:
+                title = column.title.ljust(room)
+                for line in broken(cell, max((self._room or 0) - room - 2, _READABLE), anywhere=column.wide):
+                    self._out.write(f"{title}  {line}\n")
+                    title = " " * room
 
     def close(self) -> None:
-        if self._widths is None and not (self._terminal and not self._waiting):  # a title alone says nothing
+        if self._widths is None and (self._room is None or self._waiting):  # a title alone says nothing to a person
             self._begin()
         self._out.flush()
         left_out = [column.title for number, column in enumerate(self._columns) if number not in self._shown]

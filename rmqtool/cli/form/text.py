@@ -1,7 +1,7 @@
 """Text as it may be shown: no control characters, JSON, widths in terminal cells, colour where it is wanted."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from json import JSONEncoder
 
 clearing: list[Callable[[], None]] = []  # what takes a line that is no text off the terminal
+holding: list[Callable[[str], None]] = []  # what keeps lines for stderr until a command has shown all it has to show
 MOST_COLUMNS = 100  # cells; longer lines of text are hard to read
 _LEAST_COLUMNS = 20
 _COLUMNS = 80  # of a terminal that does not say how wide it is
@@ -72,7 +73,15 @@ def note(text: str) -> None:
     """One line for people, on stderr; a terminal gets it folded, and in the place of a line of progress."""
     for clear in clearing:
         clear()
-    sys.stderr.write(folded(plain(text), sys.stderr) + "\n")
+    to_stderr(folded(plain(text), sys.stderr) + "\n")
+
+
+def to_stderr(line: str) -> None:
+    """Write a line on stderr, now or when all is shown."""
+    if holding:
+        holding[-1](line)
+    else:
+        sys.stderr.write(line)
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -82,6 +91,12 @@ def counted(number: int, one: str, many: str = "") -> str:
         many: the word for more than one, where it is not the other with an s.
     """
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def room_of(stream: IO[str], form: str = "text") -> int | None:
+    """Cells in a line of a stream: those of its terminal, elsewhere 100 for text; None where a line may be of any
+    length, as those of a table in a file."""
+    return columns_of(stream) or (MOST_COLUMNS if form == "text" else None)
 
 
 def columns_of(stream: IO[str]) -> int | None:
@@ -96,11 +111,13 @@ def columns_of(stream: IO[str]) -> int | None:
         pass
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
-    except OSError:
-        return _COLUMNS
+    except OSError:  # a pager's
+        from shutil import get_terminal_size
+
+        return get_terminal_size((_COLUMNS, 24)).columns
 
 
-def folded(text: str, stream: IO[str], indent: str = "", hang: str = "  ") -> str:
+def folded(text: str, stream: IO[str], indent: str = "", hang: str = "  ", columns: int | None = None) -> str:
     """A text as lines that a terminal holds, broken between words alone; as it is for everything but a terminal.
 
     A command is copied, so it stays in one line, though the terminal may have to break that.
@@ -108,8 +125,9 @@ def folded(text: str, stream: IO[str], indent: str = "", hang: str = "  ") -> st
     Args:
         indent: before every line.
         hang: before every line but the first, too.
+        columns: cells in a line, whatever the stream is.
     """
-    columns = columns_of(stream)
+    columns = columns or columns_of(stream)
     if columns is None or width_of(indent + text) <= (room := max(min(columns, MOST_COLUMNS), _LEAST_COLUMNS)):
         return indent + text
     from textwrap import wrap
@@ -167,6 +185,31 @@ def width_of(text: str) -> int:
     from unicodedata import combining, east_asian_width
 
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def broken(text: str, width: int, *, anywhere: bool) -> Iterator[str]:
+    """A text in lines of so many terminal cells, broken at blanks.
+
+    Args:
+        anywhere: also within a word that is longer than a line, which otherwise stays whole, so that it can be copied.
+    """
+    start = 0
+    while True:
+        end, cells = start, 0
+        while end < len(text) and (cells := cells + width_of(text[end])) <= width:
+            end += 1
+        if end == len(text):
+            yield text[start:]
+            return
+        blank = text.rfind(" ", start + 1, end + 1)
+        if blank < 0 and not anywhere:
+            blank = text.find(" ", end)
+            if blank < 0:
+                yield text[start:]
+                return
+        stop = max(end, start + 1) if blank < 0 else blank
+        yield text[start:stop]
+        start = stop if blank < 0 else blank + 1
 
 
 def cut_to(text: str, width: int) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rmqtool.errors import BadValue
 
+_NO_COMMAND = re.compile(r"No such command '(.*?)'(?:\.| \(|$)", re.DOTALL)
 _ABOUT_VALUES = (
     (r"Input should be a valid integer.*", "not a whole number"),
     (r"Input should be a valid number.*", "not a number"),
@@ -38,6 +39,8 @@ def tell(error: Any, word: str | None) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(text.rstrip("\n") + "\n")
         return int(error.exit_code)
+    if (unknown := _NO_COMMAND.match(text)) is not None:
+        text = _no_command(unknown[1], error.ctx)
     text = " ".join(text.split()).replace("Value error, ", "").removesuffix(".")
     text = re.sub(r"\. Did you mean (.*)\?$|\(Possible options?: (.*)\)$", _did_you_mean, text)
     text = re.sub(r"^Invalid value for (.*?): (.*)$", _about_value, text)
@@ -47,6 +50,15 @@ def tell(error: Any, word: str | None) -> int:
     if getattr(error, "ctx", None) is not None:
         path = error.ctx.command_path
     raise BadValue(f"{text}; see {path} --help")
+
+
+def _no_command(word: str, ctx: Any) -> str:
+    from rmqtool.cli.form.guesses import meant_by, meant_in
+
+    known = ctx.command.list_commands(ctx)
+    group = "" if ctx.parent is None else ctx.info_name
+    meant = meant_in(group, word, known) if group else meant_by(word, known)
+    return f"no such command {word!r}" + (f" (did you mean {meant}?)" if meant else "")
 
 
 def _did_you_mean(found: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 
 # option: values that it takes; none where they are not a few words
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "output": ("table", "json", "ndjson", "csv"),
+    "output": ("text", "table", "json", "ndjson", "csv"),
     "body": ("auto", "utf8", "json", "hex", "base64", "none"),
     "engine": ("auto", "4.9", "5.3"),
     "broker-conf": (),

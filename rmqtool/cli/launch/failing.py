@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from rmqtool.cli.form.text import dump_json, folded, note, plain
+from rmqtool.cli.form.text import dump_json, folded, note, plain, to_stderr
 from rmqtool.cli.launch.defaults import read
 from rmqtool.errors import CorruptFile, RmqError
 
@@ -52,7 +52,7 @@ def say(error: RmqError, argv: list[str]) -> int:
         stop_writing()
     words = line(error, argv)
     with suppress(OSError):  # stderr is gone too
-        sys.stderr.write((words if words.startswith("{") else folded(words, sys.stderr)) + "\n")
+        to_stderr((words if words.startswith("{") else folded(words, sys.stderr)) + "\n")
     return error.exit_code
 
 

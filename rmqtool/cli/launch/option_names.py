@@ -85,7 +85,7 @@ topic latest: --body --broker-conf --columns --help --key --limit --output --tz 
 topic list: --broker-conf --columns --help --limit --output --system --topic --tz --wide -h -o -t
 topic show: --broker-conf --columns --help --output --table --tz --wide -h -o
 topic unused: --broker-conf --columns --help --output --tz --wide -h -o
-trace: --broker-conf --columns --help --output --scan --table --tz --wide -h -o
+trace: --body --broker-conf --columns --help --output --scan --table --tz --wide -h -o
 transaction list: --broker-conf --columns --group --help --limit --output --since --state --topic --tz --until --wide
   -g -h -o -t
 transaction show: --broker-conf --columns --help --output --tz --wide -h -o
@@ -110,7 +110,7 @@ query-offset --engine: auto 4.9 5.3
 query-time --engine: auto 4.9 5.3
 rebalance plan --strategy: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
 rebalance plan --inner: AVG AVG_BY_CIRCLE CONSISTENT_HASH MACHINE_ROOM MACHINE_ROOM_NEARBY
-rebuild PART: consumequeue index checkpoint config timer compaction
+rebuild PART: consumequeue index checkpoint config timer compaction files
 recover --engine: auto 4.9 5.3
 replay --engine: auto 4.9 5.3
 report duplicates --by: id key

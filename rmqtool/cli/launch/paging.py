@@ -8,13 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# commands that only show, and end by themselves
-_SHOWING = {
-    *("check", "checkpoint", "config", "explain", "info", "manual", "offsets", "trace", "rebalance"),
-    *("query-id", "query-key", "query-offset", "query-time", "commitlog", "consumequeue", "index", "topic"),
-    *("delay", "retry", "transaction"),
-    *("group list", "group lag", "group offsets", "group diff", "dlq list", "dlq export"),
-}
+from rmqtool.cli.launch.showing import shows
+
 _NO_PAGER = "--no-pager"
 
 
@@ -57,9 +52,7 @@ def paged(argv: list[str]) -> Iterator[list[str]]:
 
 
 def _shows(words: list[str]) -> bool:
-    named = [word for word in words if not word.startswith("-")]
-    known = {" ".join(named[:count]) for count in (1, 2)} & _SHOWING
-    return bool(known) and not {"-h", "--help"} & set(words) and sys.stdout.isatty() and sys.stdin.isatty()
+    return shows(words) and not {"-h", "--help"} & set(words) and sys.stdout.isatty() and sys.stdin.isatty()
 
 
 def _start() -> "subprocess.Popen[bytes] | None":

@@ -50,7 +50,7 @@ def consume(
     body: BodyOption = Body.auto,
     tls_config: TlsOption = None,
     acl: AclOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
 ) -> int:
     """Show messages of a live topic. Without --ack it only looks: it joins no group, and no offset is changed.
 

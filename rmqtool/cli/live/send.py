@@ -69,7 +69,7 @@ def send(
     ] = "auto",
     tls_config: TlsOption = None,
     acl: AclOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
 ) -> int:
     """Send messages to a live cluster, given as NDJSON in the shape that this tool prints, or as lines.
 

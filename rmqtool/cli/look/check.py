@@ -33,7 +33,7 @@ def check(
         int | None,
         typer.Option("--limit-per-code", min=1, metavar="N", help="Show at most N findings of a code; count the rest."),
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Check a whole store: every file by itself, then files against each other.
@@ -50,7 +50,7 @@ def check(
 @command("explain", "rmqtool explain cq-missing")
 def explain(
     code: Annotated[str | None, typer.Argument(metavar="[CODE]", help="A code of check; without it, all.")] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
 ) -> int:
     """Explain a code of check: what it means, how it comes about, what a broker does, what to do."""
     from rmqtool.cli.look.run_check import run_explain

@@ -50,7 +50,7 @@ def commitlog_dump(
         bool, typer.Option("--records", help="A row for each record, also for one that holds a batch of messages.")
     ] = False,
     body: BodyOption = Body.auto,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List the messages of the commit log in log order; damage is named on stderr and passed over.
@@ -94,7 +94,7 @@ def consumequeue_dump(
     expired: Annotated[
         bool, typer.Option("--all", help="Also entries below the queue's lowest offset, whose messages are gone.")
     ] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List the entries of consume queues, as a broker would read them.
@@ -115,7 +115,7 @@ def index_dump(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List index files or their entries, oldest first.

@@ -25,16 +25,16 @@ from rmqtool.cli.shell.options import (
     "rmqtool info store --output json",
     tables=("topics", "files", "groups", "configs", "problems", "tiered", "epochs", "report"),
 )
-def info(store: StoreDir, output: OutputOption = Output.table, broker_conf: BrokerConfOption = None) -> int:
+def info(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """Tell what a store is: version, sizes, offsets, topics, marks, who holds it."""
     from rmqtool.cli.look.show_info import INFO_COLUMNS, INFO_FIELDS, show
-    from rmqtool.cli.shell.output import note, with_times, write_all, write_object, writer
+    from rmqtool.cli.shell.output import PEOPLE, note, with_times, write_all, write_object, writer
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.services.lookup.info import store_info
 
     found = store_info(open_store(store, broker_conf))
-    if output is Output.table:
-        show(found)
+    if output in PEOPLE:
+        show(found, output)
     elif PARTS.write(found, output):
         pass
     elif output is Output.csv:
@@ -47,7 +47,7 @@ def info(store: StoreDir, output: OutputOption = Output.table, broker_conf: Brok
 
 
 @command("checkpoint", "rmqtool checkpoint store")
-def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf: BrokerConfOption = None) -> int:
+def checkpoint(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """Show the checkpoint: up to when messages, queues and index are flushed."""
     from formats import checkpoint as codec
     from rmqtool.cli.shell.output import Column, with_times, write_all, write_object, writer
@@ -72,7 +72,7 @@ def checkpoint(store: StoreDir, output: OutputOption = Output.table, broker_conf
             {"field": name, "value": value, "time": time_text(value) if value and "Offset" not in name else ""}
             for name, value in row.items()
         )
-        write_all(writer("table", (), columns), rows)
+        write_all(writer(output, (), columns), rows)
     return 0
 
 
@@ -84,7 +84,7 @@ def offsets(
     queue: QueueOption = None,
     limit: LimitOption = None,
     bak: BakOption = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show consumer offsets beside the queues they point into.
@@ -107,7 +107,7 @@ def config(
     store: StoreDir,
     file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file below config/; without it, all.")] = None,
     bak: BakOption = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show the broker's config files, read as a broker reads them."""

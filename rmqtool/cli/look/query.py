@@ -35,7 +35,7 @@ def query_key(
     since: SinceOption = None,
     until: UntilOption = None,
     body: BodyOption = Body.auto,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Find the messages of a topic by key, through the index."""
@@ -53,7 +53,7 @@ def query_id(
     scan: ScanOption = False,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Find a message by its offset id or its unique id.
@@ -80,7 +80,7 @@ def query_offset(
     ] = False,
     engine: EngineOption = "auto",
     body: BodyOption = Body.auto,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Read messages of a queue from a queue offset on."""
@@ -99,7 +99,7 @@ def query_time(
     upper: Annotated[bool, typer.Option("--upper", help="5.3: the last message at or before the time.")] = False,
     engine: EngineOption = "auto",
     body: BodyOption = Body.auto,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Find the queue offset for a store time.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-_FORMATS = ("table", "json", "ndjson", "csv")
+_FORMATS = ("text", "table", "json", "ndjson", "csv")
 _BODIES = ("auto", "utf8", "json", "hex", "base64", "none")
 _OPTIONS: dict[str, tuple[str, Any]] = {
     "--output": ("output", _FORMATS),

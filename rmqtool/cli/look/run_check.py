@@ -8,8 +8,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from rmqtool.cli.form.text import MOST_COLUMNS
-from rmqtool.cli.shell.output import Column, Row, dump_json, note, plain, write_all, write_object, writer
+from rmqtool.cli.form.text import MOST_COLUMNS, room_of
+from rmqtool.cli.shell.output import (
+    PEOPLE,
+    TABLES,
+    Column,
+    Row,
+    dump_json,
+    note,
+    plain,
+    write_all,
+    write_object,
+    writer,
+)
 from rmqtool.errors import BadValue
 from rmqtool.store.check import CODES, FINDING_FIELDS, check_store, is_problem
 from rmqtool.store.check.advice.steps import Step, sentences
@@ -54,7 +65,7 @@ def run_check(
 ) -> int:
     """``check``: 0 when there is no error and no warning, else 1."""
     worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
-    if output == "table" and sys.stdout.isatty():
+    if output == "text" and not (TABLES.columns or TABLES.wide):
         return _read(layout, store, worst, limit_per_code, broker_conf)
     totals: Counter[str] = Counter()
     rows_of: Counter[str] = Counter()
@@ -79,8 +90,8 @@ def run_check(
             row["steps"] = dump_json(told) if output == "csv" else told
             yield {name: row[name] for name in FINDING_FIELDS}
 
-    if output == "table":
-        _table(rows())
+    if output in PEOPLE:
+        _table(rows(), output)
     else:
         write_all(writer(output, FINDING_FIELDS, _COLUMNS), rows())
     for code, count in sorted(hidden.items()):
@@ -92,8 +103,6 @@ def run_check(
 
 def _read(layout: StoreLayout, store: str, worst: tuple[str, ...], places: int | None, broker_conf: str | None) -> int:
     """The findings as one situation, for a person at a terminal."""
-    from shutil import get_terminal_size
-
     from rmqtool.cli.look.show_check import show_reading
     from rmqtool.store.check.advice.advice import Situation
     from rmqtool.store.check.reading.reading import PLACES, Reader
@@ -105,7 +114,7 @@ def _read(layout: StoreLayout, store: str, worst: tuple[str, ...], places: int |
             problems |= is_problem(finding)
     reading = reader.reading(situation)
     reading = replace(reading, steps=tuple(_of_store(step, store, broker_conf) for step in reading.steps))
-    show_reading(reading, get_terminal_size().columns)
+    show_reading(reading, room_of(sys.stdout) or MOST_COLUMNS)
     return 1 if problems else 0
 
 
@@ -123,7 +132,7 @@ def _in_words(steps: list[Step], store: str) -> str:
     return _STORE.sub(lambda _match: shlex.quote(store), sentences(typed))
 
 
-def _table(rows: Iterator[dict[str, Any]]) -> None:
+def _table(rows: Iterator[dict[str, Any]], form: str) -> None:
     """A table with something in it, and what to do about each code below it."""
     first = next(rows, None)
     if first is None:
@@ -137,7 +146,7 @@ def _table(rows: Iterator[dict[str, Any]]) -> None:
                 codes.append(row["code"])
             yield row
 
-    write_all(writer("table", FINDING_FIELDS, _COLUMNS), seen())
+    write_all(writer(form, FINDING_FIELDS, _COLUMNS), seen())
     # where the report goes, the advice goes: into a file or a mail too
     advice = [f"{', '.join(codes)}: {fix}" for fix, codes in fixes.items()]
     for line in (*advice, "what a code means: rmqtool explain CODE"):
@@ -170,12 +179,11 @@ def run_explain(code: str | None, output: str) -> int:
 
 
 def _explain(kind: Code) -> None:
-    from shutil import get_terminal_size
     from textwrap import wrap
 
     from rmqtool.cli.look.show_check import lines_of_steps
 
-    width = min(MOST_COLUMNS, get_terminal_size().columns) if sys.stdout.isatty() else MOST_COLUMNS
+    width = min(MOST_COLUMNS, room_of(sys.stdout) or MOST_COLUMNS)
     lines = wrap(f"{kind.code} ({kind.severity}): {kind.title}", width, subsequent_indent="  ", break_on_hyphens=False)
     for name, title in _TEXTS:
         lines += ["", f"{title}:"]

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Iterator
 from itertools import chain
-from shutil import get_terminal_size
 from typing import Any
 
 from formats.index import entries_array
 from formats.primitives import java_hash
+from rmqtool.cli.form.text import columns_of
 from rmqtool.cli.shell.choice import NO_MATCH, first, limited, say_empty
 from rmqtool.cli.shell.message_rows import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.shell.output import Column, note, write_all, writer
@@ -129,7 +129,7 @@ def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
     if not files:
         note(f"no commit-log file holds offset {start}")
         return 1
-    columns = get_terminal_size().columns if sys.stdout.isatty() else None
+    columns = columns_of(sys.stdout)
     for number, line in enumerate(chain.from_iterable(_hex_lines(file, start, stop) for file in files)):
         if number == limit:
             note(f"stopped after {limit} lines (--limit)")

@@ -81,7 +81,7 @@ def run_query_key(
     since: str | None = None,
     until: str | None = None,
     body: str = "auto",
-    output: str = "table",
+    output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
@@ -89,7 +89,7 @@ def run_query_key(
     with _scanning(scan):
         found = first(query_key(layout, topic, key, search, note), limit)
     write_messages(output, found, body)
-    if not found:
+    if not found and not _note_unknown(layout, topic):
         where = "in the log" if scan else "through the index; --scan reads the whole log"
         note(f"no message of topic {topic} with key {key} found {where}")
     return FOUND if found else NOTHING
@@ -103,7 +103,7 @@ def run_query_id(
     scan: bool = False,
     limit: int | None = None,
     body: str = "auto",
-    output: str = "table",
+    output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
@@ -149,7 +149,7 @@ def run_query_offset(
     status: bool = False,
     engine: str = "auto",
     body: str = "auto",
-    output: str = "table",
+    output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
     """``query-offset``: 0 when a message was found, else 1."""
@@ -182,12 +182,29 @@ def run_query_offset(
         write_messages(output, asked_for(result, queue, offset, max_msgs), body)
     if not result.messages:
         _note_unbuilt(log)
-        known = "" if queue is not None else f" (the store has no queue {queue_id} of topic {topic})"
+        known = ""
+        if queue is None:
+            missing = _unknown(log.layout, topic) or f"the store has no queue {queue_id} of topic {topic}"
+            known = f": {missing}"
         note(
             f"{result.status}: offset {offset}, queue holds {result.min_offset} to {result.max_offset}, "
             f"next offset {result.next_begin_offset}{known}"
         )
     return FOUND if result.messages else NOTHING
+
+
+def _unknown(layout: StoreLayout, topic: str) -> str | None:
+    from rmqtool.services.lookup.near import unknown_topic
+
+    return unknown_topic(layout, topic)
+
+
+def _note_unknown(layout: StoreLayout, topic: str) -> bool:
+    """Say so where the store does not have a topic; whether that is so."""
+    words = _unknown(layout, topic)
+    if words is not None:
+        note(words)
+    return words is not None
 
 
 def _note_unbuilt(log: "CommitLog") -> None:
@@ -206,7 +223,7 @@ def run_query_time(
     upper: bool = False,
     engine: str = "auto",
     body: str = "auto",
-    output: str = "table",
+    output: str = "text",
     broker_conf: str | None = None,
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
@@ -225,7 +242,8 @@ def run_query_time(
     if queue is None:
         to.close()
         _note_unbuilt(log)
-        note(f"the store has no queue {queue_id} of topic {topic}")
+        if not _note_unknown(log.layout, topic):
+            note(f"the store has no queue {queue_id} of topic {topic}")
         return NOTHING
     if isinstance(queue, ConsumeQueue) and rules == "4.9":
         offset = offset_by_time_v4(log, queue, timestamp)

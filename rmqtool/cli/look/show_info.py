@@ -7,11 +7,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rmqtool.cli.form.text import room_of
 from rmqtool.cli.shell.output import Column, plain, use_color
 from rmqtool.cli.shell.times import time_text
 from rmqtool.services.lookup.info import StoreInfo
 
-_NO_WIDTH = 1 << 20
+NO_WIDTH = 1 << 20
 _MANY, _LARGEST = 40, 20  # of more topics than so many, so many are shown
 INFO_FIELDS = ("topic", "queues", "messages", "configured")
 INFO_COLUMNS = tuple(Column(name) for name in INFO_FIELDS)
@@ -22,10 +23,10 @@ class _Console(Console):
         raise  # from where it is caught; the entry point answers it, for every form of output alike
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Stdout or stderr; a file or pipe gets whole lines instead of 80 columns."""
+def console(form: str = "text", *, stderr: bool = False) -> Console:
+    """Stdout or stderr. As a table a file or pipe gets whole lines, as text those of 100 columns."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _NO_WIDTH
+    width = None if stream.isatty() else room_of(stream, form) or NO_WIDTH
     color = "auto" if use_color(stream) else None
     return _Console(stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=color)  # type: ignore[arg-type]
 
@@ -68,9 +69,9 @@ def size_text(size: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def show(info: StoreInfo) -> None:
+def show(info: StoreInfo, form: str) -> None:
     """Print it."""
-    out = console()
+    out = console(form)
     state = "not stopped cleanly, or running (abort is there)" if info.abort else "stopped cleanly (no abort)"
     if info.abortPid is not None:
         state += f", process {info.abortPid}"

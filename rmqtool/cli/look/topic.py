@@ -33,10 +33,10 @@ def topic_list(
     topic: TopicOption = None,
     system: Annotated[bool, typer.Option("--system", help="Also the broker's own topics.")] = False,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """List topics: settings, queues on disk, messages, how many groups consume them, when the last message came.
+    """List topics: settings, queues on disk, messages and their bytes, groups, and when the last message came.
 
     Exit code 1: no topic is as it was asked for.
     """
@@ -48,7 +48,9 @@ def topic_list(
     choice = Choice({"topic": topic})
     found = StoreTopics(need_log(store, broker_conf), warn).summaries()
     rows = choice((row for row in found if system or topic or row.kind != "system"), limit)
-    shown = [name for name in names_of(TopicSummary) if name not in ("messageType", "queueType", "cleanupPolicy")]
+    hidden = ("messageType", "queueType", "cleanupPolicy", "bytes")
+    shown = [name for name in names_of(TopicSummary) if name not in hidden]
+    shown.insert(shown.index("messages") + 1, "bytes")
     write_rows(output.value, TopicSummary, rows, shown)
     return choice.ends(warn.tell())
 
@@ -63,7 +65,7 @@ def topic_list(
 def topic_show(
     store: StoreDir,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic, as stored (with %RETRY% and the like).")],
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show one topic: its settings, each queue's range and times, and the lag of each group in it.
@@ -71,22 +73,24 @@ def topic_show(
     Exit code 1: the store has no such topic.
     """
     from rmqtool.cli.look.show_info import console, facts_table
-    from rmqtool.cli.shell.output import with_times, write_object
+    from rmqtool.cli.shell.output import PEOPLE, with_times, write_object
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
+    from rmqtool.services.lookup.near import unknown_topic
     from rmqtool.services.lookup.topics import QueueInfo, StoreTopics
 
     warn = Warnings()
-    found = StoreTopics(need_log(store, broker_conf), warn).details(topic)
+    log = need_log(store, broker_conf)
+    found = StoreTopics(log, warn).details(topic)
     if found is None:
-        note(f"the store has no topic {topic}")
+        note(unknown_topic(log.layout, topic) or f"the store has no topic {topic}")
         return warn.tell() or 1
     if output in (Output.json, Output.ndjson):
         write_object(output.value, with_times(found.to_dict()))
         return warn.tell()
     if PARTS.write(found, output):
         return warn.tell()
-    if output is Output.table:
+    if output in PEOPLE:
         one = found.summary
         settings = f"read queues {one.readQueueNums}, write queues {one.writeQueueNums}, {one.perm}"
         facts = [
@@ -94,7 +98,7 @@ def topic_show(
             ("settings", settings + (", ordered" if one.order else "") if one.configured else "not in topics.json"),
             ("messages", str(one.messages)),
         ]
-        out = console()
+        out = console(output)
         out.print(facts_table(facts))
         out.print()
         out.file.flush()
@@ -114,7 +118,7 @@ def topic_latest(
     key: KeyOption = None,
     limit: LimitOption = None,
     body: BodyOption = Body.auto,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show the newest message of each key of a compacted topic, from its compaction log.
@@ -126,19 +130,21 @@ def topic_latest(
     from rmqtool.cli.shell.message_rows import write_messages
     from rmqtool.cli.shell.output import note
     from rmqtool.services.lookup.compacted import latest
+    from rmqtool.services.lookup.near import unknown_topic
 
-    found = first(latest(need_log(store, broker_conf).layout, topic, key or ()), limit)
+    layout = need_log(store, broker_conf).layout
+    found = first(latest(layout, topic, key or ()), limit)
     write_messages(output.value, found, body.value)
     if not found:
         of = f" with key {', '.join(key)}" if key else ""
-        note(f"no message of topic {topic}{of} in a compaction log")
+        note(unknown_topic(layout, topic) or f"no message of topic {topic}{of} in a compaction log")
     return 0 if found else 1
 
 
 @command("unused", "rmqtool topic unused store", topic_command, short="List topics that nobody needs, and why.")
 def topic_unused(
     store: StoreDir,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List topics without messages, without a consumer, or that no config file knows any more, and why.

@@ -6,13 +6,13 @@ import typer
 
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command
-from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
+from rmqtool.cli.shell.options import Body, BodyOption, BrokerConfOption, Output, OutputOption, StoreDir
 
 
 @command(
     "trace",
     "rmqtool trace store FD0000000000000000000000000000020FB630946E09664343CD0000",
-    tables=("events", "groups", "report"),
+    tables=("events", "groups", "keys", "report"),
 )
 def trace(
     store: StoreDir,
@@ -22,14 +22,17 @@ def trace(
     scan: Annotated[
         bool, typer.Option("--scan", help="Read the whole log, also where the index has an answer.")
     ] = False,
-    output: OutputOption = Output.table,
+    body: BodyOption = Body.auto,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Tell the whole life of one message: every copy of it, and which groups have passed it.
 
     It may have been stored, delayed and delivered, committed or rolled back, retried, and become a dead letter. Copies
     are found through the index; where that has none or is damaged the whole log is read. A group has passed a message
-    when its offset is beyond it: it has consumed it, or its subscription left it out. Exit code 1: not found.
+    when its offset is beyond it. Why says how, as far as the store knows: acked, given back, filtered by the group's
+    SQL condition, or skipped by a reset of its offsets; brokers do not store which tags a group takes. Exit code 1: not
+    found.
     """
     import time
 
@@ -41,9 +44,13 @@ def trace(
 
     warn = Warnings()
     with showing("auto", streams=False):
-        found = engine.trace(need_log(store, broker_conf), message_id, int(time.time() * 1000), warn, scan=scan)
+        log = need_log(store, broker_conf)
+        found = engine.trace(log, message_id, int(time.time() * 1000), warn, scan=scan, body=body.value)
     if found.events or output in (Output.json, Output.ndjson):
         write_trace(found, output.value)
     if not found.events:
         note(f"no message with id {message_id} found in the log")
+        for topic in engine.topics_with_key(log.layout, message_id):
+            query = log.layout.command("query-key", topic, message_id)
+            note(f"{message_id} is a key in topic {topic}: {query} lists the messages, with their ids")
     return warn.tell() or (0 if found.events else 1)

@@ -40,7 +40,7 @@ def clean(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Remove expired commit-log files, and what in queues and index points into them.
@@ -81,7 +81,7 @@ def clean(
         if dry_run or not plan.files:
             show(plan, output.value)
             return 1 if plan.files else 0
-        show(plan, "table", to_stderr=True)
+        show(plan, "text", to_stderr=True)
         how = "Delete" if delete else "Remove"
         back = "for good; undo cannot bring them back" if delete else "undo brings them back"
         if not confirm(f"{how} {len(plan.files)} commit-log files and the messages in them ({back})?"):

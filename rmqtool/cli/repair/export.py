@@ -13,7 +13,7 @@ from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, St
 def export(
     store: StoreDir,
     new_store: Annotated[str, typer.Argument(metavar="NEWSTORE", help="Directory to make; must not exist.")],
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Write a store in RocksDB form anew in files, with every offset as it is.

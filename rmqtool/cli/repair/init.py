@@ -11,7 +11,7 @@ from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption
 @command("init", "rmqtool init newstore")
 def init(
     store: Annotated[str, typer.Argument(metavar="STORE", help="Directory to make; must not exist, or be empty.")],
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Make an empty store, to append to or to start a broker on.

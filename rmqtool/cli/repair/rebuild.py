@@ -28,6 +28,7 @@ class Target(StrEnum):
     config = "config"
     timer = "timer"
     compaction = "compaction"
+    files = "files"
 
 
 @command(
@@ -40,12 +41,14 @@ def rebuild(
     store: StoreDir,
     part: Annotated[
         list[Target],
-        typer.Argument(metavar="PART...", help="consumequeue, index, checkpoint; or config, timer, compaction alone."),
+        typer.Argument(
+            metavar="PART...", help="consumequeue, index, checkpoint; or alone: config, timer, compaction, files."
+        ),
     ],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Rebuild consume queues, index or checkpoint from the commit log, or mend config files.
@@ -62,11 +65,15 @@ def rebuild(
 
     compaction makes the damaged logs of compacted topics anew, of every intact message that they or the commit log
     have. A queue in order is left as it is.
+
+    files puts right what a broker refuses to load: a last file of the log that is too short is filled up with zeros,
+    which is space that is not written yet, and a file that does not belong there, or is empty, leaves the store.
     """
+    from rmqtool.cli.form.text import counted
     from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.errors import Refused
-    from rmqtool.store.repair.rebuild import CONFIG
+    from rmqtool.store.repair.rebuild import CONFIG, LENGTHS
     from rmqtool.store.repair.rebuild import rebuild as run
 
     parts = tuple(dict.fromkeys(one.value for one in part))
@@ -89,6 +96,15 @@ def rebuild(
     if parts == (CONFIG,):
         count = sum(outcome.written for outcome in report.configs)
         note(f"{count} of {len(report.configs)} config files {'written' if report.applied else 'would be written'}")
+        return 0
+    if parts == (LENGTHS,):
+        if report.warnings:
+            return 1
+        note(
+            f"{counted(len(report.actions), 'file')} {'put right' if report.applied else 'would be put right'}"
+            if report.actions
+            else "nothing to put right"
+        )
         return 0
     done = "rebuilt from" if report.applied else "would be rebuilt from"
     note(f"{' and '.join(report.parts)} {done} {report.messages} messages")

@@ -47,7 +47,7 @@ def recover(
         bool,
         typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages, where 4.9 would lose it."),
     ] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Recover a store as a broker would at its next start, keeping everything that is cut.
@@ -96,7 +96,7 @@ def recover(
         if dry_run or plan.clean or not plan.loadOk:
             write_report(plan, output.value, conf=broker_conf)
             return 0 if plan.clean else 1
-        write_report(plan, "table", to_stderr=True, conf=broker_conf)
+        write_report(plan, "text", to_stderr=True, conf=broker_conf)
         if not confirm(question(plan)):
             raise Refused("not confirmed: nothing was changed")
         consented = plan.destroys

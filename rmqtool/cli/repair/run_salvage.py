@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqtool.cli.look.run_files import say_damage
-from rmqtool.cli.shell.output import Column, NdjsonWriter, dump_json, note, write_all, write_object, writer
+from rmqtool.cli.shell.output import PEOPLE, Column, NdjsonWriter, dump_json, note, write_all, write_object, writer
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.layout.paths import StoreLayout
@@ -37,7 +37,7 @@ def run_whole(layout: StoreLayout, new_store: str, output: str) -> int:
         CorruptFile: not all of the source can be read, or be as it was.
     """
     report = export_store(layout, new_store)
-    if output == "table":  # of what was lost, which is nothing
+    if output in PEOPLE:  # of what was lost, which is nothing
         _warn(report.warnings)
     else:
         _say(report.to_dict(), output)

@@ -30,7 +30,7 @@ def salvage(
             "--to", metavar="FORM", help="Write the messages to a file, ndjson or parquet; ndjson also to - (stdout)."
         ),
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Carve every intact message, also after damage, into a fresh store that a broker boots.

@@ -6,12 +6,12 @@ import shlex
 from rich.console import Console
 
 from rmqtool.cli.form.text import counted, folded, plain
-from rmqtool.cli.look.show_info import console, facts_table, size_text, table, text, text_of_lines
+from rmqtool.cli.look.show_info import NO_WIDTH, console, facts_table, size_text, table, text, text_of_lines
 from rmqtool.cli.shell.output import Column, write_all, write_object, writer
 from rmqtool.cli.shell.parts import PARTS
 from rmqtool.store.recovery.report import RecoveryReport
 
-_COMMANDS = ("rmqtool ", "truncate ", "mv ")  # what a step begins with that a person can type
+_COMMANDS = ("rmqtool ",)  # what a step begins with that a person can type
 _STORE = re.compile(r"\bSTORE\b")
 _ENDS = {"unwritten": "nothing is written after it", "filler": "the next file goes on"}
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
@@ -21,10 +21,16 @@ def question(plan: RecoveryReport) -> str:
     """What to ask before a plan is carried out: with the number of messages that are lost by it."""
     messages = sum(loss.messages for loss in plan.lost)
     if messages and not plan.destroys:  # a truncate, whose place the user has named
-        return f"Do this, and cut off {messages} messages? undo brings them back."
+        return f"Do this, and cut off {counted(messages, 'message')}? undo brings {_them(messages)} back."
     if plan.destroys and messages:
-        return f"Do this, and cut off {messages} intact messages, of which salvage keeps {plan.salvageKeeps}?"
+        saved = _them(messages) if plan.salvageKeeps == messages else f"{plan.salvageKeeps} of them"
+        first = f"salvage, run before this, keeps {saved} in a new store. " if plan.salvageKeeps else ""
+        return f"{first}Do this, and cut off {counted(messages, 'intact message')}?"
     return "Do this, though the log is missing, and remove its queues?" if plan.destroys else "Do this?"
+
+
+def _them(messages: int) -> str:
+    return "it" if messages == 1 else "them"
 
 
 def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, conf: str | None = None) -> None:
@@ -53,7 +59,7 @@ def write_report(report: RecoveryReport, form: str, *, to_stderr: bool = False, 
         )
         write_all(writer("csv", QUEUE_FIELDS, [Column(f) for f in QUEUE_FIELDS]), rows)
     else:
-        _show(report, console(stderr=to_stderr), f" --broker-conf {shlex.quote(conf)}" if conf else "")
+        _show(report, console(form, stderr=to_stderr), f" --broker-conf {shlex.quote(conf)}" if conf else "")
 
 
 def _show(report: RecoveryReport, out: Console, options: str) -> None:
@@ -121,14 +127,15 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
 
 
 def _say(out: Console, words: str, style: str = "", indent: str = "") -> None:
-    """A line; a terminal gets it folded between words."""
-    out.print(text_of_lines(folded(plain(words), out.file, indent), style))
+    """A line, folded between words where lines have a width."""
+    columns = out.width if out.width < NO_WIDTH else None
+    out.print(text_of_lines(folded(plain(words), out.file, indent, columns=columns), style))
 
 
 def _step(out: Console, lead: str, way: str) -> None:
-    """A command and what it does; on a terminal the command has a line of its own, from which it can be copied."""
+    """A command and what it does; the command has a line of its own, from which it can be copied."""
     command, colon, does = way.rpartition(": ")
-    if not colon or not way.startswith(_COMMANDS) or not out.file.isatty():
+    if not colon or not way.startswith(_COMMANDS) or out.width >= NO_WIDTH:
         _say(out, f"{lead}{way}")
         return
     out.print(text(f"{lead}{command}", "bold"))

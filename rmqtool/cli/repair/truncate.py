@@ -28,7 +28,7 @@ def truncate(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Cut the log at a message: remove it and all after it, from queues and index too.
@@ -51,7 +51,7 @@ def truncate(
         if dry_run or plan.clean or not plan.loadOk:
             write_report(plan, output.value, conf=broker_conf)
             return 0 if plan.clean else 1
-        write_report(plan, "table", to_stderr=True, conf=broker_conf)
+        write_report(plan, "text", to_stderr=True, conf=broker_conf)
         if not confirm(question(plan)):
             raise Refused("not confirmed: nothing was changed")
     report = run(layout, physical_offset, backup=backup)
@@ -64,7 +64,7 @@ def dispatch(
     store: StoreDir,
     dry_run: DryRunOption = False,
     backup: BackupOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Put messages that no queue has yet into consume queues and index; nothing is cut.

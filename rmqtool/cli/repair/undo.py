@@ -45,7 +45,7 @@ def undo(
         ),
     ] = None,
     backup: BackupOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Put back what the last writing command replaced.

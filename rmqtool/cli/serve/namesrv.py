@@ -18,7 +18,7 @@ def namesrv(
         typer.Option("--kv-config", metavar="FILE", help="Keep the KV configuration here, as kvConfig.json does."),
     ] = None,
     tls_config: TlsOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
 ) -> int:
     """Run a name server, which brokers register with and clients ask for routes.
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from rmqtool.cli.shell.output import Column, dump_json, write_all, writer
+from rmqtool.cli.shell.output import PEOPLE, Column, dump_json, write_all, writer
 from rmqtool.errors import BadValue
 from rmqtool.store.disk.mapping import raise_open_files
 
@@ -34,7 +34,7 @@ def address_of(text: str, option: str) -> tuple[str, int]:
 
 def say_ready(output: str, addresses: dict[str, str]) -> None:
     """One line on stdout: requests are taken from now on."""
-    if output == "table":
+    if output in PEOPLE:
         sys.stdout.write(" ".join(["ready", *(f"{name}={address}" for name, address in addresses.items())]) + "\n")
     elif output == "csv":
         write_all(writer("csv", tuple(addresses), [Column(name) for name in addresses]), [addresses])

@@ -50,7 +50,7 @@ def serve(
         typer.Option("--acl-config", metavar="FILE", help="Who may do what, as in plain_acl.yml; turns that on."),
     ] = None,
     engine: EngineOption = "auto",
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Serve a store to RocketMQ clients, as a broker does, with a name server of its own.

@@ -10,11 +10,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rmqtool.cli.shell.help import TEXT, VERSION_TEXT
-from rmqtool.cli.shell.output import TABLES
+from rmqtool.cli.shell.output import PEOPLE, TABLES
 
 # newer releases of Typer have a Click of their own
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 _TYPE = re.compile(r"^(  \[?[A-Z]+\]?(?:\.\.\.)?(?: [A-Z]+)?)( <[^<>\n]*>)", re.MULTILINE)
+_NAMED = {"TOPIC": ("--topic", "-t"), "GROUP": ("--group", "-g")}  # words that may be given as options
 _NEGATIVE = re.compile("-[0-9]+(ms|s|m|h|d)?")
 
 
@@ -99,7 +100,9 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.default_map = _defaults
-        takes_value = {name for p in self.params if not getattr(p, "is_flag", False) for name in p.opts}
+        options = [p for p in self.params if p.param_type_name == "option"]
+        takes_value = {name for p in options if not getattr(p, "is_flag", False) for name in p.opts}
+        args = self._with_named_arguments(args, takes_value)
         last, is_value = -1, False
         for at, word in enumerate(args):
             if is_value:
@@ -113,6 +116,32 @@ class Command(TyperCommand):
         if last >= 0 and args[last].startswith("-"):
             args = [*args[:last], *args[last + 1 :], "--", args[last]]
         return super().parse_args(ctx, args)
+
+    def _with_named_arguments(self, args: list[str], takes_value: set[str]) -> list[str]:
+        """``--topic TOPIC`` and ``--group GROUP`` of a command that takes it as a word: at the place of that word."""
+        metavars = [p.metavar for p in self.params if p.param_type_name == "argument"]
+        for metavar, names in _NAMED.items():
+            if metavar not in metavars or takes_value & set(names):
+                continue
+            words, at, value, count = list(args), 0, None, 0
+            place: int | None = None  # of the word before which the value belongs
+            while at < len(words) and words[at] != "--":
+                name, equals, rest = words[at].partition("=")
+                if name in names and (equals or at + 1 < len(words)):
+                    value = rest if equals else words[at + 1]
+                    del words[at : at + (1 if equals else 2)]
+                    continue
+                if words[at] in takes_value:
+                    at += 1
+                elif not words[at].startswith("-"):
+                    if count == metavars.index(metavar):
+                        place = at
+                    count += 1
+                at += 1
+            if value is not None:
+                place = at if place is None else place
+                args = [*words[:place], value, *words[place:]]
+        return args
 
 
 app = typer.Typer(
@@ -163,6 +192,7 @@ def command(
         from inspect import Parameter, signature
 
         from rmqtool.cli.shell.options import (
+            SELECTED,
             ColumnsOption,
             Progress,
             ProgressOption,
@@ -176,6 +206,9 @@ def command(
         def run_command(
             *args: Any, tz: str | None = None, columns: str | None = None, wide: bool = False, **kwargs: Any
         ) -> None:
+            for name in too:  # a word where others have an option
+                word = kwargs.pop(f"{name}_word")
+                kwargs[name] = kwargs[name] if word is None else [*(kwargs[name] or ()), word]
             use_zone(tz)
             TABLES.ask(columns, wide=wide)
             if tables:
@@ -190,7 +223,14 @@ def command(
             raise typer.Exit(code)
 
         own = signature(function)
-        more: dict[str, Any] = {"tz": ZoneOption} if "store" in own.parameters else {}  # which has times
+        too = {
+            name: argument
+            for option, argument in SELECTED
+            for name, parameter in own.parameters.items()
+            if parameter.annotation == option and "out" not in own.parameters  # which must not be guessed
+        }
+        more: dict[str, Any] = {f"{name}_word": argument for name, argument in too.items()}
+        more |= {"tz": ZoneOption} if "store" in own.parameters else {}  # which has times
         if "output" in own.parameters:
             more |= {"columns": ColumnsOption, "wide": WideOption}
         if tables:
@@ -225,7 +265,7 @@ def _showing(form: str, output: str | None) -> AbstractContextManager[None]:
         return nullcontext()
     from rmqtool.cli.shell.progress import showing
 
-    return showing(form, streams=output not in (None, "table"))
+    return showing(form, streams=output not in (None, *PEOPLE))
 
 
 def load(word: str | None = None) -> None:

@@ -20,13 +20,18 @@ def matches(text: str | None, globs: Sequence[str] | None) -> bool:
 def no_match(count: int, code: int = 0, **given: Any) -> int:
     """The exit code of a command that selects: 1, and a line on stderr, where something was asked for and none has it.
 
+    Where there is nothing at all, a line on stderr says that.
+
     Args:
         count: rows that have it.
         code: the exit code otherwise.
         given: selection options by name, those that are not given as None or empty.
     """
     asked = [f"--{name.replace('_', '-')} {_words(value)}" for name, value in given.items() if value not in (None, [])]
-    if count or not asked:
+    if count:
+        return code
+    if not asked:
+        note("there is nothing to list")
         return code
     note(f"nothing matches {' '.join(asked)}")
     return code or NO_MATCH

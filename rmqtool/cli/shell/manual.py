@@ -10,7 +10,7 @@ import typer
 from rmqtool.cli.shell.app import app, command, load
 from rmqtool.cli.shell.help import TEXT, VERSION_TEXT
 from rmqtool.cli.shell.options import Output, OutputOption
-from rmqtool.cli.shell.output import TABLES, Column, Row, use_color, write_all, write_object, writer
+from rmqtool.cli.shell.output import PEOPLE, TABLES, Column, Row, use_color, write_all, write_object, writer
 from rmqtool.errors import BadValue
 
 FIELDS = ("topic", "title", "summary", "text")
@@ -46,7 +46,7 @@ def manual(
         Topic | None, typer.Argument(metavar="[TOPIC]", help="A page; without it, the list of pages.")
     ] = None,
     man: Annotated[bool, typer.Option("--man", help="Print a man page of all commands, in roff.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
 ) -> int:
     """Read the manual: what to do in an emergency, every command, and the format of every file.
 
@@ -58,28 +58,27 @@ def manual(
         if topic is not None:
             raise BadValue("--man prints one page of all commands, and takes no topic")
         return _show({"topic": "man", "title": "rmqtool(1)", "summary": "The man page.", "text": _man_page()}, output)
-    if topic is None and output is Output.table and sys.stdout.isatty() and not (TABLES.columns or TABLES.wide):
+    if topic is None and output is Output.text and not (TABLES.columns or TABLES.wide):
         _list()
         return 0
     if topic is None:
         write_all(writer(output.value, FIELDS[:3], _COLUMNS), map(_listed, Topic))
         return 0
-    if output is Output.table and sys.stdout.isatty():
+    if output in PEOPLE and sys.stdout.isatty():
         _lay_out(_text(topic))
         return 0
     return _show({**_listed(topic), "text": _text(topic)}, output)
 
 
 def _list() -> None:
-    """The pages at a terminal: a summary goes on below itself."""
-    from shutil import get_terminal_size
+    """The pages: a summary goes on below itself."""
     from textwrap import wrap
 
-    from rmqtool.cli.form.text import bold
+    from rmqtool.cli.form.text import MOST_COLUMNS, bold, room_of
 
     rows = list(map(_listed, Topic))
     room = max(len(row["topic"]) for row in rows)
-    width = min(get_terminal_size().columns, 100) - room - 2
+    width = min(room_of(sys.stdout) or MOST_COLUMNS, MOST_COLUMNS) - room - 2
     for row in rows:
         for number, line in enumerate(wrap(row["summary"].replace("`", ""), max(width, 20))):
             name = row["topic"] if not number else ""

@@ -1,7 +1,7 @@
 """Options that many commands share, said once."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,6 +9,7 @@ import typer
 class Output(StrEnum):
     """Forms of a result."""
 
+    text = "text"
     table = "table"
     json = "json"
     ndjson = "ndjson"
@@ -36,7 +37,7 @@ class Body(StrEnum):
 
 StoreDir = Annotated[str, typer.Argument(metavar="STORE", help="Store directory (storePathRootDir).")]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", metavar="FORM", help="Form of the result: table, json, ndjson or csv.")
+    Output, typer.Option("--output", "-o", metavar="FORM", help="Form of the result: text, table, json, ndjson or csv.")
 ]
 BodyOption = Annotated[
     Body,
@@ -73,6 +74,11 @@ GroupOption = Annotated[
     list[str] | None,
     typer.Option("--group", "-g", metavar="GROUP", help="Only these groups, * and ? match; may be repeated."),
 ]
+# option, and the word behind the store that says the same
+SELECTED: tuple[tuple[Any, Any], ...] = (
+    (GroupOption, Annotated[str | None, typer.Argument(metavar="[GROUP]", help="The same as --group.")]),
+    (TopicOption, Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The same as --topic.")]),
+)
 QueueOption = Annotated[
     list[int] | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Only these queue ids; may be repeated.")
 ]
@@ -94,7 +100,7 @@ ZoneOption = Annotated[
     typer.Option("--tz", metavar="ZONE", help="Zone of times, here and in tables: UTC, +08:00, Asia/Shanghai."),
 ]
 ColumnsOption = Annotated[
-    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns of the table: topic,queueId.")
+    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, in this order: topic,queueId.")
 ]
 WideOption = Annotated[bool, typer.Option("--wide", help="All columns of the table, in full, however long the lines.")]
 ProgressOption = Annotated[

@@ -1,23 +1,26 @@
-"""Rows to stdout as table, JSON, NDJSON or CSV, one at a time: no command builds one big list.
+"""Rows to stdout as text, table, JSON, NDJSON or CSV, one at a time: no command builds one big list.
 
-Machine forms carry every field by its contract name. The table is for people, shows a choice of columns, and may
-change.
+Machine forms carry every field by its contract name. Text and table are for people, show a choice of columns, and may
+change. Text fits a terminal, or 100 columns where it goes elsewhere; a line of a table in a file has any length.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rmqtool.cli.form.table import TABLES, Column, Row, TableWriter
-from rmqtool.cli.form.text import dump_json, encode, folded, note, plain, use_color
+from rmqtool.cli.form.text import dump_json, encode, folded, note, plain, room_of, use_color
 
 if TYPE_CHECKING:
     from rmqtool.analytics.table.lines import HasColumns
 
 __all__ = [
-    "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
+    "PEOPLE", "TABLES", "Column", "CsvWriter", "JsonWriter", "NdjsonWriter", "Row", "TableWriter", "Writer", "confirm",
     "dump_json", "note", "plain", "use_color", "with_times", "write_all", "write_object", "writer",
 ]  # fmt: skip
+
+
+PEOPLE = ("text", "table")  # forms for people
 
 
 class Writer(Protocol):
@@ -31,39 +34,47 @@ class Writer(Protocol):
 
 
 class NdjsonWriter:
-    """One JSON object a line."""
+    """One JSON object a line.
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
+    Args:
+        only: the only fields that are written; all where it is empty.
+    """
+
+    def __init__(self, out: TextIO, only: Sequence[str] = ()) -> None:
+        self._out, self._only = out, only
 
     def row(self, row: Row) -> None:
-        self._out.write(dump_json(row) + "\n")
+        self._out.write(dump_json(_only(row, self._only)) + "\n")
 
     def many(self, rows: "HasColumns") -> None:
         """As many rows as the columns have."""
         from rmqtool.analytics.table.lines import json_lines  # loads pyarrow
 
-        self._out.write(json_lines(rows.columns()))
+        self._out.write(json_lines(_only(rows.columns(), self._only)))
 
     def close(self) -> None:
         self._out.flush()
 
 
 class JsonWriter:
-    """One JSON array, an element a line."""
+    """One JSON array, an element a line.
 
-    def __init__(self, out: TextIO) -> None:
-        self._out, self._rows = out, 0
+    Args:
+        only: as of :class:`NdjsonWriter`.
+    """
+
+    def __init__(self, out: TextIO, only: Sequence[str] = ()) -> None:
+        self._out, self._rows, self._only = out, 0, only
 
     def row(self, row: Row) -> None:
-        self._out.write(("[\n" if not self._rows else ",\n") + dump_json(row))
+        self._out.write(("[\n" if not self._rows else ",\n") + dump_json(_only(row, self._only)))
         self._rows += 1
 
     def many(self, rows: "HasColumns") -> None:
         """As many rows as the columns have."""
         from rmqtool.analytics.table.lines import json_lines
 
-        lines = json_lines(rows.columns())[:-1]
+        lines = json_lines(_only(rows.columns(), self._only))[:-1]
         self._out.write(("[\n" if not self._rows else ",\n") + lines.replace("\n", ",\n"))
         self._rows += 1
 
@@ -108,21 +119,32 @@ class CsvWriter:
         self._out.flush()
 
 
+def _only(row: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    return {name: row[name] for name in names if name in row} if names else row
+
+
 def writer(form: str, fields: Sequence[str], columns: Sequence[Column], out: TextIO | None = None) -> Writer:
     """The writer of an output form.
 
     Args:
-        fields: contract names, in order, for CSV.
+        fields: contract names, in order, for machine forms.
         columns: for the table.
+
+    Raises:
+        BadValue: a column that is asked for (``--columns``) is none of them.
     """
     out = out or sys.stdout
-    if form == "ndjson":
-        return NdjsonWriter(out)
-    if form == "json":
-        return JsonWriter(out)
-    if form == "csv":
-        return CsvWriter(out, fields)
-    return TableWriter(out, columns)
+    if form not in PEOPLE:
+        names = TABLES.names(fields)
+        only = names if TABLES.columns else ()
+        return (
+            NdjsonWriter(out, only)
+            if form == "ndjson"
+            else JsonWriter(out, only)
+            if form == "json"
+            else CsvWriter(out, names)
+        )
+    return TableWriter(out, columns, room_of(out, form))
 
 
 def write_all(to: Writer, rows: "Iterable[Row | HasColumns]") -> int:

@@ -105,7 +105,7 @@ def dump_to_parquet(
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="Spark master; all cores of this machine by default.")
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Write all messages to Parquet through Spark.

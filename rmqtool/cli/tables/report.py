@@ -43,7 +43,7 @@ def traffic(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Count messages and bytes by topic and hour (UTC)."""
@@ -57,7 +57,7 @@ def sizes(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Count messages by topic and stored size.
@@ -77,7 +77,7 @@ def duplicates(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List what a topic has more than once.
@@ -95,7 +95,7 @@ def producers(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Count messages by the host that sent them."""
@@ -110,7 +110,7 @@ def lag(
     topic: TopicOption = None,
     groups: GroupOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show how far consumer groups are behind, by topic."""
@@ -125,7 +125,7 @@ def unconsumed(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """List messages that were sent and not consumed.
@@ -152,7 +152,7 @@ def retries(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Follow messages that a group failed to consume, through retries to the dead letters."""

@@ -7,7 +7,7 @@ from typing import Any
 from rmqtool.analytics.sql.query import answer
 from rmqtool.analytics.sql.ready import READY
 from rmqtool.cli.shell.choice import limited, matches, no_match
-from rmqtool.cli.shell.output import Column, write_all, writer
+from rmqtool.cli.shell.output import PEOPLE, Column, write_all, writer
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.cli.tables.run_sql import columns_of, request, rows_of, say, spark_process
 
@@ -42,7 +42,7 @@ def run_report(
         )
         rows = limited(iter(rows), limit, every)
         columns = columns_of(found, _WIDE)
-        if output == "table" and ready.bar is not None:
+        if output in PEOPLE and ready.bar is not None:
             rows = _drawn(list(rows), ready.bar)
             columns.append(Column("bar"))
         count = write_all(writer(output, found.columns, columns), rows)

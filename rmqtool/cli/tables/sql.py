@@ -22,7 +22,7 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A query in Spark's SQL.")],
     to: Annotated[str | None, typer.Option("--to", metavar="FILE", help="Write the rows to this Parquet file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older output.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Query a store in SQL, through Spark.

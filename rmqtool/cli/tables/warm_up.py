@@ -11,7 +11,7 @@ from rmqtool.cli.shell.options import Output, OutputOption
 @command("warm-up", "rmqtool warm-up")
 def warm_up(
     remove: Annotated[bool, typer.Option("--remove", help="Remove what an earlier warm-up has stored.")] = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
 ) -> int:
     """Make Spark start faster from now on.
 

@@ -19,7 +19,7 @@ def append(
         bool, typer.Option("--sync", help="Make messages durable before they are acknowledged (SYNC_FLUSH).")
     ] = False,
     engine: EngineOption = "auto",
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Append messages to a store, given as NDJSON in the shape that this tool prints.

@@ -31,7 +31,7 @@ def import_(
         ),
     ] = None,
     engine: EngineOption = "auto",
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Make a store that a broker boots from messages in Parquet or NDJSON.

@@ -27,7 +27,7 @@ def run(
             "they are left alone.",
         ),
     ] = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Serve a store without a broker: deliver delayed messages and retries, check transactions.

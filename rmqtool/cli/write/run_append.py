@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.shell.ending import Ending
-from rmqtool.cli.shell.output import Column, note, writer
+from rmqtool.cli.shell.output import PEOPLE, Column, note, writer
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage
@@ -157,9 +157,9 @@ class Tally:
         self.counts: Counter[tuple[str, int]] = Counter()
         self.refused = 0
         self.last = 0  # number of the last row that was answered
-        self._unit = unit
+        self._unit, self._form = unit, output
         try:
-            self._writer = None if output == "table" else writer(output, PUT_FIELDS, [])
+            self._writer = None if output in PEOPLE else writer(output, PUT_FIELDS, [])
         except OSError as err:
             raise OutputLost(f"stdout: {os.strerror(err.errno or 0)}: nothing was read") from err
 
@@ -228,7 +228,7 @@ class Tally:
                 self._writer.close()
             else:
                 columns = [Column("topic"), Column("queueId", right=True), Column("messages", right=True)]
-                table = writer("table", (), columns)
+                table = writer(self._form, (), columns)
                 for (topic, queue_id), messages in sorted(self.counts.items()):
                     table.row({"topic": topic, "queueId": queue_id, "messages": messages})
                 table.close()

@@ -16,7 +16,7 @@ from rmqtool.services.lookup.queue_messages import (
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.store.layout.paths import BATCH_QUEUES
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.batch import AnyQueue
+from rmqtool.store.queues.batch import AnyQueue, BatchQueue
 
 _PERMISSIONS = ((8, "X"), (4, "R"), (2, "W"), (1, "I"))  # priority, read, write, inherit
 
@@ -57,6 +57,7 @@ class TopicSummary:
     messageType: str | None = None  # the topic's attribute, as stored: NORMAL, FIFO, DELAY, TRANSACTION ...
     queueType: str | None = None  # SimpleCQ or BatchCQ
     cleanupPolicy: str | None = None  # DELETE or COMPACTION
+    bytes: int  # that its messages take in the commit log; in queueTable those of a queue's own files
 
     @property
     def nature(self) -> list[str]:
@@ -143,6 +144,7 @@ class StoreTopics:
             messageType=attributes.get("message.type"),
             queueType=attributes.get("queue.type"),
             cleanupPolicy=attributes.get("cleanup.policy"),
+            bytes=sum(map(self._stored, queues)),
         )
 
     def details(self, topic: str) -> TopicDetails | None:
@@ -172,6 +174,14 @@ class StoreTopics:
 
     def _messages(self, queue: AnyQueue) -> int:
         return queue.max_offset - queue.min_offset(self.log.min_offset)
+
+    def _stored(self, queue: AnyQueue) -> int:
+        """Bytes of the messages that a queue leads to, as its units say."""
+        if isinstance(queue, BatchQueue):
+            units = (units[units["physical_offset"] >= self.log.min_offset] for _base, units in queue.runs())
+        else:
+            units = (units for _first, units in queue.runs(queue.min_offset(self.log.min_offset)))
+        return sum(int(sizes["size"].sum(dtype="int64")) for sizes in units)
 
     def _time(self, queue: AnyQueue, offset: int) -> int | None:
         entry = queue.entry(offset) if 0 <= offset < queue.max_offset else None

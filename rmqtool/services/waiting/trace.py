@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from formats.config.topic_kinds import SYSTEM_TOPICS
 from formats.message.ids import is_id, parse_offset_id
 from formats.message.ids import offset_id as id_of
 from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rmqtool.contract import message_row
 from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn, known_offsets
-from rmqtool.services.lookup.query import Search, query_id
+from rmqtool.services.lookup.near import topics_in
+from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.services.lookup.queue_messages import (
     DLQ_PREFIX,
     GIVEN_UP,
@@ -30,9 +33,11 @@ from rmqtool.services.lookup.queue_messages import (
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import Delays, number_of
 from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
+from rmqtool.services.waiting.passed import Passed
 from rmqtool.services.waiting.pop_events import pops_of
 from rmqtool.services.waiting.popped import Popped
 from rmqtool.store.index.reader import BadIndex, open_index
+from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
 TAKEN_EVENTS = ("stored", "committed", "delivered", "retry", "revived", "dead-letter")
@@ -74,7 +79,8 @@ class Taken:
     queueId: int
     queueOffset: int
     consumerOffset: int
-    passed: bool  # consumed, or left out by its subscription
+    passed: bool  # the offset is beyond the message
+    why: str  # why it is, or that it is not, as far as the store can tell
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -92,21 +98,33 @@ class Trace:
     events: list[Event] = field(default_factory=list)
     groups: list[Taken] = field(default_factory=list)
     transaction: TransactionInfo | None = None
+    tags: str | None = None
+    keys: list[str] = field(default_factory=list)
+    body: Any = None
+    bodyEncoding: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
         return {**asdict(self), "transaction": self.transaction.to_dict() if self.transaction else None}
 
 
-def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool = False) -> Trace:
+def trace(log: CommitLog, message_id: str, now: int, warn: Warn, *, scan: bool = False, body: str = "auto") -> Trace:
     """Everything that the store has of a message.
 
     Args:
         message_id: unique id, or the offset id of any copy.
         now: for what is still to come, ms.
         scan: read the whole log even where the index answers; done anyway where it finds nothing or is damaged.
+        body: form of the body, as :func:`rmqtool.contract.render_body` has it.
     """
-    return _Tracer(log, now, warn).run(message_id, scan=scan)
+    return _Tracer(log, now, warn).run(message_id, scan=scan, body=body)
+
+
+def topics_with_key(layout: StoreLayout, key: str) -> list[str]:
+    """Topics of which the index has messages with a key; those of brokers and groups only where no others have."""
+    reader = KeyReader(layout, lambda _text: None)
+    found = [topic for topic in sorted(topics_in(layout)) if reader.query(topic, key, Search(limit=1))]
+    return [topic for topic in found if topic not in SYSTEM_TOPICS and not topic.startswith("%")] or found
 
 
 class _Tracer:
@@ -117,7 +135,7 @@ class _Tracer:
         self.found: dict[int, Found] = {}
         self.names = retry_names(log.layout, warn)
 
-    def run(self, message_id: str, *, scan: bool) -> Trace:
+    def run(self, message_id: str, *, scan: bool, body: str) -> Trace:
         scan = scan or any(isinstance(file, BadIndex) for file in open_index(self.log.layout))
         first = self._by_offset_id(message_id)
         unique = parse(first.record.properties).get(UNIQ_KEY) if first is not None else message_id
@@ -144,7 +162,16 @@ class _Tracer:
             events=events,
             groups=list(self._groups(events)),
             transaction=transaction,
+            **self._contents(body),
         )
+
+    def _contents(self, form: str) -> dict[str, Any]:
+        """Tag, keys and body, which all copies have."""
+        if not self.found:
+            return {}
+        found = self.found[min(self.found)]
+        row = message_row(found.record, found.physical_offset, form)
+        return {name: row[name] for name in ("tags", "keys", "body", "bodyEncoding")}
 
     def _with_pops(self, events: list[Event]) -> list[Event]:
         """With what POP groups did with the copies, by time."""
@@ -241,11 +268,16 @@ class _Tracer:
 
     def _groups(self, events: list[Event]) -> Iterator[Taken]:
         offsets = known_offsets(self.log.layout, self.warn)
+        passed = Passed(self.log.layout, self.warn)
         for event in events:
             if not _can_be_taken(event):
                 continue
             for (topic, group, queue_id), offset in sorted(offsets.items()):
                 if (topic, queue_id) == (event.topic, event.queueId):
+                    later = {one.event for one in events if one.group == group and one.time >= event.time} - {
+                        event.event if event.group == group else None
+                    }
+                    properties = parse(self.found[event.physicalOffset].record.properties)
                     yield Taken(
                         group=group,
                         topic=topic,
@@ -253,6 +285,7 @@ class _Tracer:
                         queueOffset=event.queueOffset,
                         consumerOffset=offset,
                         passed=offset > event.queueOffset,
+                        why=passed.why(group, topic, queue_id, event.queueOffset, offset, properties, later),
                     )
 
 

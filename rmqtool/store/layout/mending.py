@@ -1,6 +1,6 @@
 """What a person does about a file that a broker refuses to load."""
 
-import os
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,7 +8,9 @@ from formats.message.read import Record, read
 from formats.queues.consume import FILLER_SIZE
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
-from rmqtool.store.layout.paths import DEFAULT_COMMIT_LOG
+from rmqtool.store.layout.paths import DEFAULT_COMMIT_LOG, StoreLayout
+
+FILES = ("rmqtool", "rebuild", "STORE", "files")
 
 
 class WayOn(NamedTuple):
@@ -16,11 +18,24 @@ class WayOn(NamedTuple):
 
     Attributes:
         does: what it does, or what the person does.
-        command: words of a command line; empty where a person must act.
+        command: words of a command line, in which STORE stands for the store; empty where a person must act.
     """
 
     does: str
     command: tuple[str, ...] = ()
+
+
+SHORT_OR_STRANGE = WayOn(
+    "fills a short last file of the log up with zeros, and moves out of the store what is empty or does not belong "
+    "there; undo puts all of it back",
+    FILES,
+)
+
+
+def typed(way: WayOn, layout: StoreLayout) -> str:
+    """The command of a way, as somebody types it for a store."""
+    words = [layout.root if word == "STORE" else word for word in way.command]
+    return shlex.join([*words, *layout.conf.options])
 
 
 def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:
@@ -31,14 +46,10 @@ def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:
         wanted: bytes that a file should have.
         last: it is the last of its directory.
     """
-    # -n: a file of this name that is there already is not replaced
-    away = ("mv", "-n", path, os.path.dirname(os.path.dirname(path)) or ".")
     if size is None:
-        return WayOn("moves away what does not belong there", away)
-    if not size and last:
-        return WayOn("moves the empty file away", away)
+        return SHORT_OR_STRANGE
     if size < wanted and last:
-        return WayOn("fills the file up with zeros to its full length", ("truncate", "-s", str(wanted), path))
+        return SHORT_OR_STRANGE
     if size < wanted:
         return WayOn(
             f"copy {path} again from a place where it is whole; without such a copy, rmqtool salvage keeps every "
@@ -97,5 +108,5 @@ def way_on_alone(file: Segment, known: int) -> WayOn:
         f"fills the file up with zeros to {_length(wanted)}, as brokers have it unless mappedFileSizeCommitLog says "
         "otherwise (then give --broker-conf first); a whole copy of the file is better, because messages are missing "
         "in this one",
-        ("truncate", "-s", str(wanted), file.path),
+        FILES,
     )

@@ -5,7 +5,6 @@ in staging files. :mod:`rmqtool.store.releases.rules` says what the releases do 
 :mod:`rmqtool.store.recovery.actions` turns the outcome into file actions.
 """
 
-import shlex
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +14,7 @@ from rmqtool.progress import stage
 from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
-from rmqtool.store.layout.mending import cut_short, way_on_alone
+from rmqtool.store.layout.mending import cut_short, typed, way_on_alone
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -155,7 +154,7 @@ class _Run:
             return
         (file,) = files
         way = way_on_alone(file, known)
-        words = f"{shlex.join(way.command)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
+        words = f"{typed(way, layout)} {way.does}" if way.command else f"{way.does[:1].upper()}{way.does[1:]}"
         why = f"but queues point at messages up to {known}" if known > file.end else "to which its name does not fit"
         salvage = layout.command("salvage", "NEWSTORE")
         raise Refused(

@@ -3,7 +3,7 @@
 import os
 import shlex
 
-from rmqtool.store.layout.mending import way_on
+from rmqtool.store.layout.mending import typed, way_on
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.recovery.plan import Recovery
 
@@ -17,7 +17,8 @@ def ways_on(recovery: Recovery) -> list[str]:
     sizes = {file.path: file.size for file in log.segments.files}
     last = max(sizes, key=os.path.basename, default=None)
     found = [way_on(path, sizes.get(path), log.file_size, last=path == last) for path in sorted(refused)]
-    ways = [f"{shlex.join(way.command)}: {way.does}" if way.command else way.does for way in found]
+    # one command mends all files that it can mend
+    ways = list(dict.fromkeys(f"{typed(way, layout)}: {way.does}" if way.command else way.does for way in found))
     compacted = [why for why in recovery.refusals if why.startswith(layout.path(FOLDER) + os.sep)]
     if compacted:
         rebuild = shlex.join(["rmqtool", "rebuild", layout.root, "compaction", *layout.conf.options])

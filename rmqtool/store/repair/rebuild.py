@@ -39,14 +39,16 @@ from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.warnings import of_unnamed_topics
 from rmqtool.store.repair.compaction import CompactionBuilder
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
+from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.timer import TimerBuilder
 
-CONFIG, TIMER, COMPACTION = "config", "timer", "compaction"
-PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION)
+CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
+PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
 _ALONE = {
     CONFIG: "config is rebuilt alone: rebuild the other parts first",
     TIMER: "timer is rebuilt alone, from the queues: rebuild the other parts first",
     COMPACTION: "compaction is rebuilt alone, from the queues: rebuild the other parts first",
+    LENGTHS: "files are put right alone, before other parts are rebuilt from them",
 }
 
 
@@ -307,7 +309,8 @@ def rebuild(
     """Rebuild parts of a stopped store under the broker's lock; what they replace is kept.
 
     Args:
-        parts: of :data:`PARTS`; ``config``, ``timer`` and ``compaction`` alone, since they go by the other parts.
+        parts: of :data:`PARTS`; ``config``, ``timer``, ``compaction`` and ``files`` alone, since the first three go by
+            the other parts, and the other parts go by the last.
 
     Raises:
         Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
@@ -319,7 +322,7 @@ def rebuild(
             raise BadValue(_ALONE[part])
     if not _ALONE.keys() & set(parts) and (reason := unsupported(layout)) is not None:
         raise Refused(f"{layout.root}: {reason}")
-    if not {CONFIG, COMPACTION} & set(parts) and layout.aborted:
+    if not {CONFIG, COMPACTION, LENGTHS} & set(parts) and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:
         with planning(layout.root) as change:
@@ -340,6 +343,11 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, *, apply: 
         actions = doctor.prepare(change)
         counts = {"messages": 0, "queues": 0, "queueEntries": 0, "indexEntries": 0}
         configs, warnings = doctor.outcomes, doctor.warnings
+    elif LENGTHS in parts:
+        mender = LengthMender(layout)
+        actions = mender.prepare(change)
+        counts = dict.fromkeys(("messages", "queues", "queueEntries", "indexEntries"), 0)
+        configs, warnings = [], mender.left
     elif COMPACTION in parts:
         compacted = CompactionBuilder(layout)
         actions = compacted.prepare(change)

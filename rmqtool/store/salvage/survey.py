@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from mmap import mmap
 from typing import NamedTuple
@@ -11,15 +10,13 @@ import numpy as np
 
 from formats.layouts.codes import MAGIC_V1
 from formats.message.read import Record, read
-from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.findings import Collector
 from rmqtool.store.check.log.log import LogCheck, Stretch
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.layout.mending import cut_short, default_length
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
-from rmqtool.store.queues.reader import open_queue
+from rmqtool.store.repair.lengths import lone_length
 
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of both versions
 _WITNESSES = 8  # records that tell where their file lies
@@ -71,17 +68,9 @@ def moved_words(moved: list[Place], passed: list[Place], name: Callable[[str], s
 
 def true_length(log: CommitLog) -> list[str]:
     """Take the length that brokers give to files, where the log's only file was cut short; says so, for people."""
-    files = log.segments.files
-    if len(files) != 1:
+    if (length := lone_length(log)) is None:
         return []
-    known = -1
-    with suppress(UnreadableStore):
-        for topic, queue_id, _path in log.layout.queue_dirs():
-            queue = open_queue(log.layout, topic, queue_id)
-            known = max(known, queue.recovered.max_physical_offset if queue is not None else -1)
-    if not cut_short(files, log.layout.conf, known) or (length := default_length(files[0], known)) is None:
-        return []
-    log.file_size = length
+    files, log.file_size = log.segments.files, length
     words = (
         f"{files[0].path}: is shorter than it was. The new store has files of {length} bytes, as brokers have unless "
         "mappedFileSizeCommitLog names another length (then give --broker-conf)"

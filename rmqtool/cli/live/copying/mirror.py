@@ -31,7 +31,7 @@ def mirror(
     engine: EngineOption = "auto",
     tls_config: TlsOption = None,
     acl: AclOption = None,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Copy topics of a live cluster into a store, where each message is once.

@@ -67,7 +67,7 @@ def replay(
     tls_config: TlsOption = None,
     acl: AclOption = None,
     dry_run: DryRunOption = False,
-    output: OutputOption = Output.table,
+    output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Send stored messages to a live cluster, each once, in the order of their queues.

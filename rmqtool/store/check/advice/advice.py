@@ -41,6 +41,12 @@ MEND_FILES = by_hand(
 )
 
 
+BROKER_MENDS = by_hand(
+    "copy the store, then start a broker of the same release on it: it repairs what it can. rmqtool does not change "
+    "this kind of store; its recover --dry-run shows beforehand what that start does"
+)
+
+
 @dataclass(slots=True)
 class Situation:
     """What decides which advice is safe; filled in while the store is checked.
@@ -91,15 +97,12 @@ class Situation:
 
     def _for_form(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """What serves a store that no command of ours writes."""
-        kept = tuple(step for step in steps if {"salvage", "config"} & set(step.command))
+        kept = tuple(step for step in steps if {"salvage", "config", "files"} & set(step.command))
         if (REBUILD_TIMER in steps and not self.aborted) or REBUILD_COMPACTION in steps:
             return steps  # which need no more of queues than to read them
         if RECOVER in steps and self.cuts:
             kept = (SALVAGE,)
-        return kept or by_hand(
-            f"no command of rmqtool writes this kind of store ({self.form}). Copy the store, then start a broker of "
-            "the same release on it: it repairs what it can"
-        )
+        return kept or BROKER_MENDS
 
     def _safe(self, step: Step) -> tuple[Step, ...]:
         if step.command[:2] == ("rmqtool", "rebuild") and step.command[3] in _PARTS_FROM_LOG:

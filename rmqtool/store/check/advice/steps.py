@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from rmqtool.store.layout.mending import FILES, SHORT_OR_STRANGE
+
 KEEPS = "nothing is lost"
 
 
@@ -69,6 +71,7 @@ REBUILD_COMPACTION = _rebuild(
     "makes the logs of compacted topics again, from every intact message in them or in the commit log",
 )
 MEND = _rebuild("config", "repairs config files with the help of their .bak, the queues and the log")
+REBUILD_FILES = Step(command=FILES, does=SHORT_OR_STRANGE.does, costs=KEEPS)
 UNDO = Step(
     command=("rmqtool", "undo", "STORE"),
     does="finishes the undo: puts back what the command before it had replaced",

@@ -1,7 +1,7 @@
 """Codes of files as such, and of the marks beside the data."""
 
 from rmqtool.store.check.advice.advice import STOP_BROKER
-from rmqtool.store.check.advice.steps import NOTHING, REBUILD_CHECKPOINT, RECOVER, SALVAGE, UNDO, by_hand
+from rmqtool.store.check.advice.steps import NOTHING, REBUILD_CHECKPOINT, REBUILD_FILES, RECOVER, SALVAGE, UNDO, by_hand
 from rmqtool.store.check.codes.code import ERROR, INFO, WARNING, kind
 
 ALL = (
@@ -22,7 +22,7 @@ ALL = (
         "A copy that was cut short, a full disk, a crash while the file was made, or a changed file-size setting.",
         "A 4.9 broker refuses to load a commit log or queue with such a file. A 5.x broker deletes the file if it is "
         "empty and the last one. Both extend a short index file with zeros without saying so.",
-        "copy the file again, or move it away if it is empty; a short last file may be filled up with zeros",
+        (REBUILD_FILES, *by_hand("copy any other file again from a place where it is whole")),
     ),
     kind(
         "file-gap",
@@ -59,7 +59,7 @@ ALL = (
         "A commit-log or queue directory holds only files whose names are numbers.",
         "Copies made by an editor, nohup.out, archives, or directories made by hand.",
         "The broker does not start, because it takes everything there for one of its own files.",
-        "move it out of the store",
+        (REBUILD_FILES,),
     ),
     kind(
         "file-ignored",

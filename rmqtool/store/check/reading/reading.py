@@ -12,6 +12,7 @@ from rmqtool.store.check.advice.steps import NOTHING, Step
 from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.causes import causes_of
+from rmqtool.store.layout.mending import FILES
 
 # what keeps a broker from starting though it would load log and queues, or may do so
 STOPS_BROKERS = {"bcq-form", "file-unreadable", "rcq-unreadable", "timer-wheel-size"}
@@ -147,7 +148,8 @@ def merged(steps: Iterable[tuple[Step, str]]) -> tuple[Step, ...]:
     for _rank_of, _number, step in ranked:
         if step not in NOTHING and not (step.command and _again(step, way)):
             way.append(step)
-    return tuple(way)
+    # beside something to do, "nothing needs to be done" is no step
+    return tuple(step for step in way if len(way) == 1 or step.command or not step.does.startswith(NOTHING[0].does))
 
 
 def _only_looks(step: Step) -> bool:
@@ -171,7 +173,7 @@ def _rank(step: Step, code: str) -> tuple[int, int, int]:
         return 1, 1, 0  # the files, one by one, are told before
     if not step.command:
         return (1, 0, 0) if code.startswith("file-") or code == "log-position" else (4, 0, 0)
-    if step.command[0] != "rmqtool":
+    if step.command == FILES:
         return 1, 0, 0
     verb = step.command[1]
     if verb == "rebuild":
@@ -216,7 +218,7 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
 
 def _then(situation: Situation, steps: tuple[Step, ...]) -> str:
     """What comes when all steps were gone."""
-    verbs = [step.command[1] for step in steps if step.command[:1] == ("rmqtool",)]
+    verbs = [step.command[1] for step in steps if step.command and step.command != FILES]
     if situation.refused and steps and steps[-1] not in MEND_FILES:
         return "Check again. Until then only rmqtool salvage works on this store." if not verbs else "Check again."
     if situation.in_use or situation.log_absent or situation.refused or not verbs:

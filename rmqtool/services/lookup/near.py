@@ -1,0 +1,23 @@
+"""Topics that are not there, and those that were meant."""
+
+from rmqtool.services.lookup.configs import topics_of
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+
+
+def topics_in(layout: StoreLayout) -> set[str]:
+    """Every topic that a store has queues or settings of."""
+    table = topics_of(layout, lambda _text: None)
+    kinds = ("consumequeue", BATCH_QUEUES)
+    found = {topic for kind in kinds for topic, _queue_id, _path in layout.queue_dirs(kind)}
+    return found | set(table.topics if table is not None else ())
+
+
+def unknown_topic(layout: StoreLayout, topic: str) -> str | None:
+    """What to say of a topic that a store does not have; None where it has it, or no topics are known at all."""
+    from difflib import get_close_matches
+
+    known = topics_in(layout)
+    if topic in known or not known:
+        return None
+    near = [one for one in sorted(known) if one.lower() == topic.lower()] or get_close_matches(topic, known, 3)
+    return f"the store has no topic {topic}" + (f" (did you mean {' or '.join(near)}?)" if near else "")

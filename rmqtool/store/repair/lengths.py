@@ -1,0 +1,90 @@
+"""Put files right that a broker refuses to load: a short last file of the log is filled up, what is in the way goes."""
+
+import os
+from contextlib import suppress
+
+from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.store.changes.change import Change
+from rmqtool.store.disk import files
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.layout.mending import cut_short, default_length, way_on, way_on_alone
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.reader import open_queue
+
+
+def lone_length(log: CommitLog) -> int | None:
+    """The length that the only file of a log is most likely to have had, where it was cut short; None elsewhere."""
+    alone = cut_alone(log)
+    return None if alone is None else default_length(*alone)
+
+
+def cut_alone(log: CommitLog) -> tuple[Segment, int] | None:
+    """The only file of a log, where it was cut short, and the end of the last message that any queue knows."""
+    files = log.segments.files
+    if len(files) != 1:
+        return None
+    known = -1
+    with suppress(UnreadableStore):
+        for topic, queue_id, _path in log.layout.queue_dirs():
+            queue = open_queue(log.layout, topic, queue_id)
+            known = max(known, queue.recovered.max_physical_offset if queue is not None else -1)
+    return (files[0], known) if cut_short(files, log.layout.conf, known) else None
+
+
+class LengthMender:
+    """The files of the log, and what lies among those of the log and of queues.
+
+    Attributes:
+        left: files that only a person can put right, with what to do.
+    """
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self._layout, self._log = layout, CommitLog(layout)
+        self.left: list[str] = []
+
+    def prepare(self, change: Change) -> list[str]:
+        """Hand it to a change; returns it in words.
+
+        Raises:
+            Refused: a directory lies where only files belong.
+        """
+        words: list[str] = []
+        for path in self._foreign():
+            if os.path.isdir(path) and not os.path.islink(path):
+                raise Refused(f"{path}: a directory that does not belong there: move it away; nothing was changed")
+            change.remove(path)
+            words.append(f"remove {self._name(path)}")
+        segments = self._log.segments.files
+        lone = None
+        if (alone := cut_alone(self._log)) is not None and (lone := default_length(*alone)) is None:
+            self.left.append(way_on_alone(*alone).does)
+        for file in segments:
+            wanted = lone or self._log.file_size
+            if file.size == wanted:
+                continue
+            if file is segments[-1] and not file.size:
+                change.remove(file.path)
+                words.append(f"remove {self._name(file.path)}")
+            elif file is segments[-1] and file.size < wanted:
+                self._fill(change, file, wanted)
+                words.append(f"fill {self._name(file.path)} up with zeros from {file.size} to {wanted} bytes")
+            else:
+                self.left.append(f"{file.path}: {way_on(file.path, file.size, wanted, last=False).does}")
+        return words
+
+    def _fill(self, change: Change, file: Segment, wanted: int) -> None:
+        staged = change.staging()
+        with files.make_file(staged) as copy:
+            copy.copy_from(file.path)
+            copy.cut(wanted)
+        change.put(file.path, staged, file.mtime_ns)
+
+    def _foreign(self) -> list[str]:
+        layout = self._layout
+        kinds = ("consumequeue", "consumequeue_ext", BATCH_QUEUES)
+        folders = [path for kind in kinds for _topic, _queue, path in layout.queue_dirs(kind)]
+        return [*self._log.segments.foreign, *(path for folder in folders for path in layout.files_in(folder).foreign)]
+
+    def _name(self, path: str) -> str:
+        return os.path.relpath(path, self._layout.root)

@@ -1,0 +1,105 @@
+"""What people try before they know a command's name, and what they are told."""
+
+import re
+
+import pytest
+
+from rmqtool.cli.form.guesses import _MEANT, _OF_GROUP
+from rmqtool.cli.shell import app
+from tests.cli.running import process, rmqtool
+from tests.conftest import Unpacked
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("lag", "group lag"), ("grep", "query-key"), ("repair", "recover"), ("find", "query-key"), ("restore", "undo"),
+        ("ls", "topic list"), ("dump", "commitlog dump"), ("tail", "consume"), ("du", "topic list"), ("stats", "info"),
+        ("LAG", "group lag"), ("recovr", "recover"), ("verify", "check"),
+    ],
+)  # fmt: skip
+def test_a_word_leads_to_a_command(word: str, command: str) -> None:
+    said = rmqtool(word, "store")
+    assert (said.code, said.out) == (2, "")
+    assert re.search(rf"no such command '{word}' \(did you mean (.* or )?rmqtool {command}\b", said.err), said.err
+
+
+def test_a_store_behind_a_group_of_commands(golden: Unpacked) -> None:
+    store = golden("clean")
+    for group, first in _OF_GROUP.items():
+        assert f"(did you mean rmqtool {group} {first} {store}?)" in rmqtool(group, store).err
+    assert "(did you mean rmqtool topic list or rmqtool topic latest?)" in rmqtool("topic", "lst", store).err
+
+
+def test_help_is_a_word_too() -> None:
+    assert process("help").out == process("--help").out
+    assert rmqtool("help", "group", "lag") == rmqtool("group", "lag", "--help")
+
+
+def test_every_command_that_is_named_is_one() -> None:
+    app.load()
+    every = process("--help").out
+    for _words, commands in _MEANT:
+        for command in commands:
+            words = [word for word in command.split(",")[0].split(" -")[0].split() if word.islower()][:2]
+            known = rmqtool(*words, "--help") if not command.startswith("--") else None
+            assert known is None or (known.code == 0 and words[0] in every), command
+
+
+def test_topics_that_are_not_there(golden: Unpacked) -> None:
+    store = golden("broker")
+    for words in (
+        ("query-key", store, "orders", "order-1"), ("query-offset", store, "orders", "0", "0"),
+        ("query-time", store, "orders", "0", "0"), ("topic", "show", store, "orders"),
+        ("topic", "latest", store, "orders"),
+    ):  # fmt: skip
+        said = rmqtool(*words)
+        assert (said.code, "the store has no topic orders (did you mean Orders?)" in said.err) == (1, True), said
+    assert rmqtool("query-key", store, "Invoices", "x").err == "the store has no topic Invoices\n"
+    assert "no message of topic Orders with key x" in rmqtool("query-key", store, "Orders", "x").err
+
+
+SAME = (
+    (("group", "lag", "STORE", "-g", "lab-orderly"), ("group", "lag", "STORE", "lab-orderly")),
+    (
+        ("group", "offsets", "STORE", "--group", "lab-consumer", "--topic", "Orders"),
+        ("group", "offsets", "STORE", "lab-consumer", "Orders"),
+    ),
+    (("dlq", "list", "STORE", "--group", "lab-consumer"), ("dlq", "list", "STORE", "lab-consumer")),
+    (("commitlog", "dump", "STORE", "--topic", "Payments"), ("commitlog", "dump", "STORE", "Payments")),
+    (("topic", "list", "STORE", "--topic", "Pay*"), ("topic", "list", "STORE", "Pay*")),
+    (("query-key", "STORE", "Orders", "order-10"), ("query-key", "STORE", "--topic", "Orders", "order-10")),
+    (("query-key", "STORE", "Orders", "order-10"), ("query-key", "--topic=Orders", "STORE", "order-10")),
+    (("query-offset", "STORE", "Orders", "0", "1"), ("query-offset", "STORE", "0", "1", "-t", "Orders")),
+    (("topic", "show", "STORE", "Orders"), ("topic", "show", "--topic", "Orders", "STORE")),
+    (
+        ("group", "reset", "STORE", "lab-consumer", "--to-earliest", "--dry-run"),
+        ("group", "reset", "STORE", "--group", "lab-consumer", "--to-earliest", "--dry-run"),
+    ),
+    (
+        ("group", "clone", "STORE", "lab-consumer", "new", "--dry-run"),
+        ("group", "clone", "--group", "lab-consumer", "STORE", "new", "--dry-run"),
+    ),
+    (
+        ("dlq", "requeue", "STORE", "lab-consumer", "--dry-run"),
+        ("dlq", "requeue", "STORE", "--dry-run", "--group", "lab-consumer"),
+    ),
+    (
+        ("rebalance", "plan", "STORE", "Orders", "--consumer", "a"),
+        ("rebalance", "plan", "STORE", "--consumer", "a", "--topic", "Orders"),
+    ),
+)
+
+
+@pytest.mark.parametrize(("one", "other"), SAME, ids=lambda words: " ".join(words))
+def test_group_and_topic_are_words_or_options(one: tuple[str, ...], other: tuple[str, ...], golden: Unpacked) -> None:
+    store = golden("broker")
+    results = [rmqtool(*(store if word == "STORE" else word for word in words)) for words in (one, other)]
+    assert results[0] == results[1]
+    assert results[0].code in (0, 1)
+    assert results[0].out
+
+
+def test_a_topic_is_given_once(golden: Unpacked) -> None:
+    said = rmqtool("topic", "show", golden("broker"), "Orders", "--topic", "Payments")
+    assert (said.code, said.out) == (2, "")

@@ -1,0 +1,78 @@
+"""``rebuild STORE files``: what a broker refuses to load is put right, and can be put back."""
+
+from pathlib import Path
+
+from rmqtool.store.check import check_store
+from rmqtool.store.layout.paths import StoreLayout
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(store)): path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+def codes(store: Path) -> set[str]:
+    return {finding.code for finding in check_store(StoreLayout(str(store)))}
+
+
+def test_a_short_last_file_is_filled_up_and_cut_again(golden_copy: Unpacked) -> None:
+    store = golden_copy("short-last-file")
+    before = contents(store)
+    *others, last = sorted((store / "commitlog").iterdir())
+    length, had = others[0].stat().st_size, last.read_bytes()
+    shown = rmqtool("rebuild", store, "files", "--dry-run")
+    assert (shown.code, contents(store)) == (0, before)
+    assert f"fill commitlog/{last.name} up with zeros from {len(had)} to {length} bytes" in shown.out
+    modified = last.stat().st_mtime_ns
+    done = rmqtool("rebuild", store, "files", "--yes")
+    assert (done.code, done.err) == (0, "1 file put right\n")
+    assert last.read_bytes() == had.ljust(length, b"\0")
+    assert last.stat().st_mtime_ns == modified
+    assert "file-size" not in codes(store)
+    assert rmqtool("rebuild", store, "files", "--yes").err == "nothing to put right\n"
+    assert rmqtool("undo", store, "--yes").code == 0
+    assert contents(store) == before
+
+
+def test_what_is_in_the_way_leaves_the_store_and_is_kept(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    queue = next(path for path in (store / "consumequeue").glob("*/*"))
+    for folder in (store / "commitlog", queue):
+        (folder / "notes.txt").write_text("who put this here?")
+    (store / "abort").touch()  # in any state
+    before = contents(store)
+    assert "file-foreign" in codes(store)
+    done = rmqtool("rebuild", store, "files", "--yes")
+    assert (done.code, done.err) == (0, "2 files put right\n")
+    assert "file-foreign" not in codes(store)
+    assert [path.read_text() for path in Path(f"{store}.rmqtool").rglob("notes.txt")] == ["who put this here?"] * 2
+    assert rmqtool("undo", store, "--yes").code == 0
+    assert contents(store) == before
+
+
+def test_an_empty_last_file_goes(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    last = max((store / "commitlog").iterdir())
+    base = int(last.name) + last.stat().st_size
+    (store / "commitlog" / f"{base:020d}").touch()
+    assert rmqtool("rebuild", store, "files", "--yes").code == 0
+    assert not (store / "commitlog" / f"{base:020d}").exists()
+
+
+def test_what_only_a_person_can_put_right_is_said(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    first = min((store / "commitlog").iterdir())
+    with first.open("r+b") as file:
+        file.truncate(1000)
+    before = contents(store)
+    done = rmqtool("rebuild", store, "files", "--yes")
+    assert (done.code, contents(store)) == (1, before)
+    assert f"warning: {first}: copy " in done.err
+
+
+def test_a_directory_in_the_way_is_not_touched(golden_copy: Unpacked) -> None:
+    store = golden_copy("clean")
+    (store / "commitlog" / "old").mkdir()
+    done = rmqtool("rebuild", store, "files", "--yes")
+    assert (done.code, "move it away; nothing was changed" in done.err) == (4, True)
