@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import need_log, need_messages
 from rmqtool.cli.shell.app import command, group
 from rmqtool.cli.shell.options import (
     Body,
@@ -127,7 +127,7 @@ def topic_latest(
     from rmqtool.cli.shell.output import note
     from rmqtool.services.lookup.compacted import latest
 
-    found = first(latest(need_log(store, broker_conf).layout, topic, key or ()), limit)
+    found = first(latest(need_messages(store, broker_conf).layout, topic, key or ()), limit)
     write_messages(output.value, found, body.value)
     if not found:
         of = f" with key {', '.join(key)}" if key else ""

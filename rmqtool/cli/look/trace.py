@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import need_messages
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import BrokerConfOption, Output, OutputOption, StoreDir
 
@@ -41,7 +41,7 @@ def trace(
 
     warn = Warnings()
     with showing("auto", streams=False):
-        found = engine.trace(need_log(store, broker_conf), message_id, int(time.time() * 1000), warn, scan=scan)
+        found = engine.trace(need_messages(store, broker_conf), message_id, int(time.time() * 1000), warn, scan=scan)
     if found.events or output in (Output.json, Output.ndjson):
         write_trace(found, output.value)
     if not found.events:

@@ -24,6 +24,8 @@ def question(plan: RecoveryReport) -> str:
         return f"Do this, and cut off {messages} messages? undo brings them back."
     if plan.destroys and messages:
         return f"Do this, and cut off {messages} intact messages, of which salvage keeps {plan.salvageKeeps}?"
+    if plan.tierDangers:
+        return "Do this? A broker's next start then does harm to the tier."
     return "Do this, though the log is missing, and remove its queues?" if plan.destroys else "Do this?"
 
 
