@@ -79,6 +79,7 @@ def show(info: StoreInfo) -> None:
     times = [time_text(t) if t is not None else "-" for t in (info.firstStoreTimestamp, info.lastStoreTimestamp)]
     rows = [
         ("store", info.store),
+        *(("role" if number == 0 else "", fact.words) for number, fact in enumerate(info.roles)),
         ("version", f"{info.version}: {info.versionReason}"),
         ("state", state),
         ("lock", lock),
@@ -100,10 +101,12 @@ def show(info: StoreInfo) -> None:
         files.add_row(text(group.kind), str(group.files), size_text(group.bytes), one, text(group.note or ""))
     out.print()
     out.print(files)
-    topics = table("topic", "queues", "messages", "kind", right=("queues", "messages"))
+    tiered = ("in tier alone",) if any(topic.inTierAlone for topic in info.topics) else ()
+    topics = table("topic", "queues", "messages", *tiered, "kind", right=("queues", "messages", *tiered))
     for topic in info.topics:
+        alone = (str(topic.inTierAlone),) if tiered else ()
         kind = ", ".join(topic.nature)
-        topics.add_row(text(topic.topic), str(topic.queues), str(topic.messages), text(kind))
+        topics.add_row(text(topic.topic), str(topic.queues), str(topic.messages), *alone, text(kind))
     out.print()
     out.print(topics)
     if info.tiered:
