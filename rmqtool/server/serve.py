@@ -174,7 +174,12 @@ class Served:
             create(self._path, conf)
         if options.read_only or options.follow:
             return Store(self._path, broker_conf=options.broker_conf, engine=options.engine)
-        return Store(self._path, write=True, broker_conf=options.broker_conf, engine=options.engine, mend=True)
+        store = Store(
+            self._path, write=True, broker_conf=options.broker_conf, engine=options.engine, mend=True, command="serve"
+        )
+        for text in store.warnings:
+            log.warning("%s", text)
+        return store
 
     def _handle(self, connection: Connection, request: Command) -> Answer:
         if self.broker is None:

@@ -239,7 +239,13 @@ def test_a_broker_conf_of_garbage(name: str, golden: Unpacked, tmp_path: Path) -
     store = golden("broker")
     expected = run(name, store)
     got = run(name, store, "--broker-conf", conf)
+    if name == "info":  # but that there are settings says that it is no slave's
+        got, expected = (one._replace(out="".join(_without_role(one.out))) for one in (got, expected))
     assert got == expected or name == "query-time"  # nothing in it is a setting
+
+
+def _without_role(shown: str) -> list[str]:
+    return [line.rstrip() for line in shown.splitlines() if not line.startswith("role")]
 
 
 # -- files that cannot be read ----------------------------------------------------------------------------------------
@@ -345,7 +351,8 @@ def test_no_regular_file(kind: str, relative: str, golden: Unpacked, tmp_path: P
         assert result.code in (0, 1, 3, 4, 5), name
         assert "Traceback" not in result.err
         if result.code >= 3:
-            one_line(result, result.code)
+            told = [line for line in result.err.splitlines(keepends=True) if "nothing says whether" not in line]
+            one_line(result._replace(err="".join(told)), result.code)
 
 
 # -- broken config files ----------------------------------------------------------------------------------------------

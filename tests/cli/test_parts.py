@@ -60,6 +60,6 @@ def test_every_table_is_that_of_json(name: str, golden: Unpacked) -> None:
 def test_what_is_no_table(golden: Unpacked) -> None:
     wrong = rmqtool("info", golden("broker"), "-o", "csv", "--table", "queues")
     assert (wrong.code, wrong.out) == (2, "")
-    assert "--table queues: give topics, files, groups, configs, problems, tiered, epochs, report" in wrong.err
+    assert "--table queues: give topics, files, groups, configs, problems, tiered, epochs, roles, report" in wrong.err
     other = rmqtool("info", golden("broker"), "--table", "files")
     assert (other.code, "needs --output csv" in other.err) == (2, True)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import need_messages
 from rmqtool.cli.shell.app import command, group
 from rmqtool.cli.shell.options import (
     Body,
@@ -78,7 +78,7 @@ def retry_list(
     from rmqtool.services.waiting.retry import Retries, RetryInfo
 
     warn = Warnings()
-    retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
     asked = {"group": consumer_group, "state": state, "topic": topic, "since": since, "until": until}
     choice = Choice(asked, topic="originTopic")
     rows = choice(retries.retries(_by_name(consumer_group)), limit)
@@ -113,7 +113,7 @@ def dlq_list(
     from rmqtool.services.waiting.retry import DeadLetter, Retries
 
     warn = Warnings()
-    retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
     choice = Choice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     rows = choice((letter for letter, _found in retries.dead_letters(_by_name(consumer_group))), limit)
     names = (
@@ -155,7 +155,7 @@ def dlq_export(
     from rmqtool.services.waiting.retry import Retries
 
     warn = Warnings()
-    retries = Retries(need_log(store, broker_conf), int(time.time() * 1000), warn)
+    retries = Retries(need_messages(store, broker_conf), int(time.time() * 1000), warn)
     extra = ("group", "originTopic", "originMsgId", "retryTimestamps")
     choice = Choice({"group": consumer_group, "topic": topic, "since": since, "until": until}, topic="originTopic")
     letters = retries.dead_letters(_by_name(consumer_group))

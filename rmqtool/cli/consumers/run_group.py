@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from formats.config.files import ConsumerOffsets, QueueOffset
@@ -23,6 +24,7 @@ from rmqtool.store.disk.lock import holder
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.roles.table import heed
 
 OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
 _WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's, and those of tables
@@ -181,7 +183,9 @@ def run_offsets(
         if not dry_run:
             raise Refused(f"{layout.root}: {who}: stop the broker first")
         note(f"warning: {who}: a running broker writes its own offsets over these, so this plan may be wrong")
+    warnings = heed(layout, command.replace("-", " "))
     plan = _carry_out(layout, opener, planner, command, clamp=clamp, dry_run=dry_run, yes=yes, backup=backup)
+    plan = replace(plan, warnings=[*warnings, *plan.warnings])
     _write(plan, output)
     for text in plan.warnings:
         note(f"warning: {text}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import need_messages
 from rmqtool.cli.shell.app import command, group
 from rmqtool.cli.shell.options import (
     BrokerConfOption,
@@ -69,7 +69,7 @@ def transaction_list(
     warn = Warnings()
     asked = {"state": state, "group": producer_group, "topic": topic, "since": since, "until": until}
     choice = Choice(asked, group="producerGroup")
-    rows = choice(Transactions(need_log(store, broker_conf), warn).all(), limit)
+    rows = choice(Transactions(need_messages(store, broker_conf, told=False), warn).all(), limit)
     names = (
         *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
         *("lastCheckTimestamp", "endTimestamp", "msgId", "keys", "note"),
@@ -104,7 +104,7 @@ def transaction_show(
     warn = Warnings()
     found = [
         info
-        for info in Transactions(need_log(store, broker_conf), warn).all()
+        for info in Transactions(need_messages(store, broker_conf, told=False), warn).all()
         if info.msgId == message_id or message_id in (str(copy.queueOffset) for copy in info.copies)
     ]
     for info in found:

@@ -123,8 +123,8 @@ transaction list --state: pending committed rolled-back given-up passed
 """
 
 CODES = """
-file-unreadable file-size file-gap file-duplicate file-misnamed file-foreign file-ignored not-checked abort-present
-store-in-use recovery-unfinished undo-unfinished journal-unreadable checkpoint-missing checkpoint-empty
+file-unreadable file-size file-gap file-duplicate file-misnamed file-foreign store-role file-ignored not-checked
+abort-present store-in-use recovery-unfinished undo-unfinished journal-unreadable checkpoint-missing checkpoint-empty
 checkpoint-ahead log-absent log-crc log-damage log-torn log-blank-missing log-blank-size log-stale log-position
 log-properties log-body log-batch-numbers log-prepared log-time-backwards log-ordinal-gap log-ordinal-repeat log-topic
 cq-missing cq-behind cq-starts-late cq-hole cq-stale cq-no-message cq-other-message cq-order cq-size cq-tags
@@ -140,6 +140,6 @@ timer-lost timer-behind timer-checkpoint-empty timer-checkpoint-ahead compaction
 compaction-half compaction-size compaction-hole compaction-torn compaction-no-record compaction-other-record
 compaction-order compaction-no-key compaction-unqueued compaction-queue-missing compaction-missing compaction-behind
 compaction-ahead compaction-checkpoint compaction-checkpoint-ahead compaction-unfinished compaction-unused
-pop-database pop-record pop-record-key pop-ahead tiered-missing tiered-short tiered-gap tiered-unknown tiered-message
-epoch-broken epoch-order epoch-ahead identity-broken
+pop-database pop-record pop-record-key pop-ahead tiered-ignored tiered-deleted tiered-stopped tiered-missing
+tiered-short tiered-gap tiered-unknown tiered-message epoch-broken epoch-order epoch-ahead identity-broken
 """

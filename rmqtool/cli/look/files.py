@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import need_log, need_messages
 from rmqtool.cli.shell.app import command, group
 from rmqtool.cli.shell.options import (
     Body,
@@ -60,7 +60,9 @@ def commitlog_dump(
     from rmqtool.cli.look.run_files import run_commitlog_dump, selection
 
     chosen = selection(topic, queue, tag, key, offset, queue_offset, since, until)
-    return run_commitlog_dump(need_log(store, broker_conf), chosen, limit, body.value, output.value, records=records)
+    return run_commitlog_dump(
+        need_messages(store, broker_conf), chosen, limit, body.value, output.value, records=records
+    )
 
 
 @command("hexdump", "rmqtool commitlog hexdump store --offset 2867", commitlog)
@@ -76,7 +78,7 @@ def commitlog_hexdump(
     """
     from rmqtool.cli.look.run_files import run_hexdump
 
-    return run_hexdump(need_log(store, broker_conf), offset, limit or 2000)
+    return run_hexdump(need_messages(store, broker_conf), offset, limit or 2000)
 
 
 @command("dump", "rmqtool consumequeue dump store --topic Orders --queue 0 --output csv", consumequeue)

@@ -23,7 +23,7 @@ from rmqtool.cli.shell.options import (
 @command(
     "info",
     "rmqtool info store --output json",
-    tables=("topics", "files", "groups", "configs", "problems", "tiered", "epochs", "report"),
+    tables=("topics", "files", "groups", "configs", "problems", "tiered", "epochs", "roles", "report"),
 )
 def info(store: StoreDir, output: OutputOption = Output.text, broker_conf: BrokerConfOption = None) -> int:
     """Tell what a store is: version, sizes, offsets, topics, marks, who holds it."""

@@ -8,6 +8,7 @@ from typing import Any
 from formats.index import entries_array
 from formats.primitives import java_hash
 from rmqtool.cli.form.text import columns_of
+from rmqtool.cli.look.run_query import say_tier
 from rmqtool.cli.shell.choice import NO_MATCH, first, limited, say_empty
 from rmqtool.cli.shell.message_rows import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.shell.output import Column, note, write_all, writer
@@ -163,6 +164,7 @@ def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
 def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, output: str, *, expired: bool) -> int:
     """``consumequeue dump``: 0, or 1 when nothing has what was asked for."""
     layout, low = log.layout, log.min_offset
+    say_tier(layout)
     hashes = {java_hash(tag) for tag in chosen.tags}
     low_offset, after = chosen.physical
     by_message = chosen.keys or (chosen.since, chosen.until) != (-MAX_TIME, MAX_TIME)

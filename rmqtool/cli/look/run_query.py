@@ -10,7 +10,7 @@ from rmqtool.cli.shell.message_rows import write_messages
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.shell.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
-from rmqtool.errors import BadValue, UnreadableStore
+from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.index.reader import MAX_TIME
@@ -27,15 +27,18 @@ def open_store(store: str, broker_conf: str | None) -> StoreLayout:
     return StoreLayout(store, load(broker_conf) if broker_conf else None)
 
 
-def need_log(store: str, broker_conf: str | None) -> CommitLog:
+def need_log(store: str, broker_conf: str | None, *, say: bool = True) -> CommitLog:
     """The commit log of a store that has one, or at least queues that say that there was one.
+
+    Args:
+        say: that messages of a DLedger log are missing.
 
     Raises:
         UnreadableStore: neither, for example in a directory of config files alone.
     """
     layout = open_store(store, broker_conf)
     log = CommitLog(layout)
-    if not log.segments.files:
+    if say and not log.segments.files:
         from rmqtool.store.layout.version import dledger_dirs
 
         for folder in dledger_dirs(layout):
@@ -43,6 +46,41 @@ def need_log(store: str, broker_conf: str | None) -> CommitLog:
     if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
         raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
     return log
+
+
+def need_messages(store: str, broker_conf: str | None, *, told: bool = True) -> CommitLog:
+    """As :func:`need_log`, for commands that answer with messages; says how many are in the tier alone.
+
+    Args:
+        told: say so; else whoever asks does.
+
+    Raises:
+        CorruptFile: they are in a DLedger log, which is not read: an empty answer would be wrong.
+    """
+    log = need_log(store, broker_conf, say=False)
+    if not log.segments.files:
+        from rmqtool.store.layout.version import dledger_dirs
+
+        for folder in dledger_dirs(log.layout):
+            raise CorruptFile(folder, None, "a DLedger log, which is not read: its messages cannot be shown")
+    if told:
+        say_tier(log.layout)
+    return log
+
+
+def say_tier(
+    layout: StoreLayout, topic: str | None = None, queue_id: int | None = None, what: str = "not shown"
+) -> None:
+    """Say on stderr how many messages are in the tier alone, of all queues or of these."""
+    from rmqtool.store.roles.role import Role, has_role
+
+    if not has_role(layout, Role.TIERED):
+        return
+    from rmqtool.store.tier.left_behind import left_behind, words_of
+
+    left = [one for one in left_behind(layout) if topic in (None, one.topic) and queue_id in (None, one.queueId)]
+    if (words := words_of(left, what)) is not None:
+        note(f"warning: {words}")
 
 
 def search_of(scan: bool, limit: int | None, since: str | None, until: str | None) -> Search:
@@ -85,7 +123,7 @@ def run_query_key(
     broker_conf: str | None = None,
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
-    layout, search = need_log(store, broker_conf).layout, search_of(scan, limit, since, until)
+    layout, search = need_messages(store, broker_conf).layout, search_of(scan, limit, since, until)
     with _scanning(scan):
         found = first(query_key(layout, topic, key, search, note), limit)
     write_messages(output, found, body)
@@ -107,7 +145,7 @@ def run_query_id(
     broker_conf: str | None = None,
 ) -> int:
     """``query-id``: 0 when a message was found, else 1."""
-    layout, search = need_log(store, broker_conf).layout, search_of(scan, limit, None, None)
+    layout, search = need_messages(store, broker_conf).layout, search_of(scan, limit, None, None)
     with _scanning(scan):
         found = first(query_id(layout, message_id, search, note, tuple(topic or ())), limit)
     write_messages(output, found, body)
@@ -157,7 +195,8 @@ def run_query_offset(
     from rmqtool.store.queues.batch import open_any_queue
 
     rules = engine_of(engine)
-    log = need_log(store, broker_conf)
+    log = need_messages(store, broker_conf, told=False)
+    say_tier(log.layout, topic, queue_id)
     queue = open_any_queue(log.layout, topic, queue_id)
     compacted = None
     if exists(log.layout.path("compaction")):
@@ -233,10 +272,12 @@ def run_query_time(
     from rmqtool.store.queues.reader import ConsumeQueue
 
     timestamp = parse_time(time)
-    rules = engine_of(engine) or release_of(need_log(store, broker_conf).layout)
+    rules = engine_of(engine)
+    log = need_messages(store, broker_conf, told=False)
+    rules = rules or release_of(log.layout)
     if upper and rules == "4.9":
         raise BadValue("--upper needs --engine 5.3: 4.9 answers with the nearest message only")
-    log = need_log(store, broker_conf)
+    say_tier(log.layout, topic, queue_id, "not looked at")
     queue = open_any_queue(log.layout, topic, queue_id)
     to = writer(output, TIME_FIELDS, TIME_COLUMNS)
     if queue is None:

@@ -81,6 +81,7 @@ def show(info: StoreInfo, form: str) -> None:
     times = [time_text(t) if t is not None else "-" for t in (info.firstStoreTimestamp, info.lastStoreTimestamp)]
     rows = [
         ("store", info.store),
+        *(("role" if number == 0 else "", fact.words) for number, fact in enumerate(info.roles)),
         ("version", f"{info.version}: {info.versionReason}"),
         ("state", state),
         ("lock", lock),
@@ -127,10 +128,12 @@ def _show_topics(out: Console, info: StoreInfo) -> None:
     topics = info.topics
     if len(topics) > _MANY:
         topics = sorted(topics, key=lambda topic: topic.messages, reverse=True)[:_LARGEST]
-    rows = table("topic", "queues", "messages", "kind", right=("queues", "messages"))
+    tiered = ("in tier alone",) if any(topic.inTierAlone for topic in topics) else ()
+    rows = table("topic", "queues", "messages", *tiered, "kind", right=("queues", "messages", *tiered))
     for topic in topics:
+        alone = (str(topic.inTierAlone),) if tiered else ()
         kind = ", ".join(topic.nature)
-        rows.add_row(text(topic.topic), str(topic.queues), str(topic.messages), text(kind))
+        rows.add_row(text(topic.topic), str(topic.queues), str(topic.messages), *alone, text(kind))
     out.print()
     out.print(rows)
     if len(topics) < len(info.topics):

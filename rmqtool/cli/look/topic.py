@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import need_log, need_messages
 from rmqtool.cli.shell.app import command, group
 from rmqtool.cli.shell.options import (
     Body,
@@ -132,7 +132,7 @@ def topic_latest(
     from rmqtool.services.lookup.compacted import latest
     from rmqtool.services.lookup.near import unknown_topic
 
-    layout = need_log(store, broker_conf).layout
+    layout = need_messages(store, broker_conf).layout
     found = first(latest(layout, topic, key or ()), limit)
     write_messages(output.value, found, body.value)
     if not found:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import need_messages
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import Body, BodyOption, BrokerConfOption, Output, OutputOption, StoreDir
 
@@ -44,7 +44,7 @@ def trace(
 
     warn = Warnings()
     with showing("auto", streams=False):
-        log = need_log(store, broker_conf)
+        log = need_messages(store, broker_conf)
         found = engine.trace(log, message_id, int(time.time() * 1000), warn, scan=scan, body=body.value)
     if found.events or output in (Output.json, Output.ndjson):
         write_trace(found, output.value)

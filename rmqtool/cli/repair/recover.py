@@ -63,10 +63,11 @@ def recover(
     from rmqtool.cli.shell.output import confirm, note
     from rmqtool.errors import Refused
     from rmqtool.store.disk.lock import holder
-    from rmqtool.store.layout.version import has_rocksdb_queues, unsupported
+    from rmqtool.store.layout.version import has_rocksdb_queues
     from rmqtool.store.recovery import command as recovery
     from rmqtool.store.recovery.report import RecoveryReport
     from rmqtool.store.recovery.rocks.command import plan_rocks
+    from rmqtool.store.roles.table import heed
 
     rules = engine_of(engine) or "auto"
     layout = need_log(store, broker_conf).layout
@@ -77,8 +78,8 @@ def recover(
             raise Refused(f"{layout.root}: {who}: stop the broker first")
         note(f"warning: {who}: the store changes while it is read, so this plan may be wrong")
     consented: list[str] = []
-    if not dry_run and (reason := unsupported(layout)) is not None:
-        raise Refused(f"{layout.root}: {reason}")
+    if not dry_run:
+        heed(layout, "recover")
     asking = not yes and not dry_run
     if asking and not sys.stdin.isatty():
         raise Refused("recover writes: give --yes to do it, or --dry-run to look only")

@@ -12,8 +12,9 @@ from rmqtool.errors import BadValue, OutputLost
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.carve import Salvage
-from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log
+from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log, tell_torn
 from rmqtool.store.salvage.whole import export_store
+from rmqtool.store.tier.left_behind import NotTaken, left_behind, words_of
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 
@@ -26,8 +27,20 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
         note(f"{queue.topic} queue {queue.queueId}: {queue.lost} queue offsets lost; later messages moved down")
     if report.restarted:
         note(f"{report.restarted} messages of queues that began again at a lower offset follow the earlier ones")
+    if report.tornProperties:
+        note(f"{report.tornProperties} messages whose properties are torn are taken all the same: lost+found has them")
     note(f"{report.messages} messages, {report.bytes} bytes in {report.store}; {report.lostBytes} bytes not readable")
-    return 1 if report.lostRangeCount else 0
+    return 1 if _say_left(report.notTaken) or report.lostRangeCount else 0
+
+
+def _say_left(left: list[NotTaken]) -> bool:
+    """Say which messages are not taken, because they are in the tier alone; whether there are any."""
+    for one in left:
+        note(f"{one.topic} queue {one.queueId}: {one.messages} messages not taken, "
+             f"queue offsets {one.firstOffset} to {one.nextOffset - 1}")  # fmt: skip
+    if (words := words_of(left, "not taken")) is not None:
+        note(words)
+    return bool(left)
 
 
 def run_whole(layout: StoreLayout, new_store: str, output: str) -> int:
@@ -59,7 +72,7 @@ def run_to_file(layout: StoreLayout, form: str, out: str, output: str) -> int:
     _say(report.to_dict(), output)
     kept = f", kept in {os.path.relpath(report.lostFound)}" if report.lostFound else ""
     note(f"{report.messages} messages in {report.out}; {report.lostBytes} bytes not readable{kept}")
-    return 1 if report.lostRangeCount else 0
+    return 1 if _say_left(report.notTaken) or report.lostRangeCount else 0
 
 
 def _writer_of(form: str) -> WriteAll:
@@ -78,6 +91,7 @@ def write_ndjson(log: CommitLog, path: str, tell: Callable[[Damage], None]) -> i
             if isinstance(item, Damage):
                 tell(item)
                 continue
+            tell_torn(item, tell)
             for message in item.messages():
                 file.write(dump_json(message_row(message.record, message.physical_offset)) + "\n")
                 messages += 1
@@ -89,11 +103,17 @@ def _to_stdout(layout: StoreLayout) -> int:
     for warning in warnings:
         note(f"warning: {warning}")
     to, messages, lost = NdjsonWriter(sys.stdout), 0, 0
+
+    def tell(item: Damage) -> None:
+        nonlocal lost
+        say_damage(item._replace(path=disk.name(item.path)))
+        lost += item.length
+
     for item in log.walk():
         if isinstance(item, Damage):
-            say_damage(item._replace(path=disk.name(item.path)))
-            lost += item.length
+            tell(item)
             continue
+        tell_torn(item, tell)
         for message in item.messages():
             row = message_row(message.record, message.physical_offset)
             try:
@@ -106,7 +126,7 @@ def _to_stdout(layout: StoreLayout) -> int:
     except OSError as err:
         raise _cut_off(err) from err
     note(f"{messages} messages; {lost} bytes not readable")
-    return 1 if lost else 0
+    return 1 if lost or _say_left(left_behind(layout)) else 0
 
 
 def _cut_off(err: OSError) -> OutputLost:

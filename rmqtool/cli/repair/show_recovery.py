@@ -26,6 +26,8 @@ def question(plan: RecoveryReport) -> str:
         saved = _them(messages) if plan.salvageKeeps == messages else f"{plan.salvageKeeps} of them"
         first = f"salvage, run before this, keeps {saved} in a new store. " if plan.salvageKeeps else ""
         return f"{first}Do this, and cut off {counted(messages, 'intact message')}?"
+    if plan.tierDangers:
+        return "Do this? A broker's next start then does harm to the tier."
     return "Do this, though the log is missing, and remove its queues?" if plan.destroys else "Do this?"
 
 

@@ -57,6 +57,7 @@ def undo(
     from rmqtool.errors import BadValue, Refused
     from rmqtool.store.changes import undo as engine
     from rmqtool.store.changes.places import Places, named_outside
+    from rmqtool.store.roles.table import heed
 
     layout = open_store(store, broker_conf)
     root = Places.of(layout, named_outside([broadcast]))
@@ -67,6 +68,8 @@ def undo(
     asking = not yes and not dry_run
     if asking and not sys.stdin.isatty():
         raise Refused("undo writes: give --yes to do it, or --dry-run to look only")
+    for text in heed(layout, "undo --force" if force else "undo"):
+        note(f"warning: {text}")
     report = engine.plan_undo(root, backup)
     if report.backup is not None and not dry_run:
         if asking:

@@ -261,6 +261,8 @@ def run(
         ) as store:
             if store.live.mended is not None and store.live.mended.actions:
                 note(f"{store.layout.root}: was not stopped cleanly; recovered first, nothing was lost")
+            for text in store.warnings:
+                note(f"warning: {text}")
             importer = Importer(store, keep_times=keep_times)
             with stage("appending", lines.size, "messages" if lines.size is None else "bytes") as appending:
                 for numbers, rows in lines.rows(ending):

@@ -77,8 +77,10 @@ class _Spoken(Warnings):
         return 1 if self._seen else 0
 
 
-def _open(path: str, broker_conf: str | None) -> Store:
-    store = Store(path, write=True, broker_conf=broker_conf, mend=True)
+def _open(path: str, broker_conf: str | None, command: str) -> Store:
+    store = Store(path, write=True, broker_conf=broker_conf, mend=True, command=command)
+    for text in store.warnings:
+        note(f"warning: {text}")
     if store.live.mended is not None and store.live.mended.actions:
         note(f"{store.layout.root}: was not stopped cleanly; recovered first, nothing was lost")
     return store
@@ -93,7 +95,7 @@ def run_loop(
     warn, ending = _Spoken(), Ending()
     decide = decider(transactions, ending.readable, lambda: ending.asked)
     end = parse_time(until) if until not in (None, "delivered") and until is not None else None
-    with ending.watched(), _open(path, broker_conf) as store:
+    with ending.watched(), _open(path, broker_conf, "run") as store:
         loop = RunLoop(store, warn, decide)
         try:
             report = loop.run(
@@ -135,9 +137,12 @@ def run_requeue(
     names = ("state", "msgId", "keys", "queueOffset", "deadLetterId", "targetTopic", "targetQueueId", "reason")
     warn = Warnings()
     if dry_run or not yes:
-        from rmqtool.cli.look.run_query import need_log
+        from rmqtool.cli.look.run_query import need_messages, open_store
+        from rmqtool.store.roles.table import heed
 
-        plan = [row for row, _message in Requeue(need_log(path, broker_conf), group, ids, target, warn).plan()]
+        for text in heed(open_store(path, broker_conf), "dlq requeue") if dry_run else ():
+            note(f"warning: {text}")
+        plan = [row for row, _message in Requeue(need_messages(path, broker_conf), group, ids, target, warn).plan()]
         count = sum(row.state == "to-do" for row in plan)
         if dry_run or not count:
             write_rows(output, Requeued, plan, names, wide=("keys", "reason"))
@@ -146,7 +151,7 @@ def run_requeue(
         if not confirm("Do this?"):
             raise Refused("not confirmed: nothing was changed")
     ending = Ending()
-    with ending.watched(), _open(path, broker_conf) as store:
+    with ending.watched(), _open(path, broker_conf, "dlq requeue") as store:
         done = list(requeue(store, group, ids, target, warn, lambda: ending.asked))
     write_rows(output, Requeued, done, names, wide=("keys", "reason"))
     if ending.asked:

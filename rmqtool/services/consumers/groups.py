@@ -21,6 +21,7 @@ from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.waiting.popped import Popped
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
+from rmqtool.store.tier.tier import Tier
 
 PROBLEMS = ("ahead", "expired")
 Key = tuple[str, str, int]  # topic, group, queue id
@@ -138,6 +139,7 @@ class Groups:
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
         warn_of_unbuilt(log, warn)
+        self._tier = Tier.of(log.layout)
         self._in_flight = Popped(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
 
     def lag(self) -> Iterator[GroupLag]:
@@ -175,11 +177,11 @@ class Groups:
     def _lag(
         self, group: str, topic: str, queue_id: int, queue: AnyQueue | None, offset: int | None, state: str | None
     ) -> GroupLag:
-        low = queue.min_offset(self.log.min_offset) if queue is not None else 0
+        low = self._begin(queue) if queue is not None else 0
         high = queue.max_offset if queue is not None else 0
         consumed = offset or 0
-        last = 0
-        if queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
+        last = self._tier_time(topic, queue_id, consumed - 1)
+        if not last and queue is not None and 0 < consumed <= high and (entry := queue.entry(consumed - 1)) is not None:
             found = self.log.read(entry.physical_offset, crc=False)
             last = found.record.store_timestamp if found is not None else 0
         if consumed > high:
@@ -200,6 +202,16 @@ class Groups:
             state=state,
             inFlight=self._in_flight[topic, group, queue_id],
         )
+
+    def _begin(self, queue: AnyQueue) -> int:
+        """The lowest offset that consumers get: the tier's, where there is one."""
+        low = queue.min_offset(self.log.min_offset)
+        return low if self._tier is None else self._tier.begin(queue.topic, queue.queue_id, low)
+
+    def _tier_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time of a message that the tier has; 0 without it."""
+        record = self._tier.record(topic, queue_id, offset) if self._tier is not None and offset >= 0 else None
+        return record.store_timestamp if record is not None else 0
 
     def infos(self) -> Iterator[GroupInfo]:
         """Every group that has a configuration or an offset, sorted."""
@@ -223,7 +235,7 @@ class Groups:
                 queues=len(own),
                 diff=sum(row.diff for row in own),
                 retryDiff=sum(row.diff for row in rows if row.topic in retries),
-                deadLetters=sum(queue.max_offset - queue.min_offset(self.log.min_offset) for queue in dead),
+                deadLetters=sum(queue.max_offset - self._begin(queue) for queue in dead),
                 problems=sum(row.state in PROBLEMS for row in rows),
                 inFlight=sum(row.inFlight for row in rows),
             )

@@ -21,9 +21,10 @@ from rmqtool.store.changes.places import Places, named_outside
 from rmqtool.store.changes.writing import changing
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
+from rmqtool.store.roles.table import heed
+from rmqtool.store.tier.tier import Tier
 
 
 class Target(NamedTuple):
@@ -93,6 +94,7 @@ class Queues:
 
     def __init__(self, layout: StoreLayout, *, clamp: bool) -> None:
         self.log, self.clamp = CommitLog(layout), clamp
+        self.tier = Tier.of(layout)
         self._queues = TopicQueues(layout)
         self._topics = topics_of(layout, lambda _text: None)
 
@@ -111,11 +113,32 @@ class Queues:
         """Queues that a topic has on disk."""
         return {queue.queue_id for queue in self._queues.every(topic)}
 
+    def offset_by_time(self, queue: AnyQueue, low: int, timestamp: int) -> int:
+        """The first queue offset at a time or later. What the tier alone has comes before the local messages.
+
+        Args:
+            low: the lowest offset that consumers get.
+
+        Raises:
+            Refused: that is in the tier, and its files are not here.
+        """
+        local = queue.min_offset(self.log.min_offset)
+        if self.tier is not None and low < local:
+            if self.tier.folder is None:
+                raise Refused(
+                    f"{queue.topic} queue {queue.queue_id}: the times of offsets {low} to {local} are in the tier, "
+                    "whose files are not here (tieredStoreFilePath): give an offset"
+                )
+            at = self.tier.offset_by_time(queue.topic, queue.queue_id, local, timestamp)
+            if at is not None:
+                return at
+        return offset_by_time(self.log, queue, timestamp)
+
     def move(self, key: Key, before: int | None, new: Callable[[AnyQueue | None, int, int], int]) -> OffsetMove:
         """A row of the plan.
 
         Args:
-            new: the offset for (queue, lowest offset, highest offset).
+            new: the offset for (queue, lowest offset, highest offset); the lowest is the tier's where there is one.
 
         Raises:
             Refused: it is out of the queue's range.
@@ -124,6 +147,8 @@ class Queues:
         queue = self._queues.either(topic, queue_id)
         low = queue.min_offset(self.log.min_offset) if queue is not None else 0
         high = queue.max_offset if queue is not None else 0
+        if self.tier is not None and high:
+            low = self.tier.begin(topic, queue_id, low)
         offset = wanted = new(queue, low, high)
         note = None
         if not low <= wanted <= high:
@@ -167,14 +192,14 @@ def reset(group: str, topics: list[str] | None, queue_ids: list[int] | None, tar
             ids = {n for t, owner, n in file.offsets if (t, owner) == (topic, group)} | queues.ids(topic)
             for number in sorted(ids if not queue_ids else ids.intersection(queue_ids)):
                 before = file.offsets.get((topic, group, number))
-                new = _new_offset(queues.log, target, before)
+                new = _new_offset(queues, target, before)
                 moves.append(queues.move((topic, group, number), before, new))
         return moves
 
     return plan
 
 
-def _new_offset(log: CommitLog, target: Target, before: int | None) -> Callable[[AnyQueue | None, int, int], int]:
+def _new_offset(queues: Queues, target: Target, before: int | None) -> Callable[[AnyQueue | None, int, int], int]:
     def new(queue: AnyQueue | None, low: int, high: int) -> int:
         if target.kind == "earliest":
             return low
@@ -184,7 +209,7 @@ def _new_offset(log: CommitLog, target: Target, before: int | None) -> Callable[
             return target.value
         if target.kind == "shift":
             return (before or 0) + target.value
-        return offset_by_time(log, queue, target.value) if queue is not None else 0
+        return queues.offset_by_time(queue, low, target.value) if queue is not None else 0
 
     return new
 
@@ -350,8 +375,7 @@ def apply(
     Raises:
         Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
     """
-    if (reason := unsupported(layout)) is not None:
-        raise Refused(f"{layout.root}: {reason}")
+    heed(layout, command.replace("-", " "))
     if layout.aborted:
         first = layout.command("recover")
         raise Refused(f"{layout.root}: was not stopped cleanly, its queues may change: run {first} first")

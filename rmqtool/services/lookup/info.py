@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.marks import parse_abort
 from formats.variants import dledger, epoch
 from formats.variants.rocksdb import Form
-from rmqtool.errors import CorruptFile, MissingRuntime, RmqError
+from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.services.lookup.queue_messages import built_only_to
 from rmqtool.store.config.files import list_configs, read_config
 from rmqtool.store.disk.lock import holder
@@ -27,6 +27,8 @@ from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.queues.rocks import RocksQueue
+from rmqtool.store.roles.role import RoleFact, roles_of
+from rmqtool.store.tier.tier import Tier, local_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,10 @@ class TopicInfo:
 
     topic: str
     queues: int
-    messages: int  # between the lowest and highest offsets of its queues
+    messages: int  # between the lowest and highest offsets of its local queues
     configured: bool
     nature: list[str] = field(default_factory=list)  # normal, retry, dlq or system, and what its attributes say
+    inTierAlone: int = 0  # further messages, that only tiered storage has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,7 @@ class StoreInfo:
     identity: str | None = None  # CLUSTER#BROKER#ID of controller mode
     epochs: list[dict[str, int]] = field(default_factory=list)  # of masters, in controller mode
     tiered: list[TieredQueueInfo] = field(default_factory=list)  # queues of tiered storage
+    roles: list[RoleFact] = field(default_factory=list)  # what the directory is, and what shows it
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -100,6 +104,9 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     messages: dict[str, list[int]] = {name: [] for name in topics}
     for queue in queues:
         messages.setdefault(queue.topic, []).append(queue.max_offset - queue.min_offset(log.min_offset))
+    in_tier = _in_tier_alone(layout, queues, problems)
+    for name in in_tier:
+        messages.setdefault(name, [])
     pid = holder(layout.root)
     abort = read_small(layout.path("abort"), 1 << 16)
     point = layout.checkpoint()
@@ -128,6 +135,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
                 messages=sum(counts),
                 configured=name in topics,
                 nature=nature_of(name, topics),
+                inTierAlone=in_tier.get(name, 0),
             )
             for name, counts in sorted(messages.items())
         ],
@@ -137,6 +145,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         identity=identity,
         epochs=epochs,
         tiered=_tiered(layout),
+        roles=roles_of(layout),
     )
 
 
@@ -151,6 +160,20 @@ def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, 
     except (FormatError, RmqError) as err:
         problems.append(f"controller mode: {err}")
     return identity, epochs
+
+
+def _in_tier_alone(layout: StoreLayout, queues: list[AnyQueue], problems: list[str]) -> dict[str, int]:
+    """Topic to the number of messages that tiered storage alone has."""
+    found: dict[str, int] = {}
+    try:
+        tier = Tier.of(layout)
+        for (topic, _id), alone in tier.all_alone(local_ranges(layout, queues)).items() if tier else ():
+            found[topic] = found.get(topic, 0) + len(alone)
+    except (CorruptFile, UnreadableStore) as err:
+        problems.append(f"tiered storage: {err}")
+    except MissingRuntime:
+        pass  # the note on these files says so
+    return found
 
 
 def _tiered(layout: StoreLayout) -> list[TieredQueueInfo]:

@@ -10,6 +10,7 @@ from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import open_any_queue
+from rmqtool.store.tier.tier import Tier
 
 FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
@@ -49,16 +50,19 @@ def consumer_offsets(layout: StoreLayout, *, bak: bool = False) -> Iterator[Offs
     if all(table is None for table in tables):
         suffix = ".bak" if bak else ""
         raise UnreadableStore(f"{layout.path('config', FILES[0] + suffix)}: no such file")
-    low = CommitLog(layout).min_offset
+    log_begin, tier = CommitLog(layout).min_offset, Tier.of(layout)
     for entry in sorted(entries, key=lambda e: (e.group, e.topic, e.queue_id)):
         queue = open_any_queue(layout, entry.topic, entry.queue_id) if entry.queue_id >= 0 else None
         high = queue.max_offset if queue else None
+        low = queue.min_offset(log_begin) if queue else None
+        if tier is not None and low is not None:
+            low = tier.begin(entry.topic, entry.queue_id, low)
         yield OffsetRow(
             topic=entry.topic,
             group=entry.group,
             queueId=entry.queue_id,
             consumerOffset=entry.offset,
-            minOffset=queue.min_offset(low) if queue else None,
+            minOffset=low,
             brokerOffset=high,
             diff=high - entry.offset if high is not None else None,
         )

@@ -17,6 +17,7 @@ from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.store.layout.paths import BATCH_QUEUES
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
+from rmqtool.store.tier.tier import Tier
 
 _PERMISSIONS = ((8, "X"), (4, "R"), (2, "W"), (1, "I"))  # priority, read, write, inherit
 
@@ -103,6 +104,7 @@ class StoreTopics:
     def __init__(self, log: CommitLog, warn: Warn) -> None:
         self.log = log
         self.queues = TopicQueues(log.layout)
+        self._tier = Tier.of(log.layout)
         warn_of_unbuilt(log, warn)
         table = topics_of(log.layout, warn)
         self.lost = table is None  # then nothing can be said of what is configured
@@ -155,7 +157,7 @@ class StoreTopics:
         return TopicDetails(summary=self.summary(topic), queues=[self._queue(queue) for queue in queues])
 
     def _queue(self, queue: AnyQueue) -> QueueInfo:
-        low, high = queue.min_offset(self.log.min_offset), queue.max_offset
+        low, high = self._begin(queue), queue.max_offset
         consumers = self.consumers.get(queue.topic, {})
         return QueueInfo(
             topic=queue.topic,
@@ -173,7 +175,12 @@ class StoreTopics:
         )
 
     def _messages(self, queue: AnyQueue) -> int:
-        return queue.max_offset - queue.min_offset(self.log.min_offset)
+        return queue.max_offset - self._begin(queue)
+
+    def _begin(self, queue: AnyQueue) -> int:
+        """The lowest offset that consumers get: the tier's, where there is one."""
+        low = queue.min_offset(self.log.min_offset)
+        return low if self._tier is None else self._tier.begin(queue.topic, queue.queue_id, low)
 
     def _stored(self, queue: AnyQueue) -> int:
         """Bytes of the messages that a queue leads to, as its units say."""
@@ -184,6 +191,9 @@ class StoreTopics:
         return sum(int(sizes["size"].sum(dtype="int64")) for sizes in units)
 
     def _time(self, queue: AnyQueue, offset: int) -> int | None:
+        record = self._tier.record(queue.topic, queue.queue_id, offset) if self._tier is not None else None
+        if record is not None:
+            return record.store_timestamp
         entry = queue.entry(offset) if 0 <= offset < queue.max_offset else None
         found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
         return found.record.store_timestamp if found is not None else None

@@ -73,6 +73,7 @@ class Store:
         engine: "4.9" or "5.3"; None for what the store shows.
         sync_flush: make messages durable before they are acknowledged; None for what the settings say.
         mend: finish what a killed writer of this kind left, where that loses no message.
+        command: for what it is opened for writing: a slave's or a tiered store is not open to everything.
         clock: milliseconds since the epoch.
 
     Raises:
@@ -89,13 +90,17 @@ class Store:
         engine: str | None = None,
         sync_flush: bool | None = None,
         mend: bool = False,
+        command: str = "append",
         clock: Clock = system_clock,
     ) -> None:
         conf = _conf(broker_conf)
         self.warnings: list[str] = []
         self._live: LiveStore | None = None
         if write:
-            self._live = LiveStore(os.fspath(path), conf, engine=engine, sync_flush=sync_flush, mend=mend, clock=clock)
+            self._live = LiveStore(
+                os.fspath(path), conf, engine=engine, sync_flush=sync_flush, mend=mend, command=command, clock=clock
+            )
+            self.warnings += self._live.warnings
         self.layout = self._live.layout if self._live is not None else StoreLayout(os.fspath(path), conf)
         self._engine = engine or (self._live.engine if self._live else release_of(self.layout))
         self._reader: KeyReader | None = None

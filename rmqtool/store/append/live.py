@@ -28,12 +28,14 @@ from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
 from rmqtool.store.disk.new_files import make_file
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.writer import LogWriter
 from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.recovery.beside_tier import ranges_of
 from rmqtool.store.recovery.command import Examined, examine, plan, recover
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.report import RecoveryReport
+from rmqtool.store.roles.table import heed, unsaid
+from rmqtool.store.tier.guard import refuse, tier_dangers
 
 T = TypeVar("T")
 _DISPATCH_BYTES = 32 << 20  # appended before it is dispatched without being asked for
@@ -50,13 +52,15 @@ class LiveStore:
         engine: "4.9" or "5.3": whose rules messages are checked and written by; None for what the store shows.
         sync_flush: make messages durable before they are acknowledged (``flushDiskType=SYNC_FLUSH``).
         mend: finish what a killed writer left, where no message is lost by it.
+        command: for what it is opened, by the table of roles (:mod:`rmqtool.store.roles.table`).
         clock: milliseconds since the epoch.
 
     Attributes:
+        warnings: what that table warns of.
         batch_topics: topics with batch consume queues; one that is made with those is added before its first message.
 
     Raises:
-        Refused: the store is in use, or a broker would repair it before it starts.
+        Refused: the store is in use, its role forbids it, or a broker would repair it before it starts.
         UnreadableStore: not a store.
     """
 
@@ -68,11 +72,11 @@ class LiveStore:
         engine: str | None = None,
         sync_flush: bool | None = None,
         mend: bool = False,
+        command: str = "append",
         clock: Clock = system_clock,
     ) -> None:
         self.layout = StoreLayout(root, conf)  # lists directories whenever it is asked: a store that is written changes
-        if (reason := unsupported(self.layout)) is not None:
-            raise Refused(f"{self.layout.root}: {reason}")
+        self.warnings = heed(self.layout, command)
         if not any(os.path.isdir(path) for path in self.layout.commit_log_paths):
             raise UnreadableStore(f"{self.layout.root}: no commit log in it")
         self.clock = clock
@@ -107,6 +111,10 @@ class LiveStore:
             raise Refused(
                 f"{self.layout.root}: not healthy ({first}): see {self.layout.command('recover', '--dry-run')}"
             )
+        refuse(self.layout, tier_dangers(self.layout, ranges_of(report.afterStart)))
+        word = unsaid(self.layout)
+        if word is not None and report.afterStart.maxPhyOffset > max(report.afterStart.minPhyOffset, 0):
+            self.warnings.append(word)  # an empty store is nobody's replica
         return examined
 
     def _open(self, examined: Examined, engine: str | None, sync_flush: bool | None) -> None:

@@ -133,7 +133,7 @@ def _groups(ctx: Context, groups: SubscriptionGroups, offsets: list[ConsumerOffs
 
 
 def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
-    end = ctx.queues_seen.ends.get((entry.topic, entry.queue_id), 0)
+    end = ctx.end_of((entry.topic, entry.queue_id))
     about = {"topic": entry.topic, "queueId": entry.queue_id, "queueOffset": entry.offset}
     if entry.offset > end:
         ctx.found.add(
@@ -145,7 +145,7 @@ def _offset(ctx: Context, name: str, entry: QueueOffset) -> None:
             **about,
         )
         return
-    begin = ctx.queues_seen.begins.get((entry.topic, entry.queue_id), 0)
+    begin = ctx.begin_of((entry.topic, entry.queue_id))
     if 0 <= entry.offset < begin:
         ctx.found.add(
             "offset-expired",

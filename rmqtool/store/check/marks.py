@@ -11,7 +11,9 @@ from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
+from rmqtool.store.layout.tiered import tiered_folder
 from rmqtool.store.layout.version import dledger_dirs, rocksdb_forms
+from rmqtool.store.roles.role import Role, roles_of
 
 _KNOWN = {
     "commitlog",
@@ -63,14 +65,28 @@ def check_marks(ctx: Context) -> None:
     if layout.aborted:
         about = {"severity": INFO} if pid is not None else {}
         found.add("abort-present", "abort", **about)
+    places = [*layout.commit_log_paths, *filter(None, (tiered_folder(layout),))]
     for entry in layout.entries():
         if entry.name.startswith("dledger-"):
             found.add("not-checked", entry.name, actual="a DLedger log, and queues and index that point into it")
-        elif entry.name not in _KNOWN and entry.path not in layout.commit_log_paths:
+        elif entry.name not in _KNOWN and entry.path not in places and not _holds(entry.path, places):
             found.add("file-ignored", entry.name)
     for place, form in rocksdb_forms(layout).items():
         if place not in _TOLD_OTHERWISE:
             found.add("not-checked", place, actual=f"a RocksDB database: {form.holds}")
+
+
+def _holds(folder: str, paths: list[str]) -> bool:
+    """Whether one of these lies in a directory."""
+    return any(path.startswith(folder + os.sep) for path in paths)
+
+
+def check_role(ctx: Context) -> None:
+    """What the directory is, before all else; a master's plain one needs no word."""
+    for fact in reversed(roles_of(ctx.layout)):
+        if fact.role is not Role.MASTER:
+            ctx.found.add("store-role", ".", actual=fact.words)
+            ctx.found.first()
 
 
 def unwritable(ctx: Context) -> str | None:

@@ -11,14 +11,14 @@ from rmqtool.store.check.common.findings import DETAILS, Collector, Finding
 from rmqtool.store.check.configs import check_configs
 from rmqtool.store.check.index.index import IndexCheck
 from rmqtool.store.check.log.log import LogCheck, Stretch
-from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, queues_are_files
+from rmqtool.store.check.marks import check_checkpoint, check_marks, check_presence, check_role, queues_are_files
 from rmqtool.store.check.queues.compaction import check_compaction
 from rmqtool.store.check.queues.extension import check_extension
 from rmqtool.store.check.queues.pops import check_pops
 from rmqtool.store.check.queues.queues import QueueCheck
 from rmqtool.store.check.queues.rocks import RocksQueueCheck, open_database
 from rmqtool.store.check.replication import check_replication
-from rmqtool.store.check.tiered import check_tiered
+from rmqtool.store.check.tiered import check_tier_goes_on, check_tiered
 from rmqtool.store.check.timer.timer import check_timer
 from rmqtool.store.layout.paths import StoreLayout
 
@@ -39,6 +39,7 @@ def check_store(
     """
     found = Collector(details, situation)
     ctx = Context(layout, found)
+    check_role(ctx)
     check_marks(ctx)
     with_queues = queues_are_files(ctx)
     queues, index = QueueCheck(ctx), IndexCheck(ctx)
@@ -75,6 +76,7 @@ def check_store(
         found.situation.queues_damaged = queues.damaged
     if with_index:
         found.situation.index_shortened = index.shortened
+    check_tier_goes_on(ctx)
     yield from found.drain()
     if with_queues:
         with stage("comparing queues with the log"):

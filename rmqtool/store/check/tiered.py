@@ -14,6 +14,7 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import Segment, Segments
 from rmqtool.store.layout.tiered import LOCAL_INDEX, METADATA, TieredFiles, tiered_files
+from rmqtool.store.tier.tier import local_ranges
 
 _AT_ONCE = 4096  # queue entries that are read together
 
@@ -29,6 +30,19 @@ def check_tiered(ctx: Context) -> None:
         ctx.found.add("file-unreadable", METADATA, actual=str(err))
     if any(entry.is_file() for entry in ctx.layout.entries(LOCAL_INDEX)):
         ctx.found.add("not-checked", LOCAL_INDEX, actual="the index of tiered storage: only searches by key use it")
+
+
+def check_tier_goes_on(ctx: Context) -> None:
+    """Whether a broker's next start goes on with the tier; told before what else is wrong."""
+    try:
+        tier = ctx.tier
+        dangers = tier.dangers(local_ranges(ctx.layout)) if tier is not None and not ctx.log_seen.absent else []
+    except RmqError:
+        return  # queues that cannot be read are told where they are checked
+    for danger in reversed(dangers):
+        about = {"topic": danger.topic, "queueId": danger.queueId} if danger.topic is not None else {}
+        ctx.found.add(f"tiered-{danger.kind}", METADATA, count=max(danger.messages, 1), actual=danger.words, **about)
+        ctx.found.first()
 
 
 def _metadata(ctx: Context) -> TieredMetadata | None:

@@ -23,7 +23,7 @@ UNIT = 20
 BATCH_UNIT = BATCH_CQ_ENTRY.size
 BATCH_QUEUES = "batchconsumequeue"
 
-_PARTS = (
+PARTS = (
     "commitlog",
     "consumequeue",
     "index",
@@ -57,7 +57,7 @@ class StoreLayout:
         if not names and not is_dir(self.root):
             raise UnreadableStore(f"{root}: no such directory")
         self.commit_log_paths = self._commit_log_paths()
-        if not names.intersection(_PARTS) and not any(name.startswith("dledger-") for name in names):
+        if not names.intersection(PARTS) and not any(name.startswith("dledger-") for name in names):
             outside = any(map(is_dir, self.commit_log_paths))
             if not outside:
                 raise UnreadableStore(
@@ -105,7 +105,7 @@ class StoreLayout:
     def part_with(self, path: str) -> str | None:
         """The part of the store, a directory in which a broker takes everything for its own, that a path lies in."""
         real = os.path.realpath(path)
-        for part in (*self.commit_log_paths, *map(self.path, _PARTS)):
+        for part in (*self.commit_log_paths, *map(self.path, PARTS)):
             if real == (folder := os.path.realpath(part)) or real.startswith(folder + os.sep):
                 return part
         return None

@@ -3,12 +3,14 @@
 Source: tieredstore.provider.PosixFileSegment, tieredstore.MessageStoreConfig (5.3.3); store-formats 8.7.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from formats.config.tiered import TYPES, TieredMetadata, base_of, hash_of
+from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.remote import is_dir
 from rmqtool.store.disk.segments import DirectoryEntry, Segment
-from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.paths import PARTS, UNIT, StoreLayout
 
 FOLDER = "tieredstore"  # where there is no setting
 METADATA = "tieredStoreMetadata.json"
@@ -33,9 +35,29 @@ class TieredFiles:
 
 
 def tiered_folder(layout: StoreLayout) -> str | None:
-    """The directory of the segments (``tieredStoreFilePath``), or None where there is none."""
-    paths = layout.configured("tieredStoreFilePath") or [layout.path(FOLDER)]
-    return paths[0] if is_dir(paths[0]) else None
+    """The directory of the segments (``tieredStoreFilePath``), or None where there is none.
+
+    It may be any folder. One below the store is found without the setting too, by the names of what is in it, and so is
+    one of a store that was moved or copied.
+    """
+    paths = layout.configured("tieredStoreFilePath")
+    if paths and is_dir(paths[0]):
+        return paths[0]
+    inside = [entry.path for entry in layout.entries() if entry.name not in PARTS and entry.is_dir()]
+    own = layout.path(FOLDER)
+    return own if own in inside else next((path for path in inside if _has_cluster(layout, path)), None)
+
+
+def _has_cluster(layout: StoreLayout, folder: str) -> bool:
+    """Whether a directory holds one of a cluster's segments, which has a hash before its name."""
+    with suppress(UnreadableStore):
+        return any(entry.is_dir() and _is_cluster(entry.name) for entry in layout.entries_at(folder))
+    return False
+
+
+def _is_cluster(name: str) -> bool:
+    digest, line, cluster = name.partition("_")
+    return bool(line) and digest == hash_of(cluster)
 
 
 def tiered_files(layout: StoreLayout) -> TieredFiles:
@@ -47,8 +69,7 @@ def tiered_files(layout: StoreLayout) -> TieredFiles:
     folder = tiered_folder(layout)
     found = TieredFiles(folder)
     for cluster in layout.entries_at(folder) if folder is not None else ():
-        digest, _line, name = cluster.name.partition("_")
-        if cluster.is_dir() and digest == hash_of(name):
+        if cluster.is_dir() and _is_cluster(cluster.name):
             _walk(layout, cluster, (), found)
         else:
             found.foreign.append(cluster.path)

@@ -15,12 +15,15 @@ from rmqtool.store.changes.writing import changing, planning
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.actions import prepare
 from rmqtool.store.recovery.actions import report as report_of
+from rmqtool.store.recovery.beside_tier import beside_tier
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import Stage
 from rmqtool.store.recovery.plan import Recovery, run_recovery
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.truncate import run_truncate
+from rmqtool.store.roles.table import heed
+from rmqtool.store.tier.guard import refuse
 
 Run = Callable[[StoreLayout, Stage], Recovery]  # works out what a command would do
 Guard = Callable[[RecoveryReport], None]  # raises Refused
@@ -67,8 +70,8 @@ def _prepare(recovery: Recovery, change: Change) -> list[str]:
     return words
 
 
-def _plan(layout: StoreLayout, run: Run, backup: str | None) -> RecoveryReport:
-    return _planned(layout, run, backup)[0]
+def _plan(layout: StoreLayout, run: Run, backup: str | None, said: list[str]) -> RecoveryReport:
+    return beside_tier(layout, _planned(layout, run, backup)[0], said)
 
 
 def _planned(layout: StoreLayout, run: Run, backup: str | None) -> tuple[RecoveryReport, Recovery]:
@@ -86,10 +89,12 @@ def _planned(layout: StoreLayout, run: Run, backup: str | None) -> tuple[Recover
         return replace(report, pending=stuck), recovery
 
 
-def _do(layout: StoreLayout, command: str, run: Run, backup: str | None, guard: Guard | None = None) -> RecoveryReport:
+def _do(
+    layout: StoreLayout, command: str, run: Run, backup: str | None, said: list[str], guard: Guard | None = None
+) -> RecoveryReport:
     if not os.access(layout.path("lock"), os.W_OK) and not pending_runs(Places.of(layout), backup):
         # taking the lock would make its file, or fail on a read-only medium; a healthy store needs neither
-        report = _plan(layout, run, backup)
+        report = _plan(layout, run, backup, said)
         if report.clean or not report.loadOk:
             return report
     with changing(layout, command, backup) as change:
@@ -98,7 +103,7 @@ def _do(layout: StoreLayout, command: str, run: Run, backup: str | None, guard: 
         recovery = run(StoreLayout(layout.root, layout.conf), change.staging)
         actions = _prepare(recovery, change)
         kept = change.path if actions else None
-        report = report_of(recovery, actions=actions, applied=bool(actions), backup=kept)
+        report = beside_tier(layout, report_of(recovery, actions=actions, applied=bool(actions), backup=kept), said)
         if guard is not None:
             guard(report)
         if actions:
@@ -119,8 +124,8 @@ def plan(
     Changed queues and indexes are still built, in the system's temporary directory, because what is dispatched depends
     on them.
     """
-
-    return _plan(layout, _recovering(engine=engine, exactly=exactly, fix_delay_times=fix_delay_times), backup)
+    said = heed(layout, "recover")
+    return _plan(layout, _recovering(engine=engine, exactly=exactly, fix_delay_times=fix_delay_times), backup, said)
 
 
 def recover(
@@ -145,11 +150,11 @@ def recover(
         guard: sees the report before anything is changed, and raises where that must not be.
 
     Raises:
-        Refused: the store is in use, or there is no place for the backup.
+        Refused: the store is in use, its role forbids it, or there is no place for the backup.
     """
-
+    said = heed(layout, "recover")
     run = _recovering(engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
-    return _do(layout, "recover", run, backup, guard)
+    return _do(layout, "recover", run, backup, said, guard)
 
 
 def truncate(
@@ -161,15 +166,22 @@ def truncate(
         physical_offset: of the first message that goes.
 
     Raises:
-        Refused: the store is in use, or was not stopped cleanly.
+        Refused: the store is in use, was not stopped cleanly, its role forbids it, or queues would no longer fit the
+            tier.
         BadValue: no message begins there.
         CorruptFile: the log does not read that far.
     """
+    said = heed(layout, "truncate")
 
     def run(layout: StoreLayout, stage: Stage) -> Recovery:
         return run_truncate(StoreInputs.of(layout), stage, physical_offset)
 
-    return _plan(layout, run, backup) if dry_run else _do(layout, "truncate", run, backup)
+    def fits(report: RecoveryReport) -> None:
+        refuse(layout, report.tierDangers)
+
+    if dry_run:
+        return _plan(layout, run, backup, said)
+    return _do(layout, "truncate", run, backup, said, fits)
 
 
 def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None = None) -> RecoveryReport:
@@ -178,20 +190,22 @@ def dispatch(layout: StoreLayout, *, dry_run: bool = False, backup: str | None =
     A run that was killed is finished first.
 
     Raises:
-        Refused: the store is in use, was not stopped cleanly, or a broker would cut something.
+        Refused: the store is in use, was not stopped cleanly, its role forbids it, or a broker would cut something.
     """
+    said = heed(layout, "dispatch")
 
     def adds_only(report: RecoveryReport) -> None:
         cut = [action for action in report.actions if not action.startswith(("create", "replace"))]
         if report.abort or report.refusals or cut:
             why = "was not stopped cleanly" if report.abort else (*report.refusals, *cut)[0]
             raise Refused(f"{layout.root}: {why}: see {layout.command('recover', '--dry-run')}")
+        refuse(layout, report.tierDangers)
 
     interrupted = bool(pending_runs(Places.of(layout), backup))
     if dry_run or not interrupted:
-        report = _plan(layout, _recovering(), backup)
+        report = _plan(layout, _recovering(), backup, said)
         if not interrupted:
             adds_only(report)
         if dry_run or report.clean:
             return report
-    return _do(layout, "dispatch", _recovering(), backup, adds_only)
+    return _do(layout, "dispatch", _recovering(), backup, said, adds_only)

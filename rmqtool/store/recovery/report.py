@@ -83,6 +83,7 @@ class RecoveryReport:
     notes: list[str] = field(default_factory=list)  # what was not looked at
     nextSteps: list[str] = field(default_factory=list)  # what to do about refusals, in this order
     pending: list[str] = field(default_factory=list)  # journals that keep a command that writes from its work
+    tierDangers: list[str] = field(default_factory=list)  # what a broker's start does to the tier beside these queues
 
     @property
     def clean(self) -> bool:

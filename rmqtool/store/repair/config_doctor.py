@@ -17,7 +17,9 @@ from rmqtool.store.changes.change import Change
 from rmqtool.store.config.files import config_place
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tiered import METADATA
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
+from rmqtool.store.tier.guard import DO_NOT_START
 
 _SYSTEM_TOPIC = "rmq_sys_"  # in any case: a broker needs no configuration for them, and makes it when it uses them
 _PERM = 6  # read and write, as automatic creation gives
@@ -114,6 +116,13 @@ class ConfigDoctor:
         value = _apart(source.value) if source.value is not None else {}
         changes: list[ConfigChange] = []
         built = source.kind in (ABSENT, EMPTY)
+        if name == METADATA and source.kind == EMPTY:
+            # a broker that reads an empty table there begins the tier anew
+            self.warnings.append(
+                f"{DO_NOT_START}: config/{name} cannot be read, and nothing of it can be saved: left as it is. Put it "
+                "back from a copy, or a broker does not find the tier"
+            )
+            return
         if built:
             value = loads(KINDS[name]().build()) | value  # type: ignore[operator]  # a file's top is an object
         if name == "topics.json":

@@ -63,12 +63,11 @@ def gather(layout: StoreLayout) -> Evidence | None:
         pass
     for _ in queues.finish():
         pass
+    # a queue whose files are gone is no shorter than what the tier has of it
+    known = ctx.queues_seen.begins.keys() & ctx.queues_seen.ends.keys()
+    known |= ctx.tier.queues.keys() if ctx.tier is not None else set()
     evidence = Evidence(
-        {
-            key: (min(ctx.queues_seen.begins[key], end), end)
-            for key, end in ctx.queues_seen.ends.items()
-            if key in ctx.queues_seen.begins
-        },
+        {key: (min(ctx.begin_of(key), ctx.end_of(key)), ctx.end_of(key)) for key in sorted(known)},
         other={topic for topic, _queue_id, _path in ctx.layout.queue_dirs("batchconsumequeue")},
         overdue={level for level, due in ctx.queues_seen.first_due.items() if is_overdue(ctx, due, 0)},
     )

@@ -27,12 +27,14 @@ from rmqtool.store.disk.files import remove
 from rmqtool.store.disk.mapping import read_at
 from rmqtool.store.disk.segments import Segment, Segments, offset_name
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT, StoreLayout
-from rmqtool.store.layout.version import unsupported
 from rmqtool.store.queues.batch import batch_queues_of
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.reader import runs_of
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.releases.rules import rules_for
+from rmqtool.store.roles.table import heed
+from rmqtool.store.tier.guard import DO_NOT_START, refuse
+from rmqtool.store.tier.tier import Tier, local_ranges
 
 HOUR = 3_600_000
 DEFAULT_RESERVED_HOURS = 72
@@ -192,12 +194,12 @@ def clean(
         shown: a plan that somebody has agreed to; nothing else is done.
 
     Raises:
-        Refused: the store is in use, or the plan is another one by now.
+        Refused: the store is in use, its role forbids it, its queues would no longer fit the tier, or the plan is
+            another one by now.
         BadValue: an age that is no number of hours.
         Interrupted: SIGINT or SIGTERM.
     """
-    if (reason := unsupported(layout)) is not None:
-        raise Refused(f"{layout.root}: {reason}")
+    said = heed(layout, "clean")
     if reserved_hours is None:
         text = layout.conf.text("fileReservedTime") or str(DEFAULT_RESERVED_HOURS)
         if not text.isdecimal() or len(text) > 9:
@@ -207,7 +209,9 @@ def clean(
         raise BadValue(f"--hours {reserved_hours}: not a number of hours")
     reserved_ms = int(reserved_hours * HOUR)
     if dry_run:
-        report = _report(layout, reserved_hours, *_plan(layout, reserved_ms, most_files))
+        paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
+        said += [f"{DO_NOT_START}: {words}" for words in _dangers(layout, paths, low)]
+        report = _report(layout, reserved_hours, paths, before, low, said + warnings)
         for pending in pending_runs(Places.of(layout), backup):
             report.warnings.extend((pending.action(), *pending.warnings(layout.root)))
         return report
@@ -216,7 +220,9 @@ def clean(
             # this is the command that goes on with it; how many files were asked for is done by that
             return _finished(layout, reserved_hours, change.finished[0])
         paths, before, low, warnings = _plan(layout, reserved_ms, most_files)
-        report = _report(layout, reserved_hours, paths, before, low, warnings)
+        report = _report(layout, reserved_hours, paths, before, low, said + warnings)
+        if paths:
+            refuse(layout, _dangers(layout, paths, low))
         if shown is not None and shown.files != report.files:
             raise Refused(
                 f"{layout.root}: other files have expired since the plan was shown: nothing was changed; run it again"
@@ -232,6 +238,12 @@ def clean(
             kept = change.path
             change.commit()
     return replace(report, applied=True, deleted=delete, backup=kept)
+
+
+def _dangers(layout: StoreLayout, paths: list[str], low: int) -> list[str]:
+    """What a broker would do to the tier once these files are gone, and the log begins there; for people."""
+    tier = Tier.of(layout) if paths else None
+    return [one.words for one in tier.dangers(local_ranges(layout, low=low))] if tier is not None else []
 
 
 def _finished(layout: StoreLayout, reserved_hours: float, folder: str) -> CleanReport:

@@ -28,7 +28,6 @@ from rmqtool.store.dispatch.batch import Batch, BatchBuilder
 from rmqtool.store.dispatch.reading import recovery_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import unsupported
 from rmqtool.store.log.commit_log import next_record
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.actions import Say, lost, prepare_index
@@ -41,6 +40,9 @@ from rmqtool.store.repair.compaction import CompactionBuilder
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
 from rmqtool.store.repair.timer import TimerBuilder
+from rmqtool.store.roles.table import heed
+from rmqtool.store.tier.guard import DO_NOT_START, refuse
+from rmqtool.store.tier.tier import Tier, local_ranges
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -88,6 +90,7 @@ class Rebuild:
     Attributes:
         dispatcher: has the queues and index files that were built.
         verdict: where the log ends; None as long as no file was read for queues.
+        tier_dangers: what a broker would do to the tier beside the queues that were built, for people.
     """
 
     def __init__(self, inputs: StoreInputs, stage: Stage, parts: tuple[str, ...]) -> None:
@@ -99,6 +102,8 @@ class Rebuild:
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._met = _Met()
+        self._tier = Tier.of(inputs.layout)
+        self.tier_dangers: list[str] = []
 
     def run(self) -> None:
         """Dispatch every message.
@@ -213,10 +218,12 @@ class Rebuild:
             queue.files = []  # what is on disk is not looked at
         return queue
 
+    def _folders(self) -> list[tuple[str, int, str]]:
+        return [*self.inputs.layout.queue_dirs(), *self.inputs.rules.batch_dirs()]
+
     def _files_of_queues(self) -> Iterator[Segment]:
         layout = self.inputs.layout
-        folders = [*layout.queue_dirs(), *self.inputs.rules.batch_dirs()]
-        return (segment for _topic, _id, path in folders for segment in layout.files_in(path))
+        return (segment for _topic, _id, path in self._folders() for segment in layout.files_in(path))
 
     def _need_messages(self) -> None:
         """A log that is not there must not empty the queues that know what was in it."""
@@ -279,10 +286,24 @@ class Rebuild:
                 file.finish()
                 change.put(target, file.staged, file.last_store_timestamp * 1_000_000 or None)
                 say("put", target)
-        for segment in self._files_of_queues():
-            if segment.path not in made:
-                change.remove(segment.path)
-                say("remove", segment.path)
+        for topic, queue_id, path in self._folders():
+            if self._tier is not None and (topic, queue_id) not in self.dispatcher.queues:
+                continue  # the messages are in the tier alone, and these files tell the next queue offset
+            for segment in self.inputs.layout.files_in(path):
+                if segment.path not in made:
+                    change.remove(segment.path)
+                    say("remove", segment.path)
+        self._see_tier()
+
+    def _see_tier(self) -> None:
+        """What a broker makes of the tier beside the new queues, and those that were kept."""
+        if self._tier is None:
+            return
+        ranges = local_ranges(self.inputs.layout)
+        for key, queue in self.dispatcher.queues.items():
+            queue.correct_min(self.inputs.log.min_offset)
+            ranges[key] = queue.min_offset, queue.max_offset
+        self.tier_dangers = [danger.words for danger in self._tier.dangers(ranges)]
 
     def _swap_checkpoint(self, change: Change, say: Say) -> None:
         last = self._met.last_store_timestamp
@@ -313,30 +334,30 @@ def rebuild(
             the other parts, and the other parts go by the last.
 
     Raises:
-        Refused: the store is in use, was not stopped cleanly, or there is no place for the backup.
+        Refused: the store is in use, was not stopped cleanly, its role forbids it, queues would not fit the tier, or
+            there is no place for the backup.
         CorruptFile: the log does not read as a whole.
         BadValue: one of these together with other parts.
     """
     for part in _ALONE.keys() & set(parts):
         if len(parts) > 1:
             raise BadValue(_ALONE[part])
-    if not _ALONE.keys() & set(parts) and (reason := unsupported(layout)) is not None:
-        raise Refused(f"{layout.root}: {reason}")
+    said = list(dict.fromkeys(words for part in parts for words in heed(layout, f"rebuild {part}")))
     if not {CONFIG, COMPACTION, LENGTHS} & set(parts) and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:
         with planning(layout.root) as change:
-            report = _run(layout, parts, change, apply=False)
+            report = _run(layout, parts, change, said, apply=False)
         for pending in pending_runs(Places.of(layout), backup):
             report.actions.insert(0, pending.action())
             report.warnings.extend(pending.warnings(layout.root))
         return report
     with changing(layout, "rebuild", backup) as change:
         # looked at anew under the lock, and after the snapshot that the commit compares it with
-        return _run(StoreLayout(layout.root, layout.conf), parts, change, apply=True)
+        return _run(StoreLayout(layout.root, layout.conf), parts, change, said, apply=True)
 
 
-def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, *, apply: bool) -> RebuildReport:
+def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, said: list[str], *, apply: bool) -> RebuildReport:
     if CONFIG in parts:
         doctor = ConfigDoctor(layout)
         doctor.run()
@@ -363,6 +384,9 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, *, apply: 
         run = Rebuild(StoreInputs.of(layout, fix_delay_times=True), change.staging, parts)
         run.run()
         actions = run.prepare(change)
+        if apply:
+            refuse(layout, run.tier_dangers)
+        run.warnings += [f"{DO_NOT_START}: {words}" for words in run.tier_dangers]
         dispatcher = run.dispatcher
         entries = sum(queue.added for queue in dispatcher.queues.values())
         counts = {"messages": dispatcher.messages, "queues": len(dispatcher.queues)}
@@ -376,7 +400,7 @@ def _run(layout: StoreLayout, parts: tuple[str, ...], change: Change, *, apply: 
         parts=list(parts),
         **counts,
         configs=configs,
-        warnings=warnings,
+        warnings=[*said, *warnings],
         actions=actions,
         applied=applied,
         backup=change.path if applied else None,

@@ -27,6 +27,7 @@ from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
+from rmqtool.store.layout.tiered import METADATA
 from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.writer import LogWriter
@@ -35,14 +36,16 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
 from rmqtool.store.releases.rules import ReleaseRulesV5, has_bad_batch_numbers, rules_for
 from rmqtool.store.repair.rebuild import TIMER, rebuild
+from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound
 from rmqtool.store.salvage.popped import keep_popped
-from rmqtool.store.salvage.records import packed, span_of
+from rmqtool.store.salvage.records import packed, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
 from rmqtool.store.salvage.survey import Survey, moved_words, true_files, true_length
+from rmqtool.store.tier.left_behind import left_behind
 
 _PART = ".salvaging"  # until the store is whole
 _PARTS = (
@@ -52,6 +55,11 @@ _PARTS = (
 _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
 HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
+
+_OF_THE_SOURCE = {
+    "storeType", "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "messageStorePlugIn",
+    "tieredStoreFilePath", "enableControllerMode", "enableDLegerCommitLog", "brokerRole", "brokerId",
+}  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
 
@@ -75,10 +83,18 @@ class _Queue:
 
 
 class Salvage:
-    """One run: read, renumber, write, rebuild."""
+    """One run: read, renumber, write, rebuild.
 
-    def __init__(self, layout: StoreLayout, target: str) -> None:
+    Args:
+        command: for what, by the table of roles.
+
+    Raises:
+        Refused: the store has a role that forbids it.
+    """
+
+    def __init__(self, layout: StoreLayout, target: str, command: str = "salvage") -> None:
         self.layout, self.store = layout, checked_path(target)
+        self._said = heed(layout, command)
         self.target = self.store + _PART
         self.log = CommitLog(layout)
         self._rules = rules_for(layout).rules
@@ -97,7 +113,7 @@ class Salvage:
         self._light = False
         self._delays: str | None = None
         self.left_out: list[str] = []
-        self.messages = self.duplicates = self.renumbered = self.restarted = 0
+        self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = 0
 
     def run(self, accept: Accept | None = None) -> SalvageReport:
         """Do it all.
@@ -169,8 +185,15 @@ class Salvage:
             wrongOffsets=self.renumbered,
             configs=configs,
             leftOut=self.left_out,
-            warnings=self.warnings,
+            warnings=[*self._said, *self.warnings],
+            tornProperties=self.torn,
+            notTaken=left_behind(self.layout, self._first_of),
         )
+
+    def _first_of(self, key: tuple[str, int]) -> int | None:
+        """The lowest queue offset of a queue that the log has; None without any."""
+        known = (key[0].encode("utf-8", "surrogateescape"), key[1]) in self.queues
+        return self._survey.begin(*key) if known else None
 
     def _moved_queues(self) -> dict[tuple[str, int], int]:
         """Queue to the first of its old queue offsets that are others now."""
@@ -209,12 +232,12 @@ class Salvage:
         refuse_existing(self.store)
 
     def _conf(self) -> BrokerConf:
-        """The settings that queues are made by: in files, whatever the old store has them in.
+        """The settings that queues are made by: in files and in one folder, whatever the old store has them in.
 
         Only a broker that dispatches to light queues writes their offsets into a message. The new store shows nothing
         else of it yet, and the old one may have lost its queues.
         """
-        values = {name: value for name, value in self.layout.conf.values.items() if name != "storeType"}
+        values = {name: value for name, value in self.layout.conf.values.items() if name not in _OF_THE_SOURCE}
         if self._delays is not None:
             values["messageDelayLevel"] = self._delays
         if timer_files := TimerFiles(self.layout).log.files:
@@ -233,6 +256,9 @@ class Salvage:
         if stumbles is not None:
             self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, stumbles)
             return
+        if (torn := torn_properties(record)) is not None:  # brokers take it as whole, and so must whoever reads on
+            self.torn += 1
+            self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, torn)
         transaction = record.sys_flag & TRANSACTION_MASK
         queue_offset = record.queue_offset
         if transaction in (TRANSACTION_NONE, TRANSACTION_COMMIT):
@@ -303,6 +329,13 @@ class Salvage:
         for name in sorted(names | tables.keys()):
             data = tables[name] if name in tables else self._readable(name)
             if data is None:
+                continue
+            if name == METADATA:  # two brokers with one tier would delete each other's
+                self.left_out.append(f"config/{name}")
+                self.warnings.append(
+                    f"config/{name} is left out: start a broker on the new store without tiered storage "
+                    "(messageStorePlugIn), or with another tieredStoreFilePath"
+                )
                 continue
             if name == "consumerOffset.json":
                 data = self._moved_offsets(data)

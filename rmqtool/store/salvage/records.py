@@ -22,3 +22,16 @@ def packed(old: Record, new: Record) -> bytes:
         again = append_crc(pack(bare))
         return again if len(again) == len(data) else data
     return data
+
+
+def torn_properties(record: Record) -> str | None:
+    """That the end of a message's properties was never written, in words; None where it was.
+
+    The length of the properties comes before them, so a record counts as whole whose last bytes are zeros: a slave that
+    was killed in the middle of a transfer leaves such a one. The last byte of properties as brokers write them is 0x02
+    or text.
+    """
+    data = record.properties
+    if not data.endswith(b"\0"):
+        return None
+    return f"torn properties: the last {len(data) - len(data.rstrip(bytes(1)))} bytes are zeros; the message is taken"

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqtool.store.salvage.lost_found import LostRange
+from rmqtool.store.tier.left_behind import NotTaken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class SalvageReport:
     configs: list[str] = field(default_factory=list)
     leftOut: list[str] = field(default_factory=list)  # what of the source, beside messages, could not be read
     warnings: list[str] = field(default_factory=list)
+    tornProperties: int = 0  # messages that are taken, though the end of their properties is lost; lost+found has them
+    notTaken: list[NotTaken] = field(default_factory=list)  # messages that are elsewhere: in the tier alone
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""

@@ -8,15 +8,19 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from formats.endings import Ending
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.durable import sync
 from rmqtool.store.disk.files import rename
 from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.work_folder import WorkFolder
 from rmqtool.store.layout.paths import StoreLayout, checked_path
-from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.log.commit_log import CommitLog, Damage, Found
+from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.lost_found import NAME, LostFound, LostRange
+from rmqtool.store.salvage.records import torn_properties
 from rmqtool.store.salvage.survey import moved_words, true_files
+from rmqtool.store.tier.left_behind import NotTaken, left_behind
 
 Tell = Callable[[Damage], None]
 WriteAll = Callable[[CommitLog, str, Tell], int]
@@ -39,6 +43,7 @@ class FileReport:
     lostBytes: int = 0
     lostFound: str | None = None  # directory of the ranges; None where everything was readable
     warnings: list[str] = field(default_factory=list)
+    notTaken: list[NotTaken] = field(default_factory=list)  # messages that are elsewhere: in the tier alone
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
@@ -64,14 +69,16 @@ def salvaged_log(layout: StoreLayout) -> SalvagedLog:
 
     Raises:
         UnreadableStore: there is no commit log.
+        Refused: the store has a role that forbids it.
     """
+    said = heed(layout, "salvage")
     log = CommitLog(layout)
     if not log.segments.files:
         raise UnreadableStore(f"{layout.root}: no commit log in it")
     disk = Readable()
     log.segments = disk.take(log.segments)
     log.segments, moved, passed = true_files(log)
-    return SalvagedLog(log, disk.words() + moved_words(moved, passed, disk.name), disk)
+    return SalvagedLog(log, said + disk.words() + moved_words(moved, passed, disk.name), disk)
 
 
 def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -> FileReport:
@@ -115,7 +122,14 @@ def salvage_to_file(layout: StoreLayout, out: str, form: str, write: WriteAll) -
         lostBytes=lost.bytes,
         lostFound=beside if lost.count else None,
         warnings=warnings,
+        notTaken=left_behind(layout),
     )
+
+
+def tell_torn(found: Found, tell: Tell) -> None:
+    """Tell a message that is taken though the end of its properties is lost."""
+    if (torn := torn_properties(found.record)) is not None:
+        tell(Damage(found.file.path, found.at, found.physical_offset, found.record.total_size, Ending.DAMAGED, torn))
 
 
 def _check(layout: StoreLayout, out: str) -> None:

@@ -8,6 +8,7 @@ from rmqtool.store.config.files import config_database
 from rmqtool.store.disk.lock import holder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.rocks import queue_database
+from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.delays import other_deliver_times
 from rmqtool.store.salvage.report import SalvageReport
@@ -26,12 +27,13 @@ def export_store(layout: StoreLayout, target: str) -> SalvageReport:
         CorruptFile: not all of the source can be read, or be as it was; nothing is written then.
         MissingRuntime: no library to read its databases.
     """
+    heed(layout, "export")
     queue_database(layout)  # without which nothing tells when what waits is due
     for name in TABLES:
         with suppress(CorruptFile):  # is told below
             config_database(layout, name)
     _refuse_use(layout)
-    salvage = Salvage(layout, target)
+    salvage = Salvage(layout, target, "export")
     if salvage.warnings:  # files of the log are not what they should be
         raise CorruptFile(layout.path("commitlog"), None, f"{salvage.warnings[0]}: {_INSTEAD}")
 

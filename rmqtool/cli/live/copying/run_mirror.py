@@ -107,7 +107,10 @@ class _Mirror:
     def _opened(self, rules: str | None) -> Store:
         path, conf = self._plan.store, self._plan.broker_conf
         if os.path.lexists(path):
-            return Store(path, write=True, broker_conf=conf, engine=rules, mend=True)
+            store = Store(path, write=True, broker_conf=conf, engine=rules, mend=True, command="mirror")
+            for text in store.warnings:
+                note(f"warning: {text}")
+            return store
         return Store.create(path, broker_conf=conf, engine=rules)
 
     async def _run(self, told: Told, cluster: Cluster, store: Store) -> None:

@@ -15,7 +15,7 @@ from rmqtool.cli.live.common import client_options
 from rmqtool.cli.live.copying.journal import FileJournal
 from rmqtool.cli.live.copying.sources import Passed, RowSource, Source, StoreSource, name_of
 from rmqtool.cli.look.run_files import selection
-from rmqtool.cli.look.run_query import need_log
+from rmqtool.cli.look.run_query import need_messages
 from rmqtool.cli.serve.running import Told, until_told
 from rmqtool.cli.shell.choice import say_empty
 from rmqtool.cli.shell.ending import Ending
@@ -172,7 +172,7 @@ def run(plan: ReplayPlan, output: str) -> int:
 
 def _source(plan: ReplayPlan, chosen: Selection, stack: ExitStack, ending: Ending) -> Source:
     if plan.source != "-" and os.path.isdir(plan.source) and not _holds_parquet(plan.source):
-        return StoreSource(need_log(plan.source, plan.broker_conf), chosen, plan.to)
+        return StoreSource(need_messages(plan.source, plan.broker_conf), chosen, plan.to)
     if plan.source == "-" or plan.source.endswith(_NDJSON):
         lines = stack.enter_context(Lines(plan.source))
         parts = lines.rows(ending)

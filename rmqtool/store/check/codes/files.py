@@ -62,6 +62,16 @@ ALL = (
         (REBUILD_FILES,),
     ),
     kind(
+        "store-role",
+        INFO,
+        "what this directory is in its cluster",
+        "The directory belongs to a slave, to a member of a DLedger group, to a replica in controller mode or to a "
+        "broker with tiered storage, or its commit log lies in several folders.",
+        "The broker's settings say so, or what lies in the directory.",
+        "The broker is not affected. Commands of rmqtool that write heed it.",
+        NOTHING,
+    ),
+    kind(
         "file-ignored",
         INFO,
         "something that brokers ignore",

@@ -8,7 +8,41 @@ BACK = by_hand(
     "without a copy, messages that only the segment had are lost",
 )
 
+DO_NOT_START = by_hand(
+    "do not start a broker on this store: copy its directory and that of the tier first, then put back from a copy "
+    "what is missing (queue files, config/tieredStoreMetadata.json or its .bak)"
+)
+
 ALL = (
+    kind(
+        "tiered-ignored",
+        ERROR,
+        "do not start a broker: it would not find the tier",
+        "A broker finds the segments of tiered storage through config/tieredStoreMetadata.json or its .bak alone. "
+        "Neither can be read, although the segments are there.",
+        "The files were deleted or damaged, or left out of a copy.",
+        "The broker serves nothing that is in the tier alone, and begins the tier anew in the same folder.",
+        DO_NOT_START,
+    ),
+    kind(
+        "tiered-deleted",
+        ERROR,
+        "do not start a broker: it would delete the tier of a queue",
+        "The tier of a queue ends before the queue's first message that is in the local log.",
+        "Commit-log files were removed, or cut, before their messages were uploaded; or the tier is an older copy.",
+        "The broker deletes all segments of this queue and begins its tier anew.",
+        DO_NOT_START,
+    ),
+    kind(
+        "tiered-stopped",
+        ERROR,
+        "do not start a broker: a queue ends before its tier does",
+        "The tier of a queue has queue offsets behind the end of the local queue.",
+        "Queue files were removed or cut, or are from an older copy than the tier.",
+        "The broker gives new messages queue offsets under which the tier has others, and uploads nothing more of this "
+        "queue.",
+        DO_NOT_START,
+    ),
     kind(
         "tiered-missing",
         ERROR,

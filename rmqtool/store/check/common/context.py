@@ -16,6 +16,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.releases.rules import ReleaseRules
+from rmqtool.store.tier.tier import Tier
 
 QueueKey = tuple[str, int]
 
@@ -98,6 +99,23 @@ class Context:
                 if isinstance(found := read_config(self.layout, "topics.json", bak=bak), Topics):
                     return found.topics
         return {}
+
+    @cached_property
+    def tier(self) -> Tier | None:
+        """The tier, where there is one that can be read."""
+        with suppress(RmqError):
+            return Tier.of(self.layout)
+        return None  # told where it is checked
+
+    def begin_of(self, key: QueueKey) -> int:
+        """The lowest queue offset that consumers get, out of the local log or the tier."""
+        begin = self.queues_seen.begins.get(key, 0)
+        return begin if self.tier is None else self.tier.begin(*key, begin)
+
+    def end_of(self, key: QueueKey) -> int:
+        """The offset after a queue's last message, in the local queue or in the tier."""
+        end, tier = self.queues_seen.ends.get(key, 0), self.tier.queues.get(key) if self.tier is not None else None
+        return end if tier is None else max(end, tier.max_offset)
 
     def _topic_kind(self, topic: str) -> str:
         return ", ".join(nature_of(topic, self._topics))

@@ -12,6 +12,7 @@ from formats.variants import timer
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.timer.files import check_timer_files
+from rmqtool.store.layout.version import dledger_dirs
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.reader import open_queue
@@ -34,7 +35,7 @@ def check_timer(ctx: Context, *, queues: bool) -> None:
     """
     files = TimerFiles(ctx.layout)
     queue = open_queue(ctx.layout, timer.TOPIC, timer.QUEUE_ID) if queues else _in_database(ctx)
-    if not files.present or ctx.log_seen.absent:
+    if not files.present or ctx.log_seen.absent or dledger_dirs(ctx.layout):  # whose messages are not read
         return
     try:
         _Check(ctx, files, queue).run()

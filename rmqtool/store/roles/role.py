@@ -1,0 +1,148 @@
+"""What is this directory? The role of its broker, and the forms that change what its files mean.
+
+The broker's settings say it (``brokerRole``, ``brokerId``, ``enableDLegerCommitLog``, ``enableControllerMode``,
+``messageStorePlugIn``, ``tieredStoreFilePath``, ``storePathCommitLog``), and so does what lies in the directory. A
+classic slave's directory has nothing that names the role.
+
+Source: store.config.MessageStoreConfig, broker.BrokerController, tieredstore.TieredMessageStore,
+store.ha.autoswitch.AutoSwitchHAService, store.dledger.DLedgerCommitLog, store.MultiPathMappedFileQueue.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from rmqtool.store.disk.remote import exists, is_dir
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tiered import LOCAL_INDEX, METADATA, tiered_folder
+from rmqtool.store.layout.version import dledger_dirs, has_rocksdb_queues
+
+EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
+_TIERED_STORE = "TieredMessageStore"
+
+
+class Role(StrEnum):
+    """One answer; a directory has one of the first four, and any of the others beside it."""
+
+    MASTER = "master"
+    SLAVE = "slave"
+    DLEDGER = "dledger"
+    CONTROLLER = "controller"
+    TIERED = "tiered"
+    MULTI_PATH = "multi-path"
+    PART_MISSING = "part-missing"
+    ROCKSDB = "rocksdb"
+
+
+NAMES = {
+    Role.MASTER: "a master's directory",
+    Role.SLAVE: "a slave's directory",
+    Role.DLEDGER: "a member of a DLedger group",
+    Role.CONTROLLER: "a replica in controller mode",
+    Role.TIERED: "the local part of a tiered store",
+    Role.MULTI_PATH: "a store whose commit log lies in several folders",
+    Role.PART_MISSING: "a store without one of its commit-log folders",
+    Role.ROCKSDB: "a store with its queues in RocksDB",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleFact:
+    """A role, and what shows it."""
+
+    role: Role
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """Both, for people."""
+        return f"{NAMES[self.role]}: {self.reason}"
+
+
+def roles_of(layout: StoreLayout) -> list[RoleFact]:
+    """Every role of a directory, the broker's own first.
+
+    Raises:
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    return [_broker(layout), *_forms(layout)]
+
+
+def has_role(layout: StoreLayout, role: Role) -> bool:
+    """Whether a directory has a role."""
+    return any(fact.role is role for fact in roles_of(layout))
+
+
+def says_role(layout: StoreLayout) -> bool:
+    """Whether anything tells a master's directory from a slave's, which look the same."""
+    conf = layout.conf
+    known = any(conf.text(name) is not None for name in ("brokerRole", "brokerId"))
+    return known or _broker(layout).role is not Role.MASTER
+
+
+def _broker(layout: StoreLayout) -> RoleFact:
+    conf = layout.conf
+    if (directories := dledger_dirs(layout)) or conf.flag("enableDLegerCommitLog", default=False):
+        reason = os.path.basename(directories[0]) + " is there" if directories else "enableDLegerCommitLog=true"
+        return RoleFact(role=Role.DLEDGER, reason=reason)
+    for name in (EPOCHS, EPOCHS + ".bak", IDENTITY):
+        if exists(layout.path(name)):
+            return RoleFact(role=Role.CONTROLLER, reason=f"{name} is there")
+    if conf.flag("enableControllerMode", default=False):
+        return RoleFact(role=Role.CONTROLLER, reason="enableControllerMode=true")
+    broker_role, broker_id = conf.text("brokerRole"), conf.text("brokerId")
+    if (broker_role or "").upper() == "SLAVE":
+        return RoleFact(role=Role.SLAVE, reason=f"brokerRole={broker_role}")
+    if broker_id is not None and broker_id.isdecimal() and int(broker_id) > 0:
+        return RoleFact(role=Role.SLAVE, reason=f"brokerId={broker_id}")
+    for name, text in (("brokerRole", broker_role), ("brokerId", broker_id)):
+        if text is not None:
+            return RoleFact(role=Role.MASTER, reason=f"{name}={text}")
+    if conf.options or conf.values:
+        return RoleFact(role=Role.MASTER, reason="its settings name no other role")
+    reason = "nothing says otherwise, but a slave's directory looks the same (its settings tell: --broker-conf)"
+    return RoleFact(role=Role.MASTER, reason=reason)
+
+
+def _forms(layout: StoreLayout) -> Iterator[RoleFact]:
+    if (reason := _tier(layout)) is not None:
+        yield RoleFact(role=Role.TIERED, reason=reason)
+    yield from _folders(layout)
+    if has_rocksdb_queues(layout):
+        by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
+        reason = "storeType=defaultRocksDB" if by_settings else "consumequeue is a RocksDB database"
+        yield RoleFact(role=Role.ROCKSDB, reason=reason)
+
+
+def _tier(layout: StoreLayout) -> str | None:
+    """What shows that there is a tier; None without any."""
+    plug_in = layout.conf.text("messageStorePlugIn") or ""
+    if any(part.strip().endswith(_TIERED_STORE) for part in plug_in.split(",")):
+        return f"messageStorePlugIn={plug_in}"
+    for name in (METADATA, METADATA + ".bak"):
+        if exists(layout.path("config", name)):
+            return f"config/{name} is there"
+    if layout.entries(LOCAL_INDEX):
+        return f"{LOCAL_INDEX} is there"
+    if (folder := tiered_folder(layout)) is not None:
+        return f"{folder} has its segments"
+    return None
+
+
+def _folders(layout: StoreLayout) -> Iterator[RoleFact]:
+    """Of a commit log in several folders."""
+    folders = layout.commit_log_paths
+    if len(folders) > 1:
+        yield RoleFact(role=Role.MULTI_PATH, reason=f"storePathCommitLog={','.join(folders)}")
+        if missing := [folder for folder in folders if not is_dir(folder)]:
+            yield RoleFact(role=Role.PART_MISSING, reason=f"{', '.join(missing)} is not there")
+        return
+    bases = [(file.base, file.end) for file in layout.commit_log()]
+    gaps = [(end, base) for (_, end), (base, _) in pairwise(bases) if base != end]
+    # files alternate between folders, so a folder alone has gaps of one file each, and more than one
+    sizes = {end - base for base, end in bases}
+    if len(gaps) > 1 and len(sizes) == 1 and all(base - end == next(iter(sizes)) for end, base in gaps):
+        reason = f"{folders[0]} has every second file only (storePathCommitLog names the other folder)"
+        yield RoleFact(role=Role.PART_MISSING, reason=reason)

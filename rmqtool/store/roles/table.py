@@ -1,0 +1,229 @@
+"""What each writing command may do to a directory of each role: one table, which every one of them asks.
+
+Where a directory has several roles, the strictest counts, and every warning is given.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rmqtool.errors import Refused
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.roles.role import NAMES, Role, RoleFact, roles_of, says_role
+
+
+class Verdict(StrEnum):
+    """What the table says."""
+
+    ALLOWED = "allowed"
+    WARNED = "warned"
+    GUARDED = "guarded"  # allowed while the queues agree with the tier: local minimum <= tier's end <= local end
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One cell. ``words`` are the consequence, or why it is refused; ``way_out`` is what to do instead, in which
+    ``{verb ...}`` stands for a command about the store.
+    """
+
+    verdict: Verdict
+    words: str = ""
+    way_out: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it, for people."""
+        return f"{self.words}. {self.way_out}" if self.way_out else self.words
+
+
+RECOVERING = ("recover", "dispatch", "clean")
+QUEUES = "rebuild consumequeue"
+REBUILDING = (QUEUES, "rebuild index", "rebuild checkpoint", "rebuild timer", "rebuild compaction", "rebuild files")
+STORING = ("append", "mirror", "dlq requeue", "run", "serve")
+OFFSETS = ("group reset", "group clone")
+TAKING_OUT = ("salvage", "export")
+COMMANDS = (
+    *RECOVERING, "truncate", "undo", "undo --force", *REBUILDING, "rebuild config", *STORING, *OFFSETS, *TAKING_OUT,
+)  # fmt: skip
+
+_COMMAND = re.compile(r"\{([^}]+)\}")
+_ALLOWED = Rule(Verdict.ALLOWED)
+_GUARDED = Rule(Verdict.GUARDED)
+
+
+def _warned(words: str) -> Rule:
+    return Rule(Verdict.WARNED, words)
+
+
+def _refused(words: str, way_out: str) -> Rule:
+    return Rule(Verdict.REFUSED, words, way_out)
+
+
+def _row(*cells: tuple[tuple[str, ...], Rule]) -> Mapping[str, Rule]:
+    """A role's cells, each for some commands; commands that none names are allowed."""
+    return dict.fromkeys(COMMANDS, _ALLOWED) | {command: rule for commands, rule in cells for command in commands}
+
+
+_FORCED = ("undo --force",)
+_CONFIG = ("rebuild config",)
+_TRUNCATE = ("truncate",)
+_OLD_BYTES = "files have changed since, and the brokers of its group go by what is there now"
+_WITHOUT_FORCE = "undo without --force puts back what has not changed since"
+_MAY_LACK = _warned("it has what its master had sent when it stopped: the master may have more")
+_FROM_MASTER = _warned("a replica takes topics, groups and offsets from its master again as soon as it follows it")
+
+_DLEDGER_WAY = "Start the brokers of its group: a member that is behind or damaged is filled up by the others"
+_DLEDGER_LOG = "its log is a DLedger log, which rmqtool does not write"
+_TIER_BROKER = "Start its broker, which reads the tier too"
+_MOUNT = "Mount the folder; if it is new, make it"
+
+TABLE: Mapping[Role, Mapping[str, Rule]] = {
+    Role.MASTER: _row(),
+    Role.SLAVE: _row(
+        (_TRUNCATE, _warned("its master sends again what is cut here, as soon as it follows it")),
+        (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
+        (_CONFIG, _FROM_MASTER),
+        (
+            STORING,
+            _refused(
+                "a slave asks its master for what follows the end of its own log. Behind a record of its own that is "
+                "in the middle of a record: from there on it copies bytes that are no messages, and no broker tells",
+                "Write to its master. To make this store the master, give it a broker's settings that say so "
+                "(brokerRole, brokerId)",
+            ),
+        ),
+        (OFFSETS, _FROM_MASTER),
+        (TAKING_OUT, _MAY_LACK),
+    ),
+    Role.CONTROLLER: _row(
+        (
+            _TRUNCATE,
+            _warned(
+                "what is cut here comes back when it follows its master; if it becomes the master itself, it is cut "
+                "off the other replicas too. epochFileCheckpoint stays as it is"
+            ),
+        ),
+        (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
+        (_CONFIG, _FROM_MASTER),
+        (
+            STORING,
+            _refused(
+                "when a replica follows its master again, it cuts off what the master does not have, and nothing tells",
+                "Start the brokers of its group, and send to their master (rmqtool send)",
+            ),
+        ),
+        (OFFSETS, _FROM_MASTER),
+        (TAKING_OUT, _MAY_LACK),
+    ),
+    Role.DLEDGER: _row(
+        ((*RECOVERING, *_TRUNCATE, *REBUILDING), _refused(_DLEDGER_LOG, _DLEDGER_WAY)),
+        (_FORCED, _refused(_OLD_BYTES, _WITHOUT_FORCE)),
+        (_CONFIG, _FROM_MASTER),
+        (STORING, _refused(_DLEDGER_LOG, "Start the brokers of its group, and send to their leader (rmqtool send)")),
+        (
+            OFFSETS,
+            _refused(
+                f"{_DLEDGER_LOG}, nor reads: the times of messages are not known",
+                "Start the brokers of its group, and use mqadmin resetOffsetByTime",
+            ),
+        ),
+        (
+            TAKING_OUT,
+            _refused(
+                "its log is a DLedger log, which rmqtool does not read",
+                "Start the brokers of its group, and take what they serve (rmqtool mirror)",
+            ),
+        ),
+    ),
+    Role.TIERED: _row(
+        ((*RECOVERING, *_TRUNCATE, QUEUES, "append", "mirror"), _GUARDED),
+        (
+            _FORCED,
+            _refused(
+                "its broker has gone on uploading since: queues that do not fit the tier have it deleted or not used",
+                _WITHOUT_FORCE,
+            ),
+        ),
+        (("dlq requeue",), _warned("dead letters that are in the tier alone are not sent again")),
+        (
+            ("run", "serve"),
+            _refused(
+                "rmqtool does not read the tier: consumers, retries and POP would pass over the messages in it, as if "
+                "they had expired",
+                _TIER_BROKER,
+            ),
+        ),
+        (("salvage",), _warned("messages that are in the tier alone are not taken")),
+        (
+            ("export",),
+            _refused(
+                "messages are in the tier alone, which rmqtool does not read",
+                f"{_TIER_BROKER}, and take what it serves (rmqtool mirror)",
+            ),
+        ),
+    ),
+    Role.MULTI_PATH: _row(),
+    Role.PART_MISSING: _row(
+        (
+            (*RECOVERING, *_TRUNCATE, *REBUILDING, *_CONFIG, *_FORCED, *STORING, *OFFSETS, "export"),
+            _refused("messages in that folder would be taken for lost", _MOUNT),
+        ),
+        (("salvage",), _warned("messages in that folder are not taken")),
+    ),
+    Role.ROCKSDB: _row(
+        (
+            ("recover", "dispatch", "clean", "truncate", QUEUES, "rebuild index", "rebuild checkpoint"),
+            _refused(
+                "its queues are in a RocksDB database, which is not written in place",
+                "{recover --dry-run} tells what a broker does at its next start, and {salvage NEWSTORE} makes a new "
+                "store with queue files",
+            ),
+        ),
+        (
+            (*STORING, *OFFSETS),
+            _refused(
+                "its queues are in a RocksDB database, which is not written in place",
+                "{export NEWSTORE} or {salvage NEWSTORE} makes a new store with queue files",
+            ),
+        ),
+    ),
+}
+
+
+def rule_of(role: Role, command: str) -> Rule:
+    """A cell of the table."""
+    return TABLE[role][command]
+
+
+def heed(layout: StoreLayout, command: str) -> list[str]:
+    """What the table warns of before a command changes a directory; empty where it is allowed.
+
+    Raises:
+        Refused: one of the directory's roles forbids it.
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    warnings = []
+    for fact in roles_of(layout):
+        rule = rule_of(fact.role, command)
+        if rule.verdict is Verdict.REFUSED:
+            raise Refused(f"{layout.root}: {_said(layout, fact, rule)}")
+        if rule.verdict is Verdict.WARNED:
+            warnings.append(_said(layout, fact, rule))
+    return warnings
+
+
+def unsaid(layout: StoreLayout) -> str | None:
+    """A word for who stores messages in a directory of which nothing says whether it is a master's; else None."""
+    if says_role(layout):
+        return None
+    return (
+        f"{layout.root}: nothing says whether this is a master's directory. A slave's looks the same, and a message "
+        "that is stored in it makes it useless as a replica: --broker-conf tells rmqtool which it is"
+    )
+
+
+def _said(layout: StoreLayout, fact: RoleFact, rule: Rule) -> str:
+    words = _COMMAND.sub(lambda match: layout.command(*match[1].split()), rule.text)
+    return f"{NAMES[fact.role]} ({fact.reason}): {words}"

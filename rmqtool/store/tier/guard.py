@@ -1,0 +1,34 @@
+"""Whoever changes local queues beside a tier must leave them so that a broker goes on with that tier.
+
+For every queue: local minimum <= the tier's end <= local end, and the metadata file can be read.
+"""
+
+from collections.abc import Iterable
+
+from rmqtool.errors import Refused
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.tier.tier import Ranges, Tier
+
+_NAMED = 3
+DO_NOT_START = "do not start a broker"
+
+
+def tier_dangers(layout: StoreLayout, ranges: Ranges) -> list[str]:
+    """What a broker's next start would do to the tier beside queues with these ranges, for people.
+
+    Raises:
+        UnreadableStore: the tier cannot be read.
+    """
+    tier = Tier.of(layout)
+    return [danger.words for danger in tier.dangers(ranges)] if tier is not None else []
+
+
+def refuse(layout: StoreLayout, dangers: Iterable[str]) -> None:
+    """Refuse to write where there are such dangers.
+
+    Raises:
+        Refused: with the first of them.
+    """
+    if told := list(dangers):
+        more = f"; and {len(told) - _NAMED} more queues" if len(told) > _NAMED else ""
+        raise Refused(f"{layout.root}: {'; '.join(told[:_NAMED])}{more}. Nothing was changed; {DO_NOT_START}")

@@ -1,0 +1,68 @@
+"""What a command that reads the local log alone leaves behind in the tier, by queue."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rmqtool.errors import RmqError
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.tier.tier import Key, Tier, local_ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotTaken:
+    """Messages of one queue that are in the tier alone."""
+
+    topic: str
+    queueId: int
+    firstOffset: int
+    nextOffset: int
+    messages: int
+    where: str  # the folder of the tier
+
+
+def left_behind(layout: StoreLayout, first_of: Callable[[Key], int | None] | None = None) -> list[NotTaken]:
+    """Messages that the tier alone has, by queue; nothing for a store without a tier.
+
+    Args:
+        first_of: the lowest queue offset that was found in the log, None where there is none; by default as the queues
+            tell it.
+
+    Raises:
+        UnreadableStore: the tier cannot be read.
+    """
+    tier = Tier.of(layout)
+    if tier is None:
+        return []
+    if first_of is None:
+        ranges: dict[Key, tuple[int, int]] = {}
+        with suppress(RmqError):  # of queues that cannot be read: then all of the tier is told
+            ranges = local_ranges(layout)
+    else:
+        found = {key: first_of(key) for key in tier.queues}
+        ranges = {key: (first, first + 1) for key, first in found.items() if first is not None}
+    return [
+        NotTaken(
+            topic=topic,
+            queueId=queue_id,
+            firstOffset=alone.start,
+            nextOffset=alone.stop,
+            messages=len(alone),
+            where=tier.folder or "the tier, whose files are not here",
+        )
+        for (topic, queue_id), alone in tier.all_alone(ranges).items()
+    ]
+
+
+def words_of(left: list[NotTaken], what: str) -> str | None:
+    """What was left behind, for people; None for nothing.
+
+    Args:
+        what: is not done with these messages, as "not taken".
+    """
+    if not left:
+        return None
+    return (
+        f"{sum(one.messages for one in left)} messages of {len(left)} queues are {what}: they are in the tier alone "
+        f"({left[0].where}). Start the broker, which reads the tier too, and take what it serves (rmqtool mirror)"
+    )

@@ -1,0 +1,269 @@
+"""Which queue offsets the tier has, read from its segments, and where the local queues do not fit them.
+
+A broker with tiered storage serves a queue from the lower of both beginnings to the end of the local queue. It finds
+the tier through ``tieredStoreMetadata.json`` alone, deletes a queue's tier that ends before the local queue begins, and
+uploads nothing more of a queue whose tier goes on behind the local end.
+
+Source: tieredstore.TieredMessageStore, core.MessageStoreDispatcherImpl (doScheduleDispatch), file.FlatMessageFile,
+metadata.DefaultMetadataStore (5.3.3, 5.5.0).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from formats.config.files import TieredMetadata
+from formats.config.tiered import COMMIT_LOG, DELETED, INDEX
+from formats.layouts.derived import CQ_ENTRY
+from formats.message.read import Record, read
+from rmqtool.errors import RmqError
+from rmqtool.store.config.files import read_config
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.tiered import METADATA, tiered_files
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.batch import AnyQueue, every_queue
+from rmqtool.store.roles.role import Role, has_role
+
+Key = tuple[str, int]  # topic, queue id
+Ranges = Mapping[Key, tuple[int, int]]  # lowest and next queue offset of local queues
+_NONE = (0, 0)
+
+
+class TierQueue(NamedTuple):
+    """What the tier has of one queue: queue offsets [min_offset, max_offset), and where they are, oldest first."""
+
+    min_offset: int
+    max_offset: int
+    units: list[Segment]
+    log: list[Segment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Danger:
+    """What a broker's next start does to the tier. ``kind``: ``deleted``, ``stopped`` or ``ignored``."""
+
+    kind: str
+    topic: str | None
+    queueId: int | None
+    messages: int  # that no consumer gets any more
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """The tier of one broker.
+
+    Attributes:
+        folder: where its segments are; None where they are not files of this machine.
+        known: the metadata file, or its ``.bak``, can be read.
+        queues: by topic and queue id; by the metadata alone where the segments are not here.
+    """
+
+    folder: str | None
+    known: bool
+    queues: dict[Key, TierQueue] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, layout: StoreLayout) -> "Tier | None":
+        """The tier of a store, or None where it has none.
+
+        Raises:
+            UnreadableStore: a directory or a segment cannot be read.
+        """
+        if not has_role(layout, Role.TIERED):
+            return None
+        metadata = metadata_of(layout)
+        files = tiered_files(layout)
+        if files.folder is None:
+            return cls(folder=None, known=metadata is not None, queues=_by_metadata(metadata or TieredMetadata()))
+        gone = {
+            (s.path, s.type, s.base_offset) for s in (metadata.segments() if metadata else ()) if s.status == DELETED
+        }
+        owner = _owner(layout, metadata, {path.partition("/")[0] for path, _kind, _base in files.segments})
+        parts: dict[str, tuple[list[Segment], list[Segment]]] = {}
+        for key, segment in sorted(files.segments.items()):
+            path, kind, _base = key
+            if kind != INDEX and key not in gone and owner in (None, path.partition("/")[0]):
+                parts.setdefault(path, ([], []))[kind == COMMIT_LOG].append(segment)
+        queues = {}
+        for path, (units, log) in parts.items():
+            topic_queue = _topic_queue(path)
+            if topic_queue is not None and units:
+                queues[topic_queue] = _range(units, log)
+        return cls(folder=files.folder, known=metadata is not None, queues=queues)
+
+    def begin(self, topic: str, queue_id: int, local: int) -> int:
+        """The lowest queue offset that consumers get.
+
+        Args:
+            local: the lowest one whose message is in the local log.
+        """
+        queue = self.queues.get((topic, queue_id))
+        return min(local, queue.min_offset) if queue is not None and queue.max_offset > queue.min_offset else local
+
+    def alone(self, topic: str, queue_id: int, local: int) -> range:
+        """Queue offsets whose messages are in the tier alone.
+
+        Args:
+            local: as of :meth:`begin`.
+        """
+        queue = self.queues.get((topic, queue_id))
+        return range(queue.min_offset, min(queue.max_offset, local)) if queue is not None else range(0)
+
+    def all_alone(self, ranges: Ranges) -> dict[Key, range]:
+        """:meth:`alone` of every queue that has such messages; of a queue without local files all are."""
+        found = {}
+        for key, queue in sorted(self.queues.items()):
+            low, high = ranges.get(key, _NONE)
+            alone = self.alone(*key, low if high else queue.max_offset)
+            if len(alone):
+                found[key] = alone
+        return found
+
+    def record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
+        """The message of a queue offset out of the tier; None where it has none, or its segments are not here."""
+        queue = self.queues.get((topic, queue_id))
+        unit = _at(queue.units, queue_offset * UNIT, UNIT) if queue is not None else None
+        if queue is None or unit is None:
+            return None
+        position, size, _tags = CQ_ENTRY.unpack_from(unit, 0)
+        data = _at(queue.log, position, size) if size > 0 else None
+        found = read(memoryview(data), 0, len(data), crc=False) if data is not None else None
+        return found if isinstance(found, Record) and found.queue_offset == queue_offset else None
+
+    def offset_by_time(self, topic: str, queue_id: int, stop: int, timestamp: int) -> int | None:
+        """The first queue offset before ``stop`` whose message was stored at a time or later; None without any.
+
+        A message that cannot be read counts as too early.
+        """
+        alone = self.alone(topic, queue_id, stop)
+        low, high = alone.start, max(alone.stop, alone.start)
+        while low < high:
+            middle = (low + high) // 2
+            record = self.record(topic, queue_id, middle)
+            if record is None or record.store_timestamp < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < alone.stop else None
+
+    def dangers(self, ranges: Ranges) -> list[Danger]:
+        """What a broker's start would do to the tier beside local queues with these ranges."""
+        return list(self._dangers(ranges))
+
+    def _dangers(self, ranges: Ranges) -> Iterator[Danger]:
+        if not self.known:
+            if self.queues:
+                alone = sum(map(len, self.all_alone(ranges).values()))
+                words = (
+                    f"config/{METADATA} and its .bak cannot be read: a broker's next start finds nothing of the tier, "
+                    f"serves none of the {alone} messages that are in it alone, and begins it anew in the same folder"
+                )
+                yield Danger(kind="ignored", topic=None, queueId=None, messages=alone, words=words)
+            return
+        for key, queue in sorted(self.queues.items()):
+            topic, queue_id = key
+            low, high = ranges.get(key, _NONE)
+            if queue.max_offset <= queue.min_offset:
+                continue
+            name = f"{topic} queue {queue_id}: its tier has {queue.min_offset} to {queue.max_offset}"
+            if queue.max_offset > high:
+                have = f"the local queue ends at {high}" if high else "there is no local queue"
+                words = (
+                    f"{name}, but {have}: a broker numbers new messages from {high} on, though the tier has others "
+                    "under these numbers, and uploads nothing more of this queue"
+                )
+                yield Danger(
+                    kind="stopped", topic=topic, queueId=queue_id, messages=queue.max_offset - high, words=words
+                )
+            elif queue.max_offset < low:
+                lost = queue.max_offset - queue.min_offset
+                words = f"{name}, but the local queue begins at {low}: a broker deletes the whole tier of this queue"
+                yield Danger(kind="deleted", topic=topic, queueId=queue_id, messages=lost, words=words)
+
+
+def local_ranges(
+    layout: StoreLayout, queues: Iterable[AnyQueue] | None = None, low: int | None = None
+) -> dict[Key, tuple[int, int]]:
+    """(lowest offset whose message is in the local log, next offset) of every local queue.
+
+    Args:
+        low: physical offset at which the log begins; where it does now by default.
+
+    Raises:
+        UnreadableStore, CorruptFile: queues cannot be read.
+        MissingRuntime: they are in RocksDB, and there is no library to read them.
+    """
+    begin = CommitLog(layout).min_offset
+    found = every_queue(layout) if queues is None else list(queues)
+    ranges = {(queue.topic, queue.queue_id): (queue.min_offset(begin), queue.max_offset) for queue in found}
+    if low is not None:
+        for queue in found:
+            first, end = ranges[queue.topic, queue.queue_id]
+            first = bisect_left(range(end), low, min(first, end), key=lambda at, one=queue: _physical(one, at))  # type: ignore[misc]
+            ranges[queue.topic, queue.queue_id] = first, end
+    return ranges
+
+
+def _physical(queue: AnyQueue, queue_offset: int) -> int:
+    entry = queue.entry(queue_offset)
+    return entry.physical_offset if entry is not None else -1
+
+
+def metadata_of(layout: StoreLayout) -> TieredMetadata | None:
+    """What a broker would load: the metadata file, else its ``.bak``."""
+    for bak in (False, True):
+        with suppress(RmqError):
+            if isinstance(found := read_config(layout, METADATA, bak=bak), TieredMetadata):
+                return found
+    return None
+
+
+def _owner(layout: StoreLayout, metadata: TieredMetadata | None, brokers: set[str]) -> str | None:
+    """The broker whose tier it is, where several use one folder; None where that need not or cannot be told."""
+    name = layout.conf.text("brokerName")
+    if name in brokers:
+        return name
+    known = {segment.path.partition("/")[0] for segment in metadata.segments()} if metadata is not None else set()
+    return known.pop() if len(known) == 1 else None
+
+
+def _topic_queue(path: str) -> Key | None:
+    parts = path.split("/")
+    if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdigit()) or len(parts[2]) > 10:
+        return None
+    return parts[1], int(parts[2])
+
+
+def _range(units: list[Segment], log: list[Segment]) -> TierQueue:
+    """[max(first unit, queue offset of the first record), last unit) (FlatMessageFile)."""
+    low, high = units[0].base // UNIT, units[-1].end // UNIT
+    if log:
+        first = read(log[0].view(), 0, log[0].size, crc=False) if log[0].size else None
+        log[0].release()
+        low = max(low, first.queue_offset) if isinstance(first, Record) else low
+    return TierQueue(min(low, high), high, units, log)
+
+
+def _by_metadata(metadata: TieredMetadata) -> dict[Key, TierQueue]:
+    queues = {}
+    for path, table in metadata.consume_queues.items():
+        key = _topic_queue(path)
+        segments = [one for _base, one in sorted(table.items()) if one.status != DELETED]
+        if key is not None and segments:
+            last = segments[-1]
+            low, high = segments[0].base_offset // UNIT, (last.base_offset + last.size) // UNIT
+            queues[key] = TierQueue(low, high, [], [])
+    return queues
+
+
+def _at(segments: list[Segment], offset: int, size: int) -> bytes | None:
+    """Bytes of an address space that lie in one of its segments."""
+    number = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
+    if number < 0 or offset + size > segments[number].end:
+        return None
+    data = segments[number].read(offset - segments[number].base, size)
+    return data if len(data) == size else None

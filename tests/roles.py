@@ -1,0 +1,59 @@
+"""Directories of slaves, DLedger members, controller replicas, tiered and multi-path brokers (golden/roles)."""
+
+import gzip
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PLACE = Path(__file__).parent / "golden" / "roles"
+TIERED, DLEDGER, CONTROLLER = "tiered-5.3.3", "dledger-5.3.3", "controller-5.3.3"
+SLAVE, MULTI_PATH = "slave-4.9.8", "multi-path-5.3.3"
+_PATHS = ("tieredStoreFilePath", "storePathCommitLog")
+
+
+class Node(NamedTuple):
+    """One broker's directory, and its settings."""
+
+    store: Path
+    conf: Path
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings by name."""
+        return dict(line.split("=", 1) for line in self.conf.read_text().splitlines())
+
+    def options(self) -> tuple[str, str]:
+        """By which a command is given the settings."""
+        return "--broker-conf", str(self.conf)
+
+
+def unpack(case: str, node: str, folder: Path) -> Node:
+    """Unpack a node, and its settings with the paths as they apply there."""
+    with tarfile.open(PLACE / case / f"{node}.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+    lines = []
+    for line in (PLACE / case / f"{node}.conf").read_text().splitlines():
+        name, _equals, value = line.partition("=")
+        if name in _PATHS:
+            value = ",".join(str(folder / part) for part in value.split(","))
+        lines.append(f"{name}={value}")
+    conf = folder / f"{node}.conf"
+    conf.write_text("\n".join(lines) + "\n")
+    return Node(folder / node, conf)
+
+
+def served(case: str) -> list[dict[str, Any]]:
+    """Every entry that the real broker served."""
+    with gzip.open(PLACE / case / "messages.ndjson.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def prints(folder: Path) -> dict[str, str]:
+    """Path to a digest of every file below a folder; the lock, which is taken to find out, aside."""
+    return {
+        str(path.relative_to(folder)): hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("lock", "timerwheel") and path.stat().st_size < 1 << 24
+    }

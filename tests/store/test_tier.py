@@ -1,0 +1,386 @@
+"""Beside a tier: local queues are no whole truth, and no command may leave them so that a broker spoils the tier."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import Refused
+from rmqtool.services.lookup.info import store_info
+from rmqtool.store.layout.broker_conf import load
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.repair.rebuild import rebuild
+from rmqtool.store.salvage.carve import Salvage
+from rmqtool.store.tier.tier import Tier, local_ranges
+from tests import roles
+from tests.cli.running import rmqtool
+from tests.roles import TIERED, Node, prints
+
+
+def rows(*words: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqtool(*words, "--output", "ndjson").out.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def mended(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """The store after ``recover``, not to be written to."""
+    node = roles.unpack(TIERED, "a", tmp_path_factory.mktemp("tiered"))
+    result = rmqtool("recover", node.store, "--yes", *node.options())
+    assert result.code == 0, result.err
+    return node
+
+
+@pytest.fixture
+def node(mended: Node, tmp_path: Path) -> Node:
+    """A copy of it that was stopped cleanly."""
+    shutil.copytree(mended.store, tmp_path / "a")
+    conf = tmp_path / "a.conf"
+    conf.write_text(mended.conf.read_text().replace(str(mended.store.parent), str(tmp_path)))
+    return Node(tmp_path / "a", conf)
+
+
+def layout_of(node: Node) -> StoreLayout:
+    return StoreLayout(str(node.store), load(str(node.conf)))
+
+
+def tier_of(node: Node) -> Tier:
+    tier = Tier.of(layout_of(node))
+    assert tier is not None
+    return tier
+
+
+def served_by(node: Node) -> set[tuple[str, int, int]]:
+    """(topic, queue, queue offset) of what a broker would serve: the tier up to its end, then the local queue."""
+    ranges = local_ranges(layout_of(node))
+    tier = tier_of(node)
+    assert tier.dangers(ranges) == []
+    return {
+        (topic, queue_id, offset)
+        for (topic, queue_id), (low, high) in ranges.items()
+        for offset in range(tier.begin(topic, queue_id, low), high)
+    }
+
+
+def entries(rows_: list[dict[str, Any]]) -> set[tuple[str, int, int]]:
+    return {(row["cqTopic"], row["cqQueueId"], row["cqOffset"]) for row in rows_}
+
+
+# -- what the tier has ------------------------------------------------------------------------------------------------
+
+
+def test_the_tier_and_the_local_queues_are_what_the_broker_served(node: Node) -> None:
+    told = roles.served(TIERED)
+    assert len(told) == 370
+    served = entries(told)
+    assert served_by(node) == served
+    alone = tier_of(node).all_alone(local_ranges(layout_of(node)))
+    ours = {(topic, queue, offset) for (topic, queue), offsets in alone.items() for offset in offsets}
+    assert ours == {
+        (row["cqTopic"], row["cqQueueId"], row["cqOffset"]) for row in told if row["tier"] and not row["local"]
+    }
+    assert len(ours) == 229
+
+
+def test_every_message_of_it_is_read(node: Node) -> None:
+    tier = tier_of(node)
+    for row in roles.served(TIERED):
+        if row["tier"]:
+            record = tier.record(row["cqTopic"], row["cqQueueId"], row["cqOffset"])
+            assert record is not None
+            assert record.physical_offset == row["tierPosition"]
+            assert record.store_timestamp == row["message"]["storeTimestamp"]
+    assert tier.record("Invoices", 0, 74) is None
+    assert tier.record("Nobody", 0, 0) is None
+
+
+def test_it_is_found_without_settings_and_without_metadata(node: Node) -> None:
+    with_settings, without = tier_of(node), Tier.of(StoreLayout(str(node.store)))
+    assert without is not None
+    assert {key: queue[:2] for key, queue in without.queues.items()} == {
+        key: queue[:2] for key, queue in with_settings.queues.items()
+    }
+    drop_metadata(node)
+    walked = tier_of(node)
+    assert not walked.known
+    assert {key: queue[:2] for key, queue in walked.queues.items()} == {
+        key: queue[:2] for key, queue in with_settings.queues.items()
+    }
+
+
+def test_by_the_metadata_where_the_segments_are_elsewhere(node: Node) -> None:
+    expected = {key: queue[:2] for key, queue in tier_of(node).queues.items()}
+    shutil.rmtree(node.store / "tiered")
+    tier = tier_of(node)
+    assert (tier.folder, {key: queue[:2] for key, queue in tier.queues.items()}) == (None, expected)
+    assert tier.record("Invoices", 0, 5) is None
+
+
+def drop_metadata(node: Node) -> None:
+    for name in ("tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"):
+        (node.store / "config" / name).unlink()
+
+
+# -- queues that are rebuilt, cut or missing --------------------------------------------------------------------------
+
+
+def test_rebuild_keeps_the_queues_whose_messages_are_in_the_tier_alone(node: Node) -> None:
+    before = served_by(node)
+    files = sorted(path for path in prints(node.store) if path.startswith("consumequeue/History"))
+    assert files
+    result = rmqtool("rebuild", node.store, "consumequeue", "--yes", *node.options())
+    assert result.code == 0, result.err
+    assert served_by(node) == before
+    assert files == sorted(path for path in prints(node.store) if path.startswith("consumequeue/History"))
+    assert rmqtool("check", node.store, *node.options()).code in (0, 1)
+
+
+def test_and_so_does_it_without_settings(node: Node) -> None:
+    before = served_by(node)
+    assert rmqtool("rebuild", node.store, "consumequeue", "index", "checkpoint", "--yes").code == 0
+    assert served_by(node) == before
+
+
+WRITING = {
+    "dispatch": ("dispatch",),
+    "rebuild": ("rebuild", "consumequeue", "--yes"),
+    "recover": ("recover", "--yes"),
+    "append": ("append", "LINES"),
+    "dlq requeue": ("dlq", "requeue", "billing", "--yes"),
+}
+
+
+def write(node: Node, words: tuple[str, ...]) -> tuple[int, str]:
+    lines = node.conf.with_name("lines")
+    lines.write_text('{"topic": "History", "body": "one"}\n')
+    verb = 2 if words[0] == "dlq" else 1
+    typed = [str(lines) if word == "LINES" else word for word in words]
+    result = rmqtool(*typed[:verb], node.store, *typed[verb:], *node.options())
+    lines.unlink()
+    return result.code, result.out + result.err
+
+
+@pytest.mark.parametrize("name", ["dispatch", "rebuild", "append", "dlq requeue"])
+def test_a_local_queue_that_is_gone_is_not_taken_for_an_empty_one(name: str, node: Node) -> None:
+    shutil.rmtree(node.store / "consumequeue" / "History")
+    (node.store / "abort").unlink(missing_ok=True)
+    before = prints(node.store)
+    code, told = write(node, WRITING[name])
+    if name == "dispatch" and code == 0:  # there is nothing to dispatch, and nothing was written
+        assert "do not start a broker" in told
+    else:
+        assert code == 4, told
+        assert "History queue 0: its tier has 0 to 13, but there is no local queue" in told
+    assert prints(node.store) == before
+
+
+def test_recover_names_it_before_anything_else(tmp_path: Path) -> None:
+    node = roles.unpack(TIERED, "a", tmp_path)
+    shutil.rmtree(node.store / "consumequeue" / "History")
+    before = prints(node.store)
+    plan = rmqtool("recover", node.store, "--dry-run", *node.options(), "--output", "json")
+    assert "do not start a broker: History queue 0" in plan.out
+    refused = rmqtool("recover", node.store, "--yes", *node.options())
+    assert refused.code == 4
+    assert "History queue 0: its tier has 0 to 13" in refused.err
+    assert prints(node.store) == before
+    assert rmqtool("recover", node.store, "--yes", "--accept-loss", *node.options()).code == 0
+
+
+def test_truncate_does_not_cut_below_the_tier(node: Node) -> None:
+    found = rows("consumequeue", "dump", node.store, "--topic", "Invoices", "--queue", 0)
+    inside = {row["queueOffset"]: row["physicalOffset"] for row in found}
+    before = prints(node.store)
+    refused = rmqtool("truncate", node.store, inside[60], "--yes", *node.options())
+    assert (refused.code, prints(node.store)) == (4, before)
+    assert "Invoices queue 0: its tier has 0 to 74, but the local queue ends at 60" in refused.err
+    assert rmqtool("truncate", node.store, inside[79], "--yes", *node.options()).code == 0
+
+
+def test_clean_does_not_remove_what_was_not_uploaded(node: Node) -> None:
+    folder = next((node.store / "tiered").rglob("Invoices/0/CONSUME_QUEUE"))
+    next(folder.glob("*00000001200")).unlink()
+    cut(next(folder.glob("*00000000600")), 5 * UNIT)  # a tier that has come to 35 only; the local queue begins at 34
+    before = prints(node.store)
+    result = rmqtool("clean", node.store, "--hours", "0", "--yes", *node.options())
+    assert result.code == 4, result.out + result.err
+    assert "a broker deletes the whole tier of this queue" in result.err
+    assert prints(node.store) == before
+    shown = rmqtool("clean", node.store, "--hours", "0", "--dry-run", *node.options())
+    assert "do not start a broker: Invoices queue 0" in shown.err
+
+
+def test_clean_removes_what_the_tier_has(node: Node) -> None:
+    before = served_by(node)
+    assert rmqtool("clean", node.store, "--hours", "0", "--yes", *node.options()).code == 0
+    assert served_by(node) == before
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def test_config_is_mended_by_the_tier_too(node: Node) -> None:
+    """An offset is not beyond a queue's end because the local queue is gone."""
+    shutil.rmtree(node.store / "consumequeue" / "History")
+    offsets = node.store / "config" / "consumerOffset.json"
+    text = offsets.read_text()
+    offsets.write_text(text.replace('"offsetTable":{', '"offsetTable":{"History@old":{0:12},', 1))
+    assert rmqtool("rebuild", node.store, "config", "--yes", *node.options()).code == 0
+    found = rows("offsets", node.store, "--group", "old")
+    assert [row["consumerOffset"] for row in found] == [12]
+
+
+def test_metadata_that_are_lost_are_not_made_empty(node: Node) -> None:
+    for name in ("tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"):
+        (node.store / "config" / name).write_text("{torn")
+    result = rmqtool("rebuild", node.store, "config", "--yes", *node.options())
+    assert result.code == 0
+    assert "do not start a broker" in result.err
+    assert (node.store / "config" / "tieredStoreMetadata.json").read_text() == "{torn"
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+def codes(node: Node) -> dict[str, list[dict[str, object]]]:
+    found: dict[str, list[dict[str, object]]] = {}
+    for row in rows("check", node.store, *node.options()):
+        found.setdefault(row["code"], []).append(row)
+    return found
+
+
+def test_check_says_the_role_first_and_takes_nothing_for_damage(node: Node) -> None:
+    first = rows("check", node.store, *node.options())[0]
+    assert (first["code"], first["severity"]) == ("store-role", "info")
+    assert "tiered" in str(first["actual"])
+    found = codes(node)
+    assert not {"file-ignored", "offset-expired", "offset-ahead"} & found.keys()
+    assert not any(code.startswith("tiered-") for code in found)
+
+
+def test_check_warns_of_a_start_without_the_metadata(node: Node) -> None:
+    drop_metadata(node)
+    found = codes(node)["tiered-ignored"]
+    assert [(row["severity"], row["count"]) for row in found] == [("error", 229)]
+    assert "do not start a broker" in str(found[0]["fix"])
+
+
+def test_and_of_a_tier_that_ends_too_early(node: Node) -> None:
+    for base in ("00000000000000000600", "00000000000000001200"):
+        next((node.store / "tiered").rglob(f"Invoices/0/CONSUME_QUEUE/*{base}")).unlink()
+    (found,) = codes(node)["tiered-deleted"]
+    assert (found["topic"], found["queueId"], found["count"]) == ("Invoices", 0, 30)
+
+
+def test_and_of_a_queue_that_is_gone(node: Node) -> None:
+    shutil.rmtree(node.store / "consumequeue" / "History")
+    found = codes(node)["tiered-stopped"]
+    assert [(row["topic"], row["queueId"], row["count"]) for row in found] == [("History", n, 13) for n in range(3)]
+
+
+# -- what commands say of it -------------------------------------------------------------------------------------------
+
+
+def test_info_counts_what_the_tier_alone_has(node: Node) -> None:
+    info = store_info(layout_of(node))
+    assert sum(topic.inTierAlone for topic in info.topics) == 229
+    assert next(topic for topic in info.topics if topic.topic == "History").inTierAlone == 39
+    shown = rmqtool("info", node.store, *node.options()).out
+    assert "in tier alone" in shown
+    assert shown.splitlines()[1].startswith("role")
+
+
+READING = {
+    "commitlog dump": ("commitlog", "dump"),
+    "consumequeue dump": ("consumequeue", "dump"),
+    "query-key": ("query-key", "History", "history-1"),
+    "query-offset": ("query-offset", "History", "0", "5"),
+    "query-time": ("query-time", "History", "0", "2026-11-27"),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_reading_commands_say_that_the_tier_has_more(name: str, node: Node) -> None:
+    verb = 2 if name.endswith("dump") else 1
+    words = READING[name]
+    told = rmqtool(*words[:verb], node.store, *words[verb:], *node.options()).err
+    count = "13 messages of 1 queues" if name in ("query-offset", "query-time") else "229 messages of 11 queues"
+    assert f"warning: {count}" in told
+    assert "in the tier alone" in told
+
+
+def test_salvage_counts_and_names_what_it_does_not_take(node: Node, tmp_path: Path) -> None:
+    report = Salvage(layout_of(node), str(tmp_path / "new")).run()
+    assert sum(one.messages for one in report.notTaken) == 229
+    assert {(one.topic, one.queueId, one.firstOffset, one.nextOffset) for one in report.notTaken} >= {
+        ("History", 0, 0, 13), ("Invoices", 0, 0, 34),
+    }  # fmt: skip
+    assert all(one.where == str(node.store / "tiered") for one in report.notTaken)
+    assert not (tmp_path / "new" / "config" / "tieredStoreMetadata.json").exists()
+    for target, words in (("other", ()), ("file", ("--to", "ndjson"))):
+        result = rmqtool("salvage", node.store, tmp_path / target, *words, *node.options())
+        assert result.code == 1
+        assert "229 messages of 11 queues are not taken" in result.err
+        assert "History queue 0: 13 messages not taken, queue offsets 0 to 12" in result.err
+
+
+def test_export_refuses(node: Node, tmp_path: Path) -> None:
+    result = rmqtool("export", node.store, tmp_path / "new", *node.options())
+    assert (result.code, result.err.count("\n")) == (4, 1)
+    assert "in the tier alone" in result.err
+    assert not (tmp_path / "new").exists()
+
+
+# -- groups: the beginning is the tier's ------------------------------------------------------------------------------
+
+
+def test_a_group_that_the_tier_serves_is_not_expired(node: Node) -> None:
+    lag = {(row["topic"], row["queueId"]): row for row in rows("group", "lag", node.store, "--group", "billing")}
+    for queue_id in range(3):
+        row = lag["Invoices", queue_id]
+        assert (row["minOffset"], row["state"]) == (0, "behind")
+        assert row["lastTimestamp"] > 0
+    offsets = rows("offsets", node.store, "--group", "billing")
+    assert {row["minOffset"] for row in offsets if row["topic"] == "Invoices"} == {0}
+
+
+def reset(node: Node, *words: str) -> dict[int, int]:
+    (plan,) = rows("group", "reset", node.store, "billing", "--topic", "Invoices", *words, "--dry-run", *node.options())
+    return {move["queueId"]: move["newOffset"] for move in plan["moves"]}
+
+
+def test_earliest_is_the_tiers(node: Node) -> None:
+    assert reset(node, "--to-earliest") == {0: 0, 1: 0, 2: 0}
+    assert reset(node, "--to-offset", "5") == {0: 5, 1: 5, 2: 5}
+    assert reset(node, "--to-offset", "0", "--clamp") == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_time_is_looked_for_in_both(node: Node) -> None:
+    times: dict[int, list[tuple[int, int]]] = {}
+    for row in roles.served(TIERED):
+        if row["cqTopic"] == "Invoices":
+            times.setdefault(row["cqQueueId"], []).append((row["cqOffset"], row["message"]["storeTimestamp"]))
+    assert reset(node, "--to-time", "2020-01-01T00:00:00Z") == {0: 0, 1: 0, 2: 0}
+    for _offset, time in sorted(times[0])[::5]:
+        expected = {
+            queue: next((offset for offset, at in sorted(found) if at >= time), len(found))
+            for queue, found in times.items()
+        }
+        assert reset(node, "--to-time", str(time)) == expected
+
+
+def test_the_time_of_what_is_not_here_is_not_guessed(node: Node) -> None:
+    shutil.rmtree(node.store / "tiered")
+    words = ("group", "reset", node.store, "billing", "--topic", "Invoices", "--dry-run", *node.options())
+    refused = rmqtool(*words, "--to-time", "2020-01-01T00:00:00Z")
+    assert refused.code == 4
+    assert "are in the tier, whose files are not here" in refused.err
+    assert reset(node, "--to-earliest") == {0: 0, 1: 0, 2: 0}
+
+
+def test_library_calls_refuse_as_well(node: Node) -> None:
+    shutil.rmtree(node.store / "consumequeue" / "History")
+    with pytest.raises(Refused, match="History queue 0"):
+        rebuild(layout_of(node), ("consumequeue",))
