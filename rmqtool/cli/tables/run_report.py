@@ -36,7 +36,7 @@ def run_report(
         since=str(parse_time(since)) if since else None,
         until=str(parse_time(until)) if until else None,
     )
-    with spark_process(), answer(asked, ready.sql) as found, closing(rows_of(found)) as every:
+    with spark_process(), answer(asked, ready.sql) as found, closing(rows_of(found, output)) as every:
         rows: Iterable[dict[str, Any]] = (
             row for row in every if matches(row.get("topic"), topics) and matches(row.get("group"), groups)
         )

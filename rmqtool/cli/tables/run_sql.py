@@ -4,19 +4,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from rmqtool.analytics.source.plan import Request, request_of
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.sql.query import Answer, answer
+from rmqtool.analytics.table.schema import TIME_COLUMNS
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.contract import render_body
 from rmqtool.errors import Refused
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
@@ -34,7 +36,7 @@ def run_sql(asked: Request, query: str, *, to: str | None, overwrite: bool, outp
         if to is not None:
             found.write_parquet(to)
         else:
-            with closing(rows_of(found)) as rows:
+            with closing(rows_of(found, output)) as rows:
                 write_all(writer(output, found.columns, columns_of(found)), rows)
         return say(found)
 
@@ -48,12 +50,26 @@ def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
     ]
 
 
-def rows_of(found: Answer) -> Generator[dict[str, Any], None, None]:
-    """Rows as machine output has them."""
+def rows_of(found: Answer, output: str) -> Generator[dict[str, Any], None, None]:
+    """Rows as an output has them."""
     names = found.columns
     with closing(found.rows()) as rows:  # behind a pipe that breaks, Spark is told before it ends
         for row in rows:
-            yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
+            yield plain_row(zip(names, row, strict=True), output)
+
+
+def plain_row(values: Iterable[tuple[str, Any]], output: str) -> dict[str, Any]:
+    """A row as an output has it: the times of a message are numbers of ms for programs, as in every other command."""
+    if output == "table":
+        return {name: plain_value(value) for name, value in values}
+    return {
+        name: _millis(value) if name in TIME_COLUMNS and isinstance(value, datetime) else plain_value(value)
+        for name, value in values
+    }
+
+
+def _millis(value: datetime) -> int:
+    return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def plain_value(value: Any) -> Any:
