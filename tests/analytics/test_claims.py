@@ -94,7 +94,7 @@ class Context:
 
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(tasks, "_collected", lambda ready: ready())
+    monkeypatch.setattr(tasks, "_collected", lambda ready, tell=None: ready())
     return Context()
 
 
@@ -114,10 +114,10 @@ def test_what_a_task_had_taken_that_died_is_read_too(work: Work, context: Any, m
 def test_workers_that_do_not_start_are_no_failed_work(
     work: Work, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(_ready: Any) -> Any:
+    def none(_ready: Any, _tell: Any = None) -> Any:
         raise RmqError("Spark job failed: no Python")
 
-    def some(ready: Any) -> Any:
+    def some(ready: Any, _tell: Any = None) -> Any:
         ready()
         raise RmqError("Spark job failed: lost")
 

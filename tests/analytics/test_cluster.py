@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +30,7 @@ class Cluster(NamedTuple):
     master: str
     work: list[Path]
     environ: dict[str, str]
+    log: Path
 
     def run(self, *words: object) -> "subprocess.CompletedProcess[str]":
         """A driver of this cluster."""
@@ -73,7 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             stack.callback(process.wait)
             stack.callback(process.kill)  # spark-class has become the Java process
         wait_for(folder / "log-0", "Registering worker", 2)
-        yield Cluster(master, work, environ)
+        yield Cluster(master, work, environ, folder / "log-0")
 
 
 def wait_for(log: Path, text: str, count: int) -> None:
@@ -106,3 +108,28 @@ def test_the_dump_and_the_data_source_on_a_cluster(cluster: Cluster, tmp_path: P
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:3] == ["store", "topic-07", str(MESSAGES // 50)]
+
+
+def test_a_dump_that_no_worker_has_room_for(cluster: Cluster, tmp_path: Path) -> None:
+    layout = day_store(tmp_path)
+    (tmp_path / "spark-defaults.conf").write_text("spark.executor.memory 8g\n")
+    words = [*RMQTOOL, "dump-to-parquet", layout.root, tmp_path / "out", "--master", cluster.master]
+    environ = {**cluster.environ, "SPARK_CONF_DIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [*map(str, words)], cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        begun = time.monotonic()
+        said = process.stderr.readline()
+        assert said.startswith(
+            f"waiting for {cluster.master}: no task has begun in 10 s. Each executor needs 8g of memory"
+        )
+        assert time.monotonic() - begun < 90
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 143
+        wait_for(cluster.log, "Received unregister request", 1)
+    finally:
+        process.kill()
+        process.communicate()
+    assert not (tmp_path / "out").exists()

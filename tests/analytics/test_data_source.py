@@ -1,17 +1,14 @@
 """The data source in Spark itself: the engine's answers, and how little is read for them."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rmqtool.analytics.source.read import saved
 from rmqtool.analytics.source.tables import TABLES
 from rmqtool.analytics.source.tables_source import register
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import CommitLog
 from tests.analytics.helpers import engine_messages, plain, same_as_golden
 from tests.analytics.stores import MESSAGES
 from tests.conftest import Unpacked
@@ -37,41 +34,42 @@ def test_spark_finds_the_source_and_reads_what_the_engine_says(
     assert {row[0]: row[1] for row in frame.groupBy("topic").count().collect()} == topics
 
 
-@pytest.fixture
-def pushed(spark: "SparkSession") -> Iterator[None]:
-    """Filters reach the source; every question needs a frame of its own then."""
-    spark.conf.set(PUSH_DOWN, "true")
-    yield
-    spark.conf.unset(PUSH_DOWN)
+@pytest.mark.parametrize("pushing", ["false", "true"])
+def test_a_frame_may_be_asked_again(pushing: str, spark: "SparkSession", day: StoreLayout) -> None:
+    """Spark would keep what a filter that was pushed down leaves of a frame, for all later questions: so none is."""
+    spark.conf.set(PUSH_DOWN, pushing)
+    try:
+        frame = spark.read.format("rocketmq").option("columns", "topic,msgId").load(day.root)
+        one, other = (frame.where(f"topic = 'topic-{number}'") for number in (11, 12))
+        assert one.count() == other.count() == MESSAGES // 50
+        assert frame.count() == MESSAGES
+        assert one.union(other).count() == MESSAGES // 25
+        assert one.alias("one").join(frame.alias("all"), "msgId").count() == MESSAGES // 50
+        assert one.join(other, "msgId").count() == 0
+    finally:
+        spark.conf.unset(PUSH_DOWN)
 
 
-@pytest.mark.usefixtures("pushed")
-def test_filters_are_pushed_down_and_counted(spark: "SparkSession", day: StoreLayout, tmp_path: Path) -> None:
-    total = CommitLog(day).end()[0]
-    for number, (where, count) in enumerate(
-        [
-            ("msgId = 'U4321'", 1),
-            ("keys = array('k4321')", 1),
-            ("topic = 'topic-11' AND queueId >= 0", MESSAGES // 50),
-            ("storeTimestamp >= '2023-11-15 01:00:00' AND storeTimestamp < '2023-11-15 02:00:00'", 833),
-        ]
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        frame = spark.read.format("rocketmq").option("counters", str(folder)).load(day.root)
-        assert frame.where(where).count() == pytest.approx(count, abs=1)
-        assert 0 < saved(str(folder)).bytesRead < 0.36 * total, where  # entries of queues and index, to prove it
-
-
-def test_a_frame_may_be_asked_again(spark: "SparkSession", day: StoreLayout, tmp_path: Path) -> None:
-    """Spark keeps what a filter that was pushed down leaves of a frame, for all later questions: so none is."""
-    assert spark.conf.get(PUSH_DOWN) == "false"
-    frame = spark.read.format("rocketmq").option("counters", str(tmp_path)).load(day.root)
-    one, other = (frame.where(f"topic = 'topic-{number}'") for number in (11, 12))
-    assert one.count() == other.count() == MESSAGES // 50
-    assert frame.count() == MESSAGES
-    assert one.union(other).count() == MESSAGES // 25
-    assert saved(str(tmp_path)).bytesRead > 0.99 * CommitLog(day).end()[0]
+def test_a_table_of_the_catalog(spark: "SparkSession", golden: Unpacked) -> None:
+    root = str(golden("broker"))
+    try:
+        spark.sql(
+            f"CREATE TABLE orders USING rocketmq OPTIONS (path '{root}', topic 'Orders', columns 'queueId,topic')"
+        )
+        spark.sql(f"CREATE TABLE everything USING rocketmq LOCATION '{root}'")
+        assert spark.sql("SELECT count(*), min(topic) FROM orders").first() == (420, "Orders")
+        assert spark.table("orders").columns == ["queueId", "topic"]
+        assert spark.sql("SELECT count(*) FROM everything").first() == (609,)
+        joined = "SELECT count(*) FROM everything a JOIN everything b ON a.offsetMsgId = b.offsetMsgId"
+        assert spark.sql(f"{joined} WHERE a.topic = 'Orders'").first() == (420,)
+        spark.sql(f"CREATE TABLE named (topic string) USING rocketmq OPTIONS (path '{root}')")
+        with pytest.raises(Exception, match="CREATE TABLE keeps it without a list of columns"):
+            spark.sql("SELECT count(*) FROM named").collect()
+        with pytest.raises(Exception, match="option columns: nothing: give some of topic, queueId"):
+            spark.sql(f"CREATE TABLE wrong USING rocketmq OPTIONS (path '{root}', columns 'nothing')")
+    finally:
+        for name in ("orders", "everything", "named", "wrong"):
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def test_columns_by_a_schema_and_tables_by_an_option(spark: "SparkSession", golden: Unpacked) -> None:

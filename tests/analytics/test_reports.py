@@ -205,11 +205,52 @@ def test_damage_shows_in_the_exit_code(spark: "SparkSession", golden: Unpacked) 
 def test_reports_are_data_frames_too(name: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     """By the data source, the same rows as by the command."""
     frame = ready_frame(spark, name, str(golden("broker")), splitBytes=60_000)
-    words = ["duplicates", "--by", name.rpartition("-")[2]] if name.startswith("duplicates") else [name]
+    word, by, what = name.partition("-by-")
+    words = [word, "--by", what] if by else [word]
     shown = rows(words[0], golden("broker"), *words[1:])
     assert frame.count() == len(shown)
     if shown:
         assert frame.columns == list(shown[0])
+
+
+def odd_store(folder: Path) -> Path:
+    """Times that no reader can show, and that are null; ids and keys that are absent or there twice."""
+    data = b""
+    properties = [b"", b"UNIQ_KEY\x01a\x02KEYS\x01k k l", b"UNIQ_KEY\x01a\x02KEYS\x01k", b"", b"ORIGIN_MESSAGE_ID\x01o"]
+    times = [-1, 0, 2**62, TIME, -86_400_001, TIME + 59_999]
+    topics = ["T", "T", "U", "%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "\u00e4", "\U00010000", "\uffee"]
+    for number in range(90):
+        data += record(
+            topics[number % 9], len(data), number=number, store_timestamp=times[number % 6],
+            born_timestamp=times[number % 5], properties=properties[number % 5], body=b"b" * (number * 7 % 300),
+        )  # fmt: skip
+    return Path(store_of(folder, data).root)
+
+
+@pytest.mark.parametrize("case", ["broker", "clean", "torn-header", "large-bodies", "odd", "two"])
+def test_both_runners_say_the_same(case: str, spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
+    if case == "two":
+        store: object = f"{golden('broker')},{golden('clean')}"
+    else:
+        store = odd_store(tmp_path) if case == "odd" else golden(case)
+    words = ["traffic", "traffic --by minute", "sizes", "duplicates", "duplicates --by key", "producers", "lag"]
+    for report in [*words, "retries", "unconsumed", "traffic --since 2026-11-20T20:34:44.5", "sizes --topic O*"]:
+        for form in ("ndjson", "table") if case in ("broker", "odd") else ("ndjson",):
+            by_spark = table(*report.split()[:1], store, *report.split()[1:], "-o", form, "--runner", "spark")
+            here = table(*report.split()[:1], store, *report.split()[1:], "-o", form, "--runner", "local")
+            assert (here.code, here.out, here.err) == (by_spark.code, by_spark.out, by_spark.err), report
+
+
+def test_a_small_store_needs_no_java(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_words: object, **_more: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("rmqtool.analytics.spark.session.spark_context", none)
+    monkeypatch.setattr("rmqtool.analytics.sql.query.spark_context", none)
+    assert table("traffic", golden("broker")).code == 0
+    monkeypatch.setattr("rmqtool.analytics.sql.native.SMALL", 1000)
+    with pytest.raises(AssertionError, match="Spark was started"):
+        table("traffic", golden("broker"))
 
 
 def test_no_such_report(spark: "SparkSession") -> None:

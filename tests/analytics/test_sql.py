@@ -161,7 +161,7 @@ def test_forms(spark: "SparkSession", golden: Unpacked) -> None:
     )
     (row,) = json.loads(rmqtool("sql", golden("broker"), query, "-o", "json").out)
     assert row == {
-        "topic": "Orders", "q": 3, "storeTimestamp": "2026-11-20T20:34:44.611Z", "keys": ["order-10", "user-10"],
+        "topic": "Orders", "q": 3, "storeTimestamp": 1795206884611, "keys": ["order-10", "user-10"],
         "properties": {
             "region": "r1", "UNIQ_KEY": "FD0000000000000000000000000000020FB630946E0966434500000A",
             "CLUSTER": "LabCluster", "TAGS": "created", "KEYS": "order-10 user-10",

@@ -136,6 +136,52 @@ def test_two_stores_share_a_limit_and_neither_waits_for_ever(tmp_path: Path) -> 
     assert set(seen[:7]) == set(stores)
 
 
+def test_a_store_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> None:
+    first, starts = two_files(tmp_path / "a")
+    stream = tail(tmp_path / "*" / "store")
+    at = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    (tmp_path / "b" / "store").mkdir(parents=True)
+    assert stream.latestOffset(at, ReadAllAvailable()) == at  # not a store yet
+    (tmp_path / "b" / "store").rmdir()
+    other = two_files(tmp_path / "b")[0].root
+    noted = stream.latestOffset(at, ReadAllAvailable())
+    assert ends(noted) == {**ends(at), other: 0}
+    assert offsets(stream, at, noted) == []
+    reached = stream.latestOffset(noted, ReadAllAvailable())
+    assert offsets(stream, noted, reached) == starts
+    assert stream.latestOffset(reached, ReadAllAvailable()) == reached
+    # a process that begins with the checkpoint repeats the batch
+    assert offsets(tail(tmp_path / "*" / "store"), noted, reached) == starts
+    assert first.root in reached
+    now = tail(tmp_path / "*" / "store")
+    now.prepareForTriggerAvailableNow()
+    later = two_files(tmp_path / "c")[0].root
+    assert later not in now.latestOffset(reached, ReadAllAvailable())
+
+
+def test_a_store_that_goes_is_missed(tmp_path: Path) -> None:
+    two_files(tmp_path / "a")
+    other = Path(two_files(tmp_path / "b")[0].root)
+    at = (stream := tail(tmp_path / "*" / "store")).initialOffset()
+    reached = stream.latestOffset(at, ReadAllAvailable())
+    other.rename(tmp_path / "away")
+    again = tail(tmp_path / "*" / "store")
+    with pytest.raises(UnreadableStore, match=f"{other}: no such directory, and what was stored there is to be read"):
+        again.partitions(at, reached)
+    assert again.latestOffset(reached, ReadAllAvailable()) == reached  # all of it was read
+    assert again.partitions(reached, reached) == []
+
+
+@pytest.mark.parametrize("name", ["x.importing", "x.salvaging", "x.rmqtool"])
+def test_a_store_that_is_being_made_is_not_read(name: str, tmp_path: Path) -> None:
+    two_files(tmp_path / "a")
+    stream = tail(tmp_path / "*" / "store*")
+    at = stream.initialOffset()
+    made = two_files(tmp_path / "b")[0].root
+    Path(made).rename(f"{made}-{name}")
+    assert stream.latestOffset(at, ReadAllAvailable()).keys() == at.keys()
+
+
 def test_options_say_which_limit_spark_is_told(tmp_path: Path) -> None:
     root = two_files(tmp_path)[0].root
     assert tail(root).getDefaultReadLimit() == ReadAllAvailable()

@@ -22,12 +22,13 @@ from rmqtool.analytics.dump.parquet import Part
 from rmqtool.analytics.dump.position import Position, has_changed, is_as_read
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.dump.spill import Merge, merges
-from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, is_local, run_splits
+from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, run_splits
 from rmqtool.analytics.ranges.splits import Split, plan, repairs
 from rmqtool.analytics.ranges.tail import Budget, frontier
 from rmqtool.analytics.remote.files import Folder, local_path
 from rmqtool.analytics.remote.secrets import clean
 from rmqtool.analytics.remote.stores import keep_apart, open_log, opened
+from rmqtool.analytics.spark.awaiting import Tell, is_local
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.schema import MESSAGE_SCHEMA
 from rmqtool.analytics.table.tally import MAX_DETAILS, Tally
@@ -62,6 +63,7 @@ def dump_to_parquet(
     out: str,
     options: DumpOptions | None = None,
     progress: Progress | None = None,
+    tell: Tell | None = None,
 ) -> DumpReport:
     """Write the messages of a store to a directory of Parquet files.
 
@@ -73,6 +75,7 @@ def dump_to_parquet(
         out: a directory that is absent or empty, or an older output with ``options.overwrite`` or
             ``options.since_last``; or a URI of a file system that pyarrow knows, such as ``s3://bucket/path``.
         progress: called now and then.
+        tell: gets a line when a cluster does not begin with it.
 
     Raises:
         BadValue: an option has a value that it cannot have.
@@ -93,7 +96,7 @@ def dump_to_parquet(
             beside.callback(output.leave)
             try:
                 output.hold()  # from here on nobody else changes what is found there
-                return _Dump(layout, out, options, output, progress).run(beside)
+                return _Dump(layout, out, options, output, progress, tell).run(beside)
             except RmqError:
                 output.discard()
                 raise
@@ -107,9 +110,15 @@ class _Dump:
     """One run into an output that is held."""
 
     def __init__(
-        self, layout: StoreLayout, out: str, options: DumpOptions, output: Output, progress: Progress | None
+        self,
+        layout: StoreLayout,
+        out: str,
+        options: DumpOptions,
+        output: Output,
+        progress: Progress | None,
+        tell: Tell | None,
     ) -> None:
-        self._began = time.monotonic()
+        self._began, self._tell = time.monotonic(), tell
         self._layout, self._options, self._output, self._progress = layout, options, output, progress
         self._log = open_log(layout)
         self._before = manifest_of(out) if options.since_last else None
@@ -146,8 +155,8 @@ class _Dump:
         resumed = len(done)
         with _spark(options, [split for split in splits if split.number not in done], beside) as context:
             startup = time.monotonic() - self._began
-            _Reading(job, splits, done, context, options.where).all(self._log, self._progress)
-            merged = run_splits(job, _merges(job, splits, done), context)
+            _Reading(job, splits, done, context, options.where, self._tell).all(self._log, self._progress)
+            merged = run_splits(job, _merges(job, splits, done), context, tell=self._tell)
             spark = None if context is None else f"Spark {context.version}, {context.master}"
         found = [done[split.number] for split in splits]
         parts = [part for each in (*found, *merged) for part in each.parts]
@@ -252,8 +261,15 @@ class _Reading:
     """
 
     def __init__(
-        self, job: Job, splits: list[Split], done: dict[int, Done], context: "SparkContext | None", where: str | None
+        self,
+        job: Job,
+        splits: list[Split],
+        done: dict[int, Done],
+        context: "SparkContext | None",
+        where: str | None,
+        tell: Tell | None,
     ) -> None:
+        self._tell = tell
         self._job, self._splits, self._done, self._context = job, splits, done, context
         self._where = self._understood(where) if where is not None and context is not None else None
         self._rounds = 0
@@ -292,9 +308,9 @@ class _Reading:
             folder = Folder(job.folder).below(f"_where-{self._rounds}")
             self._rounds += 1
             folder.delete_dir("")
-            self._where.select(splits, job.choice, folder)
+            self._where.select(splits, job.choice, folder, self._tell)
             job = replace(job, selection=folder.location)
-        for split, result in zip(splits, run_splits(job, splits, self._context, progress), strict=True):
+        for split, result in zip(splits, run_splits(job, splits, self._context, progress, self._tell), strict=True):
             self._done[split.number] = result
 
 

@@ -5,7 +5,6 @@ Spark pickles by reference, so everything it is handed lives here and not in a c
 
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from rmqtool.analytics.dump.spill import Merge, Spill, spilled
 from rmqtool.analytics.local.claims import Claims, new_claims
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
+from rmqtool.analytics.spark.awaiting import Tell, awaited, is_local
 from rmqtool.analytics.table.arrow import BATCH_BYTES, batches
 from rmqtool.analytics.table.choice import Choice
 from rmqtool.analytics.table.tally import Tally
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _STOP = "_failed"  # in the output directory: a task has failed, the others need not go on
 _OTHER = "another task has failed"
-_LOCAL = re.compile(r"local(\[.*\])?")
 _LOOK = 1.0  # seconds between looks for what others have done
 
 Task = Split | Merge
@@ -208,9 +207,16 @@ def _reason(err: RmqError | OSError) -> str:
 
 
 def run_splits(
-    job: Job, splits: Sequence[Task], context: "SparkContext | None" = None, progress: Progress | None = None
+    job: Job,
+    splits: Sequence[Task],
+    context: "SparkContext | None" = None,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
 ) -> list[Done]:
     """Read splits, or merge what they have put aside, one after the other or as a Spark job.
+
+    Args:
+        tell: gets a line when a cluster does not begin.
 
     Raises:
         UnreadableStore: a file cannot be read.
@@ -229,7 +235,7 @@ def run_splits(
             if progress is not None:
                 progress(read, total)
     elif splits:
-        results = _run_in_spark(job, splits, context, progress)
+        results = _run_in_spark(job, splits, context, progress, tell)
     failures = [result for result in results.values() if isinstance(result, Failed)]
     if failures:
         first = next((failed for failed in failures if failed.reason != _OTHER), failures[0])
@@ -239,19 +245,14 @@ def run_splits(
 
 
 def _run_in_spark(
-    job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None
+    job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None, tell: Tell | None
 ) -> dict[int, Done | Failed]:
     """Results by the numbers of their splits; all of them, if none has failed."""
     results = _share_out(job, splits, context, progress) if is_local(context) else {}
     failed = any(isinstance(result, Failed) for result in results.values())
     # what a task had taken that Spark ran again, nobody takes
     left = [] if failed else [split for split in splits if split.number not in results]
-    return results | _one_by_one(job, left, context, progress)
-
-
-def is_local(context: "SparkContext") -> bool:
-    """Whether all of Spark is one process on this machine, its workers beside it."""
-    return _LOCAL.fullmatch(context.master or "") is not None
+    return results | _one_by_one(job, left, context, progress, tell)
 
 
 def _bytes_of(splits: Iterable[Task]) -> int:
@@ -293,7 +294,7 @@ def _run_what_is_left(
 
 
 def _one_by_one(
-    job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None
+    job: Job, splits: Sequence[Task], context: "SparkContext", progress: Progress | None, tell: Tell | None
 ) -> dict[int, Done | Failed]:
     """A task for each split: wherever it runs, and however often."""
     if not splits:
@@ -306,18 +307,18 @@ def _one_by_one(
         return max(shares, default=0)
 
     with _told_of(read, total, progress):
-        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(_run, job)))
+        results = _collected(context.parallelize(list(splits), len(splits)).map(partial(_run, job)), tell)
     return {split.number: result for split, result in zip(splits, results, strict=True)}
 
 
-def _collected(tasks: "RDD[Any]") -> list[Any]:
+def _collected(tasks: "RDD[Any]", tell: Tell | None = None) -> list[Any]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from rmqtool.analytics.spark.failure import failure, lost
 
     try:
-        return tasks.collect()
+        return awaited(tasks.context, tasks.collect, tell)
     except (Py4JError, PySparkException, EOFError, ConnectionError) as err:
         reason = failure(err)
         reason = lost(err) or reason

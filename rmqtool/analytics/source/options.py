@@ -10,12 +10,14 @@ from rmqtool.errors import BadValue
 OPTIONS = {
     name.lower(): name
     for name in (
-        "path", "paths", "table", "brokerConf", "splitBytes", "through", "counters",
+        "path", "paths", "table", "columns", "brokerConf", "splitBytes", "through", "counters",
         "topic", "queueId", "tag", "key", "since", "until", "startOffset", "stopOffset",
         "startingPosition", "maxBytesPerTrigger", "maxRecordsPerTrigger", "onExpired",
         "onUnproven", "storeTimes",
     )
 }  # fmt: skip
+# what Spark's catalog says of a table when it is created
+OF_A_CATALOG = {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONDITIONS = {
     "topic": ("topic", "in"),

@@ -35,6 +35,8 @@ class Request:
         through: ``auto`` takes index and queues where they lead to few messages; ``log`` never does.
         store_times: ``ordered`` where somebody knows that they grow along the log, up to a minute; ``any`` otherwise.
         counters: directory where each reader leaves its counters; None for none.
+        paths: of the stores, as they were given.
+        columns: of the table; None for all.
     """
 
     stores: tuple[Store, ...]
@@ -44,6 +46,9 @@ class Request:
     through: str = "auto"
     counters: str | None = None
     store_times: str = "any"
+    paths: str | tuple[str, ...] = ()
+    broker_conf: str | None = None
+    columns: tuple[str, ...] | None = None
 
     def suiting(self, columns: Collection[str]) -> "Request":
         """As it is, with splits of the size that suits the columns, where none was asked for."""
@@ -87,7 +92,9 @@ def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[S
         else:
             uris.update((os.path.abspath(root), None) for root in _here(local_of(path)))
     if not uris:
-        raise BadValue("no path of a store is given")
+        raise BadValue(
+            "no path of a store is given (CREATE TABLE keeps it without a list of columns: give the option columns)"
+        )
     listing = new_listing()
     return tuple(
         Store(root, broker, broker_conf, uri, listing)
@@ -128,12 +135,10 @@ def request_of(options: Mapping[str, str]) -> Request:
     """
     import json
 
-    from rmqtool.analytics.source.options import OPTIONS, condition_of, number_of
+    from rmqtool.analytics.source.options import condition_of, number_of
 
-    unknown = [name for name in options if name.lower() not in OPTIONS]
-    if unknown:
-        raise BadValue(f"option {', '.join(unknown)} is not known; there are {', '.join(OPTIONS.values())}")
-    paths: str | list[str] = options.get("path", "")
+    options = known_options(options)
+    paths: str | list[str] = _plain(options.get("path", ""))
     if not paths and "paths" in options:
         paths = list(json.loads(options["paths"]))
     table = options.get("table", "messages")
@@ -145,6 +150,7 @@ def request_of(options: Mapping[str, str]) -> Request:
     store_times = options.get("storeTimes", "any")
     if store_times not in TIMES:
         raise BadValue(f"storeTimes {store_times!r} is none of {', '.join(TIMES)}")
+    columns = tuple(part.strip() for part in options["columns"].split(",")) if "columns" in options else None
     conditions = [condition for name, value in options.items() if (condition := condition_of(name, value))]
     return Request(
         stores_of(paths, options.get("brokerConf")),
@@ -154,7 +160,34 @@ def request_of(options: Mapping[str, str]) -> Request:
         through,
         options.get("counters"),
         store_times,
+        paths if isinstance(paths, str) else tuple(paths),
+        options.get("brokerConf"),
+        columns,
     )
+
+
+def known_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that are ours, by their documented names, without what Spark's catalog says of a table of it.
+
+    Raises:
+        BadValue: an option that is not known.
+    """
+    from rmqtool.analytics.source.options import OF_A_CATALOG, OPTIONS
+
+    found, unknown = {}, []
+    for name, value in options.items():
+        if name.lower() in OPTIONS:
+            found[OPTIONS[name.lower()]] = value
+        elif name.lower() not in OF_A_CATALOG and not name.lower().startswith("option."):
+            unknown.append(name)
+    if unknown:
+        raise BadValue(f"option {', '.join(unknown)} is not known; there are {', '.join(OPTIONS.values())}")
+    return found
+
+
+def _plain(path: str) -> str:
+    """A path without the scheme that Spark's catalog puts before it, once."""
+    return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 
 
 def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:

@@ -1,6 +1,6 @@
 """The columns of a table that Spark asks for, in the types that it wants."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,6 +10,23 @@ from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+
+def schema_of(table: str, columns: "Sequence[str] | None") -> "StructType":
+    """The columns of a table, or some of them in their order, as Spark has them.
+
+    Raises:
+        BadValue: a column that the table does not have, or that is named twice.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = SCHEMAS[table]
+    if columns is not None:
+        if set(columns) - set(schema.names) or len(set(columns)) < len(columns):
+            known = ", ".join(schema.names)
+            raise BadValue(f"option columns: {', '.join(columns)}: give some of {known}, each once")
+        schema = pa.schema([schema.field(name) for name in columns])
+    return from_arrow_schema(schema)
 
 
 class SparkColumns:

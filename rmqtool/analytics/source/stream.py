@@ -94,15 +94,30 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
     options: TailOptions
     columns: "SparkColumns"
     target: dict[str, int] | None = field(default=None)
+    stores: tuple["Store", ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.stores = self.request.stores
         if self.request.table != "messages":
             raise BadValue(f"table {self.request.table} cannot be streamed, only messages")
         if far := [store.root for store in self.request.stores if store.uri is not None]:
             raise BadValue(f"{', '.join(far)}: a store at a URI cannot be streamed, only read")
 
     def initialOffset(self) -> Offsets:
-        return {store.root: self._begin(store).to_dict() for store in self.request.stores}
+        return {store.root: self._begin(store).to_dict() for store in self.stores}
+
+    def _look_around(self) -> None:
+        """Take in stores that the paths lead to since the stream began; one that is gone stays, and is missed."""
+        from rmqtool.analytics.source.plan import stores_of
+
+        paths, known = self.request.paths, {store.root for store in self.stores}
+        if not paths:
+            return
+        try:
+            found = stores_of(paths if isinstance(paths, str) else list(paths), self.request.broker_conf)
+        except UnreadableStore:  # what was there is gone: whoever reads it says so
+            return
+        self.stores += tuple(store for store in found if store.root not in known and _is_store(store))
 
     def _begin(self, store: "Store") -> "Position":
         from rmqtool.analytics.dump.position import Inside, Position
@@ -134,7 +149,7 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from rmqtool.analytics.dump.position import Inside, Position
 
         told = offsets.get(store.root)
-        if told is None:  # a store that was not among those that were streamed
+        if told is None:  # a store that was not among those that were streamed, of which nothing was read
             return Position.at(log, max(log.min_offset, 0))
         if type(told) is int:
             where = f"{store.root}: the offset {told} of this checkpoint is of an earlier version"
@@ -178,7 +193,9 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             budget.bytes = limit.max_bytes
         elif isinstance(limit, ReadMaxRows):
             budget.records = limit.max_rows
-        stores = self.request.stores
+        if self.target is None:
+            self._look_around()
+        stores = self.stores
         logs = {store.root: _log(store) for store in stores}
         positions = {store.root: self._from(store, logs[store.root], start) for store in stores}
         # with a limit not every store may have its turn: another one begins each time
@@ -186,30 +203,42 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = dict(start)
         for store in (*stores[turn:], *stores[:turn]):
             log, position = logs[store.root], positions[store.root]
+            if store.root not in start:
+                # one that came later: this batch notes where it begins, the next one reads from there, so that a batch
+                # that is repeated reads the same, and what expires meanwhile is missed
+                found[store.root] = position.to_dict()
+                continue
             reached = begin = max(position.next, log.min_offset) if self.options.skip_expired else position.next
             if self.target is None or begin < self.target.get(store.root, 0):
                 reached = frontier(log, begin, budget)
                 reached = reached if self.target is None else min(reached, self.target[store.root])
             if reached != position.next:
                 found[store.root] = Position.at(log, reached).to_dict()
-            elif start.get(store.root) is None or type(start[store.root]) is int:
+            elif type(start[store.root]) is int:
                 found[store.root] = position.to_dict()
         return found
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = {store.root: _end(store) for store in self.request.stores}
+        self._look_around()
+        self.target = {store.root: _end(store) for store in self.stores}
 
     def reportLatestOffset(self) -> Offsets:
         from rmqtool.analytics.dump.position import Position
 
-        return {store.root: Position.at(_log(store), _end(store)).to_dict() for store in self.request.stores}
+        return {store.root: Position.at(_log(store), _end(store)).to_dict() for store in self.stores}
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         from rmqtool.analytics.ranges.splits import SPLIT_BYTES, plan
         from rmqtool.analytics.source.plan import Piece
 
         found = []
-        for store in self.request.stores:
+        if not end.keys() <= {store.root for store in self.stores}:
+            self._look_around()
+        gone = end.keys() - {store.root for store in self.stores}
+        missed = sorted(root for root in gone if start.get(root) != end[root])
+        if missed and not self.options.skip_expired:
+            raise UnreadableStore(f"{', '.join(missed)}: no such directory, and what was stored there is to be read")
+        for store in self.stores:
             if store.root not in end:
                 continue
             log = _log(store)
@@ -267,6 +296,16 @@ def _begins(log: "CommitLog", physical_offset: int) -> bool:
 
     found = log.look(physical_offset, crc=False)
     return not isinstance(found, Damage) or found.ending is Ending.FILLER or found.at == 0
+
+
+def _is_store(store: "Store") -> bool:
+    """Whether a directory that has appeared is a store, and not one that a command of ours is still making."""
+    if store.root.endswith((".importing", ".salvaging", ".rmqtool", ".rmqtool-part")):
+        return False
+    try:
+        return any(map(os.path.isdir, store.layout().commit_log_paths))
+    except UnreadableStore:
+        return False
 
 
 def _log(store: "Store") -> "CommitLog":

@@ -6,22 +6,11 @@ imported where it is needed: every Spark of an environment that has rmqtool in i
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmqtool.analytics.spark.python import give_this_python
 from rmqtool.errors import RmqError
@@ -31,23 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from rmqtool.analytics.source.filter import Condition, Wanted
     from rmqtool.analytics.source.plan import Request
     from rmqtool.analytics.source.stream import Tail
     from rmqtool.analytics.source.write import StoreWriter
 
 NAME = "rocketmq"
-_OPS: dict[type[Filter], str] = {
-    EqualTo: "=",
-    In: "in",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-}
-# Spark refuses a reader that takes filters unless it is set up to hand them on, and does not say whether it is; but
-# where it does, it runs this module
-_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+_PROVIDER = "provider"  # Spark says it of a table that is being created
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # see pyspark.util.handle_worker_exception
 
 
@@ -79,18 +57,22 @@ class RocketMQSource(DataSource):
         return NAME
 
     def schema(self) -> "StructType":
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        from rmqtool.analytics.source.tables import SCHEMAS
+        from rmqtool.analytics.source.plan import known_options
+        from rmqtool.analytics.source.spark_columns import schema_of
 
         with _told_in_one_line():
-            return from_arrow_schema(SCHEMAS[self._request().table])
+            request = self._request()
+            schema = schema_of(request.table, request.columns)
+            if _PROVIDER in self.options:
+                # CREATE TABLE. Spark keeps options with the table, but hands a query's source nothing except the
+                # table's columns: so these carry them
+                first = schema.fields[0]
+                first.metadata = {**first.metadata, NAME: known_options(self.options)}
+            return schema
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        pushing = _PUSHING in sys.modules or getattr(sys.modules["__main__"].__spec__, "name", None) == _PUSHING
-        kind = FilteringReader if pushing else Reader
         with _told_in_one_line():
-            return kind(self._request(), schema)
+            return Reader(self._request(schema), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "StoreWriter":
         from rmqtool.analytics.source.write import StoreWriter
@@ -103,30 +85,35 @@ class RocketMQSource(DataSource):
         from rmqtool.analytics.source.stream import Tail, TailOptions
 
         with _told_in_one_line():
-            request = self._request()
+            request = self._request(schema)
             return Tail(request, TailOptions.of(self.options), SparkColumns(request.table, schema))
 
-    def _request(self) -> "Request":
+    def _request(self, schema: "StructType | None" = None) -> "Request":
         from rmqtool.analytics.source.plan import request_of
 
-        return request_of(self.options)
+        kept = schema.fields[0].metadata.get(NAME, {}) if schema else {}
+        return request_of({**kept, **self.options})
 
 
 class Reader(DataSourceReader):
-    """Plans on the driver, reads on the executors."""
+    """Plans on the driver, reads on the executors.
+
+    It takes no filters from Spark, though it could be handed them (``spark.sql.python.filterPushdown.enabled``): Spark
+    4.3 keeps what a reader leaves after them for every later question to the same frame, and for both sides of a join
+    with itself, which then lack rows.
+    """
 
     def __init__(self, request: "Request", schema: "StructType") -> None:
         from rmqtool.analytics.source.spark_columns import SparkColumns
 
         self.request = request
-        self.wanted: Wanted = request.wanted
         self.columns = SparkColumns(request.table, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         from rmqtool.analytics.source.read import planned
 
         with _told_in_one_line():
-            found, counters = planned(self.request.suiting(self.columns.names), self.wanted)
+            found, counters = planned(self.request.suiting(self.columns.names), self.request.wanted)
         if self.request.counters:
             counters.save(self.request.counters)
         return [InputPartition(piece) for piece in found]
@@ -140,21 +127,3 @@ class Reader(DataSourceReader):
         yield from self.columns.fitted(read_piece(partition.value, self.columns.names, counters))
         if self.request.counters:
             counters.save(self.request.counters)
-
-
-class FilteringReader(Reader):
-    """A reader that Spark hands the query's filters. It hands them back: Spark applies them to each row again."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.wanted = self.wanted.narrowed(map(condition_of, filters))
-        return filters
-
-
-def condition_of(pushed: Filter) -> "Condition":
-    """A filter of Spark's as a condition; one without a meaning here is one that nobody takes up."""
-    from rmqtool.analytics.source.filter import Condition
-
-    op = _OPS.get(type(pushed), "")
-    value: Any = getattr(pushed, "value", None)
-    attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
-    return Condition(".".join(attribute), op, value)

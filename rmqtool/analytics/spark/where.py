@@ -24,6 +24,7 @@ from pyspark.sql.types import LongType, StructType
 
 from rmqtool.analytics.ranges.splits import Split
 from rmqtool.analytics.remote.files import Folder
+from rmqtool.analytics.spark.awaiting import Tell, awaited
 from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import Choice
@@ -126,7 +127,7 @@ class Where:
                 choice = _narrowed(choice, part)
         return choice
 
-    def select(self, splits: Sequence[Split], choice: Choice, folder: Folder) -> None:
+    def select(self, splits: Sequence[Split], choice: Choice, folder: Folder, tell: Tell | None = None) -> None:
         """Write the offsets of a choice's messages for which the condition holds, for :func:`selected`.
 
         Raises:
@@ -141,7 +142,7 @@ class Where:
         frame = self._spark.read.format(_SOURCE).load().where(self._text).select(_OFFSET, _SPLIT)
         folder.make()
         try:
-            frame.write.format(_SOURCE).mode("append").save()
+            awaited(self._spark.sparkContext, frame.write.format(_SOURCE).mode("append").save, tell)
         except (Py4JError, PySparkException) as err:
             raise RmqError(f"Spark job failed: {failure(err)}") from err
 

@@ -21,6 +21,7 @@ from rmqtool.analytics.remote.secrets import cleaned
 from rmqtool.analytics.source.plan import Piece, Request
 from rmqtool.analytics.source.read import Counters, planned, read_piece
 from rmqtool.analytics.source.tables import SCHEMAS
+from rmqtool.analytics.spark.awaiting import awaited
 from rmqtool.analytics.spark.failure import failure, lost
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.spark.session import spark_context
@@ -95,8 +96,9 @@ class Answer:
         """
         with scratch_dir("rows", os.path.dirname(os.path.abspath(path)), hidden=True) as above:
             folder = os.path.join(above, "rows")  # Spark removes what is there, and our lock with it
-            with told(), tasks_told(self.frame.sparkSession.sparkContext, "asking Spark"):
-                self.frame.coalesce(1).write.mode("overwrite").parquet(folder)
+            context, writer = self.frame.sparkSession.sparkContext, self.frame.coalesce(1).write.mode("overwrite")
+            with told(), tasks_told(context, "asking Spark"):
+                awaited(context, partial(writer.parquet, folder))
             (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
             os.replace(os.path.join(folder, part), path)
 
@@ -256,7 +258,7 @@ def _decode(context: "SparkContext", request: Request, need: Need, folder: str) 
                 reading.done += 1
     else:
         with told(), tasks_told(context, "reading the store"):
-            done = context.parallelize(numbered, len(numbered)).map(write).collect()
+            done = awaited(context, context.parallelize(numbered, len(numbered)).map(write).collect)
     for result in done:
         if isinstance(result, str):
             raise RmqError(result)

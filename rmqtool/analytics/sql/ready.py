@@ -11,9 +11,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # topics that a broker fills itself, with messages of others that wait, are retried, or are given up
-_OWN = """(topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer', 'RMQ_SYS_TRANS_HALF_TOPIC',
-  'RMQ_SYS_TRANS_OP_HALF_TOPIC', 'TRANS_CHECK_MAX_TIME_TOPIC')
-  OR startswith(topic, '%RETRY%') OR startswith(topic, '%DLQ%'))"""
+WAITING_TOPICS = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+OWN_TOPICS = (
+    *WAITING_TOPICS, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
+)  # fmt: skip
+OWN_PREFIXES = ("%RETRY%", "%DLQ%")
+_OWN = f"""(topic IN {OWN_TOPICS}
+  OR {" OR ".join(f"startswith(topic, '{prefix}')" for prefix in OWN_PREFIXES)})"""
+_DUPLICATES = ("copies", "firstPhysicalOffset", "lastPhysicalOffset", "firstStored", "lastStored")
+_NAMES = {
+    "traffic": ("broker", "topic", "hour", "messages", "bytes"),
+    "traffic-by-minute": ("broker", "topic", "minute", "messages", "bytes"),
+    "sizes": ("broker", "topic", "atMost", "messages", "bytes", "smallest", "largest"),
+    "duplicates-by-id": ("broker", "topic", "id", *_DUPLICATES),
+    "duplicates-by-key": ("broker", "topic", "key", *_DUPLICATES),
+    "producers": ("broker", "host", "messages", "bytes", "topics", "connections", "firstBorn", "lastBorn"),
+    "lag": ("broker", "group", "topic", "queues", "stored", "lag", "largest"),
+    "unconsumed": (
+        "broker", "group", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "msgId", "keys",
+    ),
+    "retries": (
+        "broker", "group", "topic", "originMsgId", "keys", "retries", "dead", "chain", "firstStored", "lastStored",
+    ),
+}  # fmt: skip
 _TABLE = re.compile(r"\{(\w+)\}")
 
 
@@ -31,6 +51,11 @@ class ReadyQuery:
     query: str
     columns: Mapping[str, tuple[str, ...]]
     bar: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of its rows."""
+        return _NAMES[self.name]
 
     @property
     def sql(self) -> str:
@@ -52,16 +77,22 @@ def _duplicates(by: str, key: str, source: str, columns: tuple[str, ...]) -> Rea
     )
 
 
-_ALL = (
-    # a row for each topic and hour (UTC) of the store time
-    ReadyQuery(
-        "traffic",
-        """
-        SELECT broker, topic, date_trunc('HOUR', storeTimestamp) AS hour, count(*) AS messages, sum(storeSize) AS bytes
-        FROM {messages} GROUP BY broker, topic, date_trunc('HOUR', storeTimestamp) ORDER BY broker, hour, topic""",
+def _traffic(name: str, bucket: str) -> ReadyQuery:
+    """A row for each topic and hour, or minute (UTC), of the store time."""
+    time = f"date_trunc('{bucket}', storeTimestamp)"
+    return ReadyQuery(
+        name,
+        f"""
+        SELECT broker, topic, {time} AS {bucket}, count(*) AS messages, sum(storeSize) AS bytes
+        FROM {{messages}} GROUP BY broker, topic, {time} ORDER BY broker, {bucket}, topic""",
         {"messages": ("broker", "topic", "storeTimestamp", "storeSize")},
         "messages",
-    ),
+    )
+
+
+_ALL = (
+    _traffic("traffic", "hour"),
+    _traffic("traffic-by-minute", "minute"),
     # a row for each topic and size class: stored sizes up to atMost bytes, and above half of that
     ReadyQuery(
         "sizes",

@@ -60,18 +60,20 @@ recover: --accept-loss --backup --broker-conf --columns --dry-run --engine --exa
 replay: --acl --batch --broker-conf --columns --dry-run --engine --group --help --journal --key --limit --namesrv
   --offset --output --progress --queue --queue-offset --rate --since --tag --tls-config --to --topic --tz --until
   --wide -g -h -n -o -q -t
-report duplicates: --broker-conf --by --columns --help --limit --output --progress --since --topic --tz --until --wide
+report duplicates: --broker-conf --by --columns --help --limit --output --progress --runner --since --topic --tz
+  --until --wide -h -o -t
+report lag: --broker-conf --columns --group --help --limit --output --progress --runner --topic --tz --wide -g -h -o
+  -t
+report producers: --broker-conf --columns --help --limit --output --progress --runner --since --topic --tz --until
+  --wide -h -o -t
+report retries: --broker-conf --columns --group --help --limit --output --progress --runner --since --tz --until
+  --wide -g -h -o
+report sizes: --broker-conf --columns --help --limit --output --progress --runner --since --topic --tz --until --wide
   -h -o -t
-report lag: --broker-conf --columns --group --help --limit --output --progress --topic --tz --wide -g -h -o -t
-report producers: --broker-conf --columns --help --limit --output --progress --since --topic --tz --until --wide -h -o
-  -t
-report retries: --broker-conf --columns --group --help --limit --output --progress --since --tz --until --wide -g -h
-  -o
-report sizes: --broker-conf --columns --help --limit --output --progress --since --topic --tz --until --wide -h -o -t
-report traffic: --broker-conf --columns --help --limit --output --progress --since --topic --tz --until --wide -h -o
-  -t
-report unconsumed: --broker-conf --columns --group --help --limit --output --progress --since --topic --tz --until
-  --wide -g -h -o -t
+report traffic: --broker-conf --by --columns --help --limit --output --progress --runner --since --topic --tz --until
+  --wide -h -o -t
+report unconsumed: --broker-conf --columns --group --help --limit --output --progress --runner --since --topic --tz
+  --until --wide -g -h -o -t
 retry list: --broker-conf --columns --group --help --limit --output --since --state --topic --tz --until --wide -g -h
   -o -t
 run: --broker-conf --columns --help --once --output --progress --transactions --tz --until --wide -h -o
@@ -114,6 +116,14 @@ rebuild PART: consumequeue index checkpoint config timer compaction files
 recover --engine: auto 4.9 5.3
 replay --engine: auto 4.9 5.3
 report duplicates --by: id key
+report duplicates --runner: auto spark local
+report lag --runner: auto spark local
+report producers --runner: auto spark local
+report retries --runner: auto spark local
+report sizes --runner: auto spark local
+report traffic --by: hour minute
+report traffic --runner: auto spark local
+report unconsumed --runner: auto spark local
 retry list --state: scheduled waiting in-flight retried dead done
 salvage --to: ndjson parquet
 send --transaction: commit rollback

@@ -118,6 +118,7 @@ def dump_to_parquet(
     from rmqtool.analytics.dump.dump import dump_to_parquet as dump
     from rmqtool.analytics.dump.report import DumpOptions
     from rmqtool.analytics.remote.stores import opened
+    from rmqtool.cli.shell.output import note
     from rmqtool.cli.shell.times import parse_range, parse_time
     from rmqtool.cli.tables.show_dump import write_report
     from rmqtool.progress import stage
@@ -147,6 +148,6 @@ def dump_to_parquet(
         def show(read: int, total: int) -> None:
             reading.done, reading.total = read, total
 
-        report = dump(need_messages(opened(store), broker_conf).layout, out, options, show)
+        report = dump(need_messages(opened(store), broker_conf).layout, out, options, show, note)
     write_report(report, output.value)
     return 1 if report.damaged or report.expired_bytes else 0

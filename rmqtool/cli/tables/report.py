@@ -1,4 +1,4 @@
-"""The ``report`` commands: ready questions to a store, answered through Spark."""
+"""The ``report`` commands: ready questions to a store, answered here or through Spark."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -18,9 +18,7 @@ from rmqtool.cli.shell.options import (
 )
 from rmqtool.cli.tables.sql import StoresDir
 
-_in_group = group(
-    "report", "Run a ready report through Spark (traffic, sizes, duplicates, producers, lag, unconsumed, retries)."
-)
+_in_group = group("report", "Run a ready report (traffic, sizes, duplicates, producers, lag, unconsumed, retries).")
 
 
 class By(StrEnum):
@@ -30,24 +28,50 @@ class By(StrEnum):
     key = "key"
 
 
-def _run(name: str, store: str, output: Output, **options: Any) -> int:
+class Bucket(StrEnum):
+    """The time that a row of traffic is for."""
+
+    hour = "hour"
+    minute = "minute"
+
+
+class Runner(StrEnum):
+    """What does the work."""
+
+    auto = "auto"
+    spark = "spark"
+    local = "local"
+
+
+RunnerOption = Annotated[
+    Runner,
+    typer.Option("--runner", metavar="RUNNER", help="spark; local: this process; auto: this one for up to 96 MiB."),
+]
+
+
+def _run(name: str, store: str, output: Output, *, runner: Runner, **options: Any) -> int:
     from rmqtool.cli.tables.run_report import run_report
 
-    return run_report(name, store, output=output.value, **options)
+    return run_report(name, store, output=output.value, runner=runner.value, **options)
 
 
 @command("traffic", "rmqtool report traffic store --since 2026-11-20", _in_group, progress=True)
 def traffic(
     store: StoresDir,
+    by: Annotated[Bucket, typer.Option("--by", metavar="TIME", help="hour or minute.")] = Bucket.hour,
     topic: TopicOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
+    runner: RunnerOption = Runner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Count messages and bytes by topic and hour (UTC)."""
-    return _run("traffic", store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
+    """Count messages and bytes by topic and hour or minute (UTC)."""
+    name = "traffic" if by is Bucket.hour else "traffic-by-minute"
+    return _run(
+        name, store, output, topics=topic, since=since, until=until, limit=limit, runner=runner, broker_conf=broker_conf
+    )
 
 
 @command("sizes", "rmqtool report sizes store --topic Orders", _in_group, progress=True)
@@ -57,6 +81,7 @@ def sizes(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
+    runner: RunnerOption = Runner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -64,7 +89,17 @@ def sizes(
 
     A size class ends at atMost bytes and begins above half of that.
     """
-    return _run("sizes", store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
+    return _run(
+        "sizes",
+        store,
+        output,
+        topics=topic,
+        since=since,
+        until=until,
+        limit=limit,
+        runner=runner,
+        broker_conf=broker_conf,
+    )
 
 
 @command("duplicates", "rmqtool report duplicates store --by key", _in_group, progress=True)
@@ -77,6 +112,7 @@ def duplicates(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
+    runner: RunnerOption = Runner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -85,7 +121,9 @@ def duplicates(
     Retries, delayed and half messages are copies by design and do not count. Exit code 1: there are duplicates.
     """
     name = f"duplicates-by-{by.value}"
-    return _run(name, store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf)
+    return _run(
+        name, store, output, topics=topic, since=since, until=until, limit=limit, runner=runner, broker_conf=broker_conf
+    )
 
 
 @command("producers", "rmqtool report producers store", _in_group, progress=True)
@@ -95,12 +133,21 @@ def producers(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
+    runner: RunnerOption = Runner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Count messages by the host that sent them."""
     return _run(
-        "producers", store, output, topics=topic, since=since, until=until, limit=limit, broker_conf=broker_conf
+        "producers",
+        store,
+        output,
+        topics=topic,
+        since=since,
+        until=until,
+        limit=limit,
+        runner=runner,
+        broker_conf=broker_conf,
     )
 
 
@@ -110,11 +157,12 @@ def lag(
     topic: TopicOption = None,
     groups: GroupOption = None,
     limit: LimitOption = None,
+    runner: RunnerOption = Runner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Show how far consumer groups are behind, by topic."""
-    return _run("lag", store, output, topics=topic, groups=groups, limit=limit, broker_conf=broker_conf)
+    return _run("lag", store, output, topics=topic, groups=groups, limit=limit, runner=runner, broker_conf=broker_conf)
 
 
 @command("unconsumed", "rmqtool report unconsumed store --group billing --limit 20", _in_group, progress=True)
@@ -125,6 +173,7 @@ def unconsumed(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
+    runner: RunnerOption = Runner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
@@ -134,7 +183,7 @@ def unconsumed(
     offset in the queue.
     """
     return _run(
-        "unconsumed", store, output, topics=topic, groups=groups, since=since, until=until, limit=limit,
+        "unconsumed", store, output, topics=topic, groups=groups, since=since, until=until, limit=limit, runner=runner,
         broker_conf=broker_conf,
     )  # fmt: skip
 
@@ -152,8 +201,19 @@ def retries(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
+    runner: RunnerOption = Runner.auto,
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
     """Follow messages that a group failed to consume, through retries to the dead letters."""
-    return _run("retries", store, output, groups=groups, since=since, until=until, limit=limit, broker_conf=broker_conf)
+    return _run(
+        "retries",
+        store,
+        output,
+        groups=groups,
+        since=since,
+        until=until,
+        limit=limit,
+        runner=runner,
+        broker_conf=broker_conf,
+    )

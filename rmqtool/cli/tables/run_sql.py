@@ -6,24 +6,16 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any
 
-from rmqtool.analytics.source.plan import Request, request_of
+from rmqtool.analytics.source.plan import Request
 from rmqtool.analytics.spark.jvm import environment
 from rmqtool.analytics.sql.query import Answer, answer
-from rmqtool.cli.shell.output import Column, note, write_all, writer
-from rmqtool.contract import render_body
+from rmqtool.cli.shell.output import Column, write_all, writer
+from rmqtool.cli.tables.asked import plain_row, say
 from rmqtool.errors import Refused
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
-
-
-def request(store: str, broker_conf: str | None, **options: str | None) -> Request:
-    """The stores of a command line, and what the options of the data source say besides."""
-    given = {"path": store, "brokerConf": broker_conf, **options}
-    return request_of({name: value for name, value in given.items() if value is not None})
 
 
 def run_sql(asked: Request, query: str, *, to: str | None, overwrite: bool, output: str) -> int:
@@ -34,9 +26,9 @@ def run_sql(asked: Request, query: str, *, to: str | None, overwrite: bool, outp
         if to is not None:
             found.write_parquet(to)
         else:
-            with closing(rows_of(found)) as rows:
+            with closing(rows_of(found, output)) as rows:
                 write_all(writer(output, found.columns, columns_of(found)), rows)
-        return say(found)
+        return say(found.counters)
 
 
 def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
@@ -48,47 +40,12 @@ def columns_of(found: Answer, wide: Sequence[str] = ()) -> list[Column]:
     ]
 
 
-def rows_of(found: Answer) -> Generator[dict[str, Any], None, None]:
-    """Rows as machine output has them."""
+def rows_of(found: Answer, output: str) -> Generator[dict[str, Any], None, None]:
+    """Rows as an output has them."""
     names = found.columns
     with closing(found.rows()) as rows:  # behind a pipe that breaks, Spark is told before it ends
         for row in rows:
-            yield {name: plain_value(value) for name, value in zip(names, row, strict=True)}
-
-
-def plain_value(value: Any) -> Any:
-    """A value of Spark's as JSON has it: times in ISO 8601, bytes as text where they are UTF-8, else base64."""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return render_body(bytes(value), "auto")[0]
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)  # JSON has no such numbers
-    if isinstance(value, dict):
-        return {str(plain_value(name)): plain_value(inner) for name, inner in value.items()}
-    if hasattr(value, "asDict"):
-        return {name: plain_value(inner) for name, inner in value.asDict().items()}
-    if isinstance(value, list | tuple):
-        return [plain_value(inner) for inner in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def say(found: Answer) -> int:
-    """What reading has shown, on stderr; the exit code."""
-    counters = found.counters
-    if counters.damaged:
-        note(
-            f"damage: {counters.damagedBytes} bytes in {counters.damaged} ranges of the log hold no record "
-            "although they should; rmqtool check, or the table findings, says where"
-        )
-    if counters.bytesRead:
-        fetched = f", {counters.bytesFetched} fetched" if counters.bytesFetched else ""
-        note(f"{counters.bytesRead} bytes of the store were read{fetched}")
-    return 1 if counters.damaged else 0
+            yield plain_row(zip(names, row, strict=True), output)
 
 
 def _may_write(path: str, *, overwrite: bool) -> None:

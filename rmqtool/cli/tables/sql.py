@@ -30,6 +30,7 @@ def sql(
     Tables: messages, queues, offsets, topics, index, compacted, findings. Columns are the fields of the other commands'
     machine output; broker tells stores apart. Only what the query needs is read. Exit code 1: damage was met.
     """
-    from rmqtool.cli.tables.run_sql import request, run_sql
+    from rmqtool.cli.tables.asked import request
+    from rmqtool.cli.tables.run_sql import run_sql
 
     return run_sql(request(store, broker_conf), query, to=to, overwrite=overwrite, output=output.value)

@@ -26,7 +26,7 @@ def import_(
         list[str] | None,
         typer.Option(
             "--map",
-            metavar="COLUMN=FIELD,...",
+            metavar="NAMES",
             help="Fields with other names: value=body,key=keys,partition=queueId; =body for no bodies.",
         ),
     ] = None,

@@ -1,0 +1,68 @@
+"""What ``sql`` and ``report`` have in common, whoever answers: the stores, values, and what reading has shown."""
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from rmqtool.analytics.source.plan import Request, request_of
+from rmqtool.analytics.source.read import Counters
+from rmqtool.analytics.table.schema import TIME_COLUMNS
+from rmqtool.cli.shell.output import PEOPLE, note
+from rmqtool.contract import render_body
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def request(store: str, broker_conf: str | None, **options: str | None) -> Request:
+    """The stores of a command line, and what the options of the data source say besides."""
+    given = {"path": store, "brokerConf": broker_conf, **options}
+    return request_of({name: value for name, value in given.items() if value is not None})
+
+
+def plain_row(values: Iterable[tuple[str, Any]], output: str) -> dict[str, Any]:
+    """A row as an output has it: the times of a message are numbers of ms for programs, as in every other command."""
+    if output in PEOPLE:
+        return {name: plain_value(value) for name, value in values}
+    return {
+        name: _millis(value) if name in TIME_COLUMNS and isinstance(value, datetime) else plain_value(value)
+        for name, value in values
+    }
+
+
+def _millis(value: datetime) -> int:
+    return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def plain_value(value: Any) -> Any:
+    """A value of Spark's as JSON has it: times in ISO 8601, bytes as text where they are UTF-8, else base64."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return render_body(bytes(value), "auto")[0]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)  # JSON has no such numbers
+    if isinstance(value, dict):
+        return {str(plain_value(name)): plain_value(inner) for name, inner in value.items()}
+    if hasattr(value, "asDict"):
+        return {name: plain_value(inner) for name, inner in value.asDict().items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(inner) for inner in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def say(counters: Counters) -> int:
+    """What reading has shown, on stderr; the exit code."""
+    if counters.damaged:
+        note(
+            f"damage: {counters.damagedBytes} bytes in {counters.damaged} ranges of the log hold no record "
+            "although they should; rmqtool check, or the table findings, says where"
+        )
+    if counters.bytesRead:
+        fetched = f", {counters.bytesFetched} fetched" if counters.bytesFetched else ""
+        note(f"{counters.bytesRead} bytes of the store were read{fetched}")
+    return 1 if counters.damaged else 0
