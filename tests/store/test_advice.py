@@ -357,8 +357,9 @@ def test_what_recovery_did_not_look_at_is_said(golden_copy: Unpacked) -> None:
         path.unlink()
     done = rmqtool("recover", store, "--yes", "-o", "table")
     assert done.code == 0
-    assert "the log was looked at from commitlog/00000000000000049152 on, 1 file before it was not read" in done.out
-    assert f"there is no index, although messages have keys: rmqtool rebuild {store} index builds it" in done.out
+    on = "the log was looked at from commitlog/00000000000000049152 on, 1 file before it was not checked for damage"
+    assert on in done.out
+    assert "mended: 1 index file that did not fit the log, or had not all keys" in done.out
     assert "in order" not in done.out
 
 

@@ -151,13 +151,18 @@ def test_queues_that_are_begun_anew_too_late_are_warned_of(engine: str, golden_c
             counts.setdefault((record.topic.decode(), record.queue_id), []).append(record.physical_offset)
     (topic, queue_id), offsets = max(counts.items(), key=lambda item: len(item[1]))
     shutil.rmtree(layout.queue_path(topic, queue_id))
-    assert not any("had no files" in words for words in planned(store, engine).warnings)
+    assert not any("had no files" in words for words in planned(store, engine, quick=True).warnings)
     cut_queues(layout, behind=offsets[-2])
-    known = planned(store, engine)
+    known = planned(store, engine, quick=True)
     (words,) = (words for words in known.warnings if "had no files" in words)
     assert words.startswith(f"topic {topic!r} queue {queue_id} (from {len(offsets) - 2} on): had no files")
-    recover(layout, engine=engine)
+    whole = planned(store, engine)
+    assert not any("had no files" in words for words in whole.warnings)
+    assert [(q.topic, q.queueId) for q in whole.mended] == [(topic, queue_id)]
+    recover(layout, engine=engine, quick=True)
     assert {finding.code for finding in check_store(layout_of(store))} == {"cq-starts-late"}
+    recover(layout_of(store), engine=engine)
+    assert not list(check_store(layout_of(store)))
     (store / "abort").touch()
     shutil.rmtree(store / "consumequeue")
     whole = planned(store, engine)
@@ -184,8 +189,11 @@ def test_damage_in_front_of_the_check_is_left(golden_copy: Unpacked) -> None:
     with open(sorted((store / "commitlog").iterdir())[1], "r+b") as file:
         file.seek(60)
         file.write(bytes(500))
-    assert planned(store, "4.9").actions
-    assert planned(store, "5.3").actions == []
+    assert planned(store, "4.9").bytesCut
+    report = planned(store, "5.3")
+    assert (report.bytesCut, report.mended) == (0, [])
+    assert not any("commitlog" in action for action in report.actions)
+    assert planned(store, "5.3", exactly=True).actions == []
 
 
 def test_the_first_message_that_no_queue_has_is_kept(golden_copy: Unpacked) -> None:
@@ -375,7 +383,7 @@ def test_a_queue_with_an_empty_last_file_is_not_loaded(golden_copy: Unpacked) ->
     assert tree(store) == before
     report = recover(layout, engine="5.3")
     assert report.loadOk
-    assert f"remove {file.relative_to(store)}" in report.actions
+    assert f"replace {file.relative_to(store)}" in report.actions  # its messages are in the log
     assert any("does not load the queue; it is removed" in warning for warning in report.warnings)
     assert plan(layout, engine="5.3").actions == []
 

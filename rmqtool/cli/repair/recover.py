@@ -1,4 +1,4 @@
-"""The command ``recover``: what a broker does at its next start."""
+"""The command ``recover``: the log as at a broker's next start, the rest made whole."""
 
 import sys
 from typing import Annotated
@@ -31,9 +31,16 @@ def recover(
         bool,
         typer.Option(
             "--exactly",
-            help="Also do what a 5.3 broker does wrong: after a clean stop it leaves out the first message that no "
-            "queue has, and moves later ones; it does not load a queue whose last file is empty. Without this "
-            "the message is kept, and the file is removed.",
+            help="Do what a broker does and no more, also where it loses or doubles messages. Without this the log "
+            "ends where a broker ends it, and queues, index, checkpoint and settings are made whole.",
+        ),
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Do not compare queues and index with the whole log: do what a broker does, and mend what it would "
+            "not load.",
         ),
     ] = False,
     accept_loss: Annotated[
@@ -50,12 +57,14 @@ def recover(
     output: OutputOption = Output.text,
     broker_conf: BrokerConfOption = None,
 ) -> int:
-    """Recover a store as a broker would at its next start, keeping everything that is cut.
+    """Recover a store: the log as a broker would at its next start, everything else made whole.
 
-    The plan is shown first. Every byte and file that goes is kept in STORE.rmqtool beside the store. A killed run is
-    finished by the next one. Where intact messages lie after damage, a broker cuts them off; salvage keeps them. The
-    plan says how many there are, and --yes alone is then refused, as it is where the log is missing. Exit code 0:
-    nothing to do, or done; 1: a dry run found work, or the broker would refuse to load the store; 4: refused.
+    The log ends where a broker's start ends it. Before that end every message is put into its queue once, and nothing
+    else is left there; index, checkpoint and broken settings are put right. The plan is shown first. Every byte and
+    file that goes is kept in STORE.rmqtool beside the store. A killed run is finished by the next one. Where intact
+    messages lie after damage, a broker cuts them off; salvage keeps them. The plan says how many there are, and --yes
+    alone is then refused, as it is where the log is missing. Exit code 0: nothing to do, or done; 1: a dry run found
+    work, or the store cannot be loaded; 4: refused.
     """
     import shlex
 
@@ -91,6 +100,7 @@ def recover(
                 layout,
                 engine=rules,
                 exactly=exactly,
+                quick=quick,
                 fix_delay_times=fix_delay_times,
                 backup=backup,
             )
@@ -111,6 +121,7 @@ def recover(
         layout,
         engine=rules,
         exactly=exactly,
+        quick=quick,
         fix_delay_times=fix_delay_times,
         backup=backup,
         guard=guard,

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 
 from rich.console import Console
 
@@ -14,6 +15,7 @@ from rmqtool.store.recovery.report import RecoveryReport
 _COMMANDS = ("rmqtool ",)  # what a step begins with that a person can type
 _STORE = re.compile(r"\bSTORE\b")
 _ENDS = {"unwritten": "nothing is written after it", "filler": "the next file goes on"}
+_QUEUES = 20  # that are named
 QUEUE_FIELDS = ("topic", "queueId", "minOffset", "maxOffset", "entriesCut", "entriesAdded")
 
 
@@ -108,6 +110,8 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
         _say(out, f"warning: {path}", "yellow")
     for warning in report.warnings:
         _say(out, f"warning: {warning}", "yellow")
+    for words in _more(report):
+        _say(out, words)
     for words in report.notes:
         _say(out, f"note: {_STORE.sub(lambda _match: store, words)}")
     out.print()
@@ -126,6 +130,30 @@ def _show(report: RecoveryReport, out: Console, options: str) -> None:
         _step(out, "  ", f"rmqtool undo {store}{options}: {undo}")
     for gone in report.destroys:
         _say(out, f"LOSS: {_STORE.sub(lambda _match: store, gone)}", "bold red")
+
+
+def _more(report: RecoveryReport) -> Iterator[str]:
+    """What is done beyond a broker's start."""
+    for why in report.unloaded:
+        yield f"mended: {why}: a {report.engine} broker does not load this"
+    for queue in report.mended[:_QUEUES]:
+        messages, entries = queue.entriesPutIn, queue.entriesTakenOut
+        where = f"topic {queue.topic!r} queue {queue.queueId}"
+        if messages:
+            yield (
+                f"mended: {counted(messages, 'message')} that a {report.engine} broker would leave out of {where}, or "
+                f"have at another place, {_are(messages)} put in"
+            )
+        if entries:
+            yield f"mended: {counted(entries, 'entry', 'entries')} of {where} that lead to no message of it go"
+    if report.mended[_QUEUES:]:
+        yield f"mended: and {counted(len(report.mended) - _QUEUES, 'more queue')}"
+    if report.indexFilesMended:
+        yield f"mended: {counted(report.indexFilesMended, 'index file')} that did not fit the log, or had not all keys"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _say(out: Console, words: str, style: str = "", indent: str = "") -> None:

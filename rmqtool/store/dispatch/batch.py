@@ -199,6 +199,13 @@ class Batch(NamedTuple):
         if self.room is not None:
             self.room.release()
 
+    def with_columns(self, **columns: Any) -> "Batch":
+        """The same with other columns: what ``_replace`` of a named tuple does where its length is that of its fields.
+
+        ``groups`` must be among them, as None, where rows would be others in their queues.
+        """
+        return Batch(**(self._asdict() | columns))
+
     def since(self, physical_offset: int) -> "Batch":
         """Only the records that say this position or a later one."""
         kept = self.physical_offset >= physical_offset

@@ -75,6 +75,20 @@ class QueueFile:
         self._used = max(self._used, self.wrote)
         self._gathered = bytearray()
 
+    def begin(self, path: str) -> None:
+        """Make the staged file empty, whatever the one on disk holds."""
+        with make_file(path, 0o644) as file:
+            file.cut(self.size)
+        self.staged = path
+
+    def fit(self, path: str) -> None:
+        """Make the staged file with what the one on disk holds, cut or filled up with zeros to the right length."""
+        assert self.source is not None
+        with make_file(path, 0o644) as file:
+            file.copy_from(self.source.path, min(self.size, self.source.size))
+            file.cut(self.size)
+        self.staged, self._used = path, self.size
+
     def _make(self, path: str) -> None:
         """Make the staged file: empty, or with what the one on disk holds."""
         with make_file(path, 0o644) as file:
@@ -104,6 +118,7 @@ class QueueBuilder:
             ended, which moves all that follow.
         begun_at: queue offset of the message with which a queue without files was begun, unless that is 0.
         foreign: what lies in the directory and is no queue file.
+        foreign_removed: those of them that are to leave the store.
 
     Args:
         path: its directory.
@@ -119,7 +134,7 @@ class QueueBuilder:
         self.file_size = file_size
         self._stage = stage
         self.files = [self._file(s.base, s.size, s) for s in segments]
-        self.foreign = segments.foreign
+        self.foreign, self.foreign_removed = segments.foreign, list[str]()
         self.removed: list[Segment] = []
         self.max_physical_offset = NO_OFFSET
         self.min_logic_offset = 0
@@ -157,6 +172,13 @@ class QueueBuilder:
     def unknown_from(self) -> int:
         """Physical offset from which on records may be there that the queue does not know."""
         return self.max_physical_offset
+
+    def fit(self) -> None:
+        """Give files of a wrong length the right one, in staging files."""
+        for file in self.files:
+            if file.source is not None and file.size != self.file_size:
+                file.size = self.file_size
+                file.fit(self._stage())
 
     def _drop(self, file: QueueFile) -> None:
         self.files.remove(file)

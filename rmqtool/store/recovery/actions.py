@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from formats import checkpoint
+from formats.config.files import KINDS
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
 from formats.message.read import End
 from rmqtool.store.changes.change import Change
+from rmqtool.store.config.sources import BAK, TMP, choose
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
@@ -63,7 +65,12 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
     for file in reversed(recovery.verdict.removed):
         change.remove(file.path)
         say("remove", file.path)
+    if inputs.whole:
+        restore_settings(inputs.layout, change, say)
     for _key, queue in sorted(recovery.queues.items()):
+        for path in queue.foreign_removed:
+            change.remove(path)
+            say("remove", path)
         queue.drop_unwritten()
         for segment in queue.removed:
             if not any(queue.target(f) == segment.path for f in queue.files):
@@ -79,15 +86,40 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
             change.zero(*stale)
             say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
     prepare_timer(recovery, change, say)
-    if words or inputs.aborted or not recovery.index.unchanged:
+    mended = recovery.mended
+    if words or inputs.aborted or not recovery.index.unchanged or (mended is not None and mended.index_files):
         # else a broker would put the last message's keys into the index once more, and so at every start
         prepare_index(recovery.index, inputs.layout, change, say)
     if inputs.aborted:
         change.remove(inputs.layout.path("abort"))
         say("remove", inputs.layout.path("abort"))
-    if words:
+    if words or (inputs.whole and not _is_true(recovery)):
         prepare_checkpoint(recovery, change, say)
     return words
+
+
+def restore_settings(layout: StoreLayout, change: Change, say: Say) -> None:
+    """Put whole generations of config files in the place of broken ones, as a broker's start reads them."""
+    for name in KINDS:
+        source = choose(layout, name)
+        if source.kind in (BAK, TMP) and source.data is not None:
+            change.put_content(layout.path("config", name), source.data)
+            say(f"restore from its .{source.kind}", layout.path("config", name))
+
+
+def _is_true(recovery: Recovery) -> bool:
+    """Whether the checkpoint has its length, and says no time that the log does not know."""
+    inputs, verdict = recovery.inputs, recovery.verdict
+    data, point, last = inputs.layout.checkpoint(), inputs.checkpoint, verdict.last_store_timestamp
+    if not verdict.files:
+        return True
+    if data is None or len(data) != checkpoint.SIZE:
+        return False
+    if last and not (point.physic_msg_timestamp or point.logics_msg_timestamp):
+        return False
+    index_end = max((file.end_timestamp for file in recovery.index.files), default=last)
+    times = point.physic_msg_timestamp, point.logics_msg_timestamp
+    return max(times) <= last and point.index_msg_timestamp <= index_end
 
 
 def prepare_index(index: IndexBuilder, layout: StoreLayout, change: Change, say: Say) -> None:
@@ -162,6 +194,9 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
         backup=backup,
         salvageKeeps=kept,
         destroys=destroys(recovery, losses, kept) if actions else [],
+        unloaded=recovery.unloaded,
+        mended=mended.queues if (mended := recovery.mended) is not None else [],
+        indexFilesMended=mended.index_files if mended is not None else 0,
         notes=not_looked_at(recovery),
         nextSteps=ways_on(recovery),
     )

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
@@ -48,10 +48,18 @@ def examine(layout: StoreLayout) -> Examined:
     return Examined(report, recovery.inputs, recovery.found_ends)
 
 
-def _recovering(*, engine: str = "auto", exactly: bool = False, fix_delay_times: bool = False) -> Run:
+class Options(TypedDict, total=False):
+    """How to recover; see :func:`recover`."""
+
+    engine: str
+    exactly: bool
+    fix_delay_times: bool
+    quick: bool
+
+
+def _recovering(*, whole: bool = False, **options: Unpack[Options]) -> Run:
     def run(layout: StoreLayout, stage: Stage) -> Recovery:
-        inputs = StoreInputs.of(layout, engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
-        return run_recovery(inputs, stage)
+        return run_recovery(StoreInputs.of(layout, whole=whole, **options), stage)
 
     return run
 
@@ -111,40 +119,31 @@ def _do(
     return report
 
 
-def plan(
-    layout: StoreLayout,
-    *,
-    engine: str = "auto",
-    exactly: bool = False,
-    fix_delay_times: bool = False,
-    backup: str | None = None,
-) -> RecoveryReport:
+def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Options]) -> RecoveryReport:
     """What recovery would do; the store is only read. Arguments are those of :func:`recover`.
 
     Changed queues and indexes are still built, in the system's temporary directory, because what is dispatched depends
     on them.
     """
     said = heed(layout, "recover")
-    return _plan(layout, _recovering(engine=engine, exactly=exactly, fix_delay_times=fix_delay_times), backup, said)
+    return _plan(layout, _recovering(whole=True, **options), backup, said)
 
 
 def recover(
-    layout: StoreLayout,
-    *,
-    engine: str = "auto",
-    exactly: bool = False,
-    fix_delay_times: bool = False,
-    backup: str | None = None,
-    guard: Guard | None = None,
+    layout: StoreLayout, *, backup: str | None = None, guard: Guard | None = None, **options: Unpack[Options]
 ) -> RecoveryReport:
     """Recover a store under the broker's lock, keeping what is replaced. A healthy store is not touched at all.
 
-    A recovery that was killed is finished first.
+    The log ends where a broker's start ends it. Behind that judgement queues, index, checkpoint and settings are made
+    whole: every message that the log has is in its queue once, and nothing else. A recovery that was killed is finished
+    first.
 
     Args:
         engine: whose rules: "4.9", "5.3", or "auto" for the release that seems to have written the store.
-        exactly: what a 5.3 broker gets wrong is done as it does it: after a clean stop it leaves out the first message
-            that no queue has, and it does not load a queue whose last file is empty.
+        exactly: nothing is done but what the broker does, also where it loses or doubles: after a clean stop 5.3 leaves
+            out the first message that no queue has, and it does not load a queue whose last file is empty.
+        quick: queues and index are not compared with the log; what a broker's start does is done, and what is known to
+            be damaged without that is mended.
         fix_delay_times: keep deliver times that a 4.9 broker would lose.
         backup: directory for what is replaced, instead of ``<store>.rmqtool`` beside the store.
         guard: sees the report before anything is changed, and raises where that must not be.
@@ -153,7 +152,7 @@ def recover(
         Refused: the store is in use, its role forbids it, or there is no place for the backup.
     """
     said = heed(layout, "recover")
-    run = _recovering(engine=engine, exactly=exactly, fix_delay_times=fix_delay_times)
+    run = _recovering(whole=True, **options)
     return _do(layout, "recover", run, backup, said, guard)
 
 

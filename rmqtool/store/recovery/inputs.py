@@ -26,6 +26,9 @@ class StoreInputs:
         light_queues: whether messages are dispatched to the further queues that they name.
         fix_delay_times: give delayed messages that are dispatched anew after a crash their true deliver time, where a
             4.9 broker would have them delivered at once.
+        whole: what a broker's start leaves undone is done too, and what it would not load is mended; false to do what
+            the broker does.
+        quick: of that, only what is known to be damaged without comparing queues and index with the log.
     """
 
     layout: StoreLayout
@@ -38,17 +41,26 @@ class StoreInputs:
     levels: DelayLevels
     light_queues: bool
     fix_delay_times: bool = False
+    whole: bool = False
+    quick: bool = False
 
     @classmethod
     def of(
-        cls, layout: StoreLayout, *, engine: str = "auto", exactly: bool = False, fix_delay_times: bool = False
+        cls,
+        layout: StoreLayout,
+        *,
+        engine: str = "auto",
+        exactly: bool = False,
+        fix_delay_times: bool = False,
+        whole: bool = False,
+        quick: bool = False,
     ) -> "StoreInputs":
         """Look at a store.
 
         Args:
             engine: whose rules to follow, one of :data:`rmqtool.store.releases.rules.ENGINES`.
             exactly: do what a 5.3 broker does even where it leaves out a message that no queue has.
-            fix_delay_times: see above.
+            fix_delay_times, whole, quick: see above; ``exactly`` leaves nothing to be made whole.
 
         Raises:
             UnreadableStore: a directory or a file that tells the release cannot be read.
@@ -67,6 +79,8 @@ class StoreInputs:
             levels=DelayLevels(layout.conf.delay_levels),
             light_queues=dispatches_to_light_queues(layout.conf, lambda: layout.has_queues(LMQ_PREFIX)),
             fix_delay_times=fix_delay_times,
+            whole=whole and not exactly,
+            quick=quick,
         )
 
     @property

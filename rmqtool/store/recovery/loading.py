@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from formats.message.properties import LMQ_PREFIX
+from formats.message.read import SCHEDULE_TOPIC
+from rmqtool.store.config.sources import FILE, choose
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
@@ -15,6 +18,8 @@ from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
 
 Stage = Callable[[], str]
+_DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+_SYSTEM_TOPIC = "rmq_sys_"  # in any case
 
 
 class StagedQueues:
@@ -25,12 +30,39 @@ class StagedQueues:
     """
 
     def __init__(self, inputs: StoreInputs, stage: Stage) -> None:
-        self._inputs, self._stage = inputs, stage
+        self._inputs, self.stage = inputs, stage
+        self._deleted: dict[str, bool] = {}
+        self._named: set[str] | None = None
+
+    def is_deleted(self, topic: str) -> bool:
+        """Whether a topic was deleted: topics.json is in order and does not name it, and it has no queues.
+
+        That of light queues and of the broker's own topics tells nothing: they need not be named there.
+        """
+        if topic not in self._deleted:
+            self._deleted[topic] = self._is_deleted(topic)
+        return self._deleted[topic]
+
+    def _is_deleted(self, topic: str) -> bool:
+        layout = self._inputs.layout
+        if topic == _DELAY_TOPIC or topic.lower().startswith(_SYSTEM_TOPIC) or topic.startswith(LMQ_PREFIX):
+            return False
+        if layout.queues_of(topic) or layout.queues_of(topic, BATCH_QUEUES):
+            return False
+        if self._named is None:
+            source = choose(layout, "topics.json")
+            value = source.value if source.kind == FILE and isinstance(source.value, dict) else {}
+            self._named = set(value.get("topicConfigTable") or ())
+        return bool(self._named) and topic not in self._named
 
     def open(self, topic: str, queue_id: int) -> QueueBuilder | None:
-        """A queue that is dispatched to for the first time; None for a name that no directory can have."""
+        """A queue that is dispatched to for the first time; None for a name that no directory can have, and for that of
+        a topic that was deleted, which a broker would bring back in part.
+        """
         # a broker takes a name with a comma for those of several directories (ensureDirOK), and so has none
         if not is_path_name(topic) or "," in topic:
+            return None
+        if self._inputs.whole and self.is_deleted(topic):
             return None
         layout = self._inputs.layout
         if topic in self._inputs.rules.batch_topics:
@@ -41,13 +73,13 @@ class StagedQueues:
         """The queue in a directory."""
         inputs = self._inputs
         segments = inputs.layout.files_in(path)
-        return QueueBuilder(topic, queue_id, path, inputs.queue_size, self._stage, segments)
+        return QueueBuilder(topic, queue_id, path, inputs.queue_size, self.stage, segments)
 
     def batches_at(self, topic: str, queue_id: int, path: str) -> BatchQueueBuilder:
         """The batch queue in a directory."""
         inputs = self._inputs
         segments = inputs.layout.files_in(path)
-        return BatchQueueBuilder(topic, queue_id, path, inputs.batch_queue_size, self._stage, segments)
+        return BatchQueueBuilder(topic, queue_id, path, inputs.batch_queue_size, self.stage, segments)
 
     def all(self) -> Iterator[QueueBuilder]:
         """Every queue that the broker loads, of either kind."""
@@ -68,6 +100,7 @@ class Loaded:
         queues: by topic and queue id; none where files of the log are refused.
         refusals: why it would not load the store.
         log_refused: some of them are of files of the log.
+        mended: queues with files that the broker would not load, and foreign files among them.
     """
 
     files: list[Segment]
@@ -75,6 +108,7 @@ class Loaded:
     queues: dict[QueueKey, QueueBuilder] = field(default_factory=dict)
     refusals: list[str]
     log_refused: bool
+    mended: dict[QueueKey, list[str]] = field(default_factory=dict)
 
 
 def load_log(inputs: StoreInputs) -> Loaded:
@@ -86,6 +120,10 @@ def load_log(inputs: StoreInputs) -> Loaded:
     log, rules = inputs.log, inputs.rules
     forms = rules.check_forms()
     refused, removed = rules.admit(log.segments.files, log.segments.foreign, log.file_size, "commit-log")
+    if inputs.whole:
+        foreign = [path for path, _why in refused if path in log.segments.foreign and can_go(path)]
+        refused = [(path, why) for path, why in refused if path not in foreign]
+        removed = [*removed, *(Segment(path, 0, 0, 0) for path in foreign)]
     gone = {file.path for file in removed}
     # files count in the order of their names, up to the first that the broker does not take
     first = min((os.path.basename(path) for path, _why in refused), default=None)
@@ -109,9 +147,31 @@ def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
     for queue in staged.all():
         refused, queue.removed = rules.admit(queue.sources, queue.foreign, queue.file_size, "queue")
         queue.files = [file for file in queue.files if file.source not in queue.removed]
+        if inputs.whole and refused:
+            refused = _mended(queue, refused, loaded)
         loaded.refusals += _worded(refused)
         loaded.queues[queue.topic, queue.queue_id] = queue
     return loaded
+
+
+def _mended(queue: QueueBuilder, refused: list[tuple[str, str]], loaded: Loaded) -> list[tuple[str, str]]:
+    """Give files the right length, and take foreign ones out; returns what stays refused."""
+    left = []
+    for path, why in refused:
+        if path not in queue.foreign:
+            continue
+        if can_go(path):
+            queue.foreign_removed.append(path)
+        else:
+            left.append((path, why))
+    queue.fit()
+    loaded.mended[queue.topic, queue.queue_id] = _worded(refused)
+    return left
+
+
+def can_go(path: str) -> bool:
+    """Whether something foreign is a file or a link, which a change can keep; a directory is moved by hand."""
+    return os.path.isfile(path) or os.path.islink(path)
 
 
 def _worded(refused: list[tuple[str, str]]) -> list[str]:

@@ -8,6 +8,8 @@ from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss
 
+_NAMED = 3  # queues that a note names
+_MUCH = 1 << 30  # bytes
 _LOOKED_AT = 100  # first messages of a log, which tell whether messages have keys
 
 
@@ -70,15 +72,47 @@ def not_looked_at(recovery: Recovery) -> list[str]:
         files = sum(file.base < verdict.first_file.base for file in inputs.log.segments)
         name = os.path.relpath(verdict.first_file.path, inputs.layout.root)
         before = "1 file before it was" if files == 1 else f"{files} files before it were"
-        said.append(f"the log was looked at from {name} on, {before} not read")
+        read = "not read" if recovery.mended is None or not recovery.mended.compared else "not checked for damage"
+        said.append(f"the log was looked at from {name} on, {before} {read}")
     if inputs.rules.compacted_topics and exists(inputs.layout.path("compaction")):
         said.append("compaction logs are left to the broker's start, which cuts each after the last unit of its queue")
+    if inputs.whole and not inputs.quick:
+        return said + of_made_whole(recovery)
     lacks = _lacks_index(recovery)
     if lacks:
         said.append("there is no index, although messages have keys: rmqtool rebuild STORE index builds it")
     if not lacks or said[1:]:
         said.append("queues and index were not compared with the log")
     return [*said[:-1], f"{said[-1]} (rmqtool check STORE looks at everything)"]
+
+
+def of_made_whole(recovery: Recovery) -> list[str]:
+    """What could not be made whole, and what it cost."""
+    mended, verdict = recovery.mended, recovery.verdict
+    if mended is None:
+        return []
+    said = [
+        f"topic {topic!r} has neither settings nor queues, and so was deleted: its {messages} messages are in no queue"
+        for topic, messages in sorted(mended.deleted.items())
+    ]
+    if mended.irregular:
+        more = f" and {len(mended.irregular) - _NAMED} more" if mended.irregular[_NAMED:] else ""
+        said.append(
+            f"{', '.join(mended.irregular[:_NAMED])}{more}: the log has several messages for one queue offset, so "
+            "these queues stay as a broker makes them (rmqtool check STORE tells which)"
+        )
+    if mended.gaps:
+        said.append(
+            f"{mended.gaps} messages are missing in the log between others, and nothing can be put in for them "
+            "(rmqtool check STORE tells where)"
+        )
+    checked = verdict.end - (verdict.first_file.base if verdict.first_file is not None else 0)
+    if mended.compared > max(2 * checked, _MUCH):
+        said.append(
+            f"to compare queues and index, {mended.compared >> 20} MiB of the log were read, where a broker's start "
+            f"reads {checked >> 20} MiB: --quick leaves that out, and mends only what a broker would not load"
+        )
+    return said
 
 
 def _lacks_index(recovery: Recovery) -> bool:

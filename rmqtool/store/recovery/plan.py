@@ -22,6 +22,7 @@ from rmqtool.store.recovery.loading import Loaded, Stage, StagedQueues, load
 from rmqtool.store.recovery.report import QueueRange, StoreState
 from rmqtool.store.recovery.verdict import Judge, LogVerdict, judge_log
 from rmqtool.store.recovery.warnings import warnings_of
+from rmqtool.store.recovery.whole import Mended, make_whole
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class Recovery:
         refusals: why the broker would not load the store.
         after_load: what it would report then.
         after_start: what it would report when it takes messages; None where it does not get so far.
+        unloaded: why the broker would not load the store, where that is mended here.
+        mended: what was made whole after the broker's start; None where nothing was to be.
     """
 
     inputs: StoreInputs
@@ -46,6 +49,8 @@ class Recovery:
     warnings: list[str]
     after_load: StoreState
     after_start: StoreState | None = None
+    unloaded: list[str] = field(default_factory=list)
+    mended: Mended | None = None
 
     @property
     def queues(self) -> dict[QueueKey, QueueBuilder]:
@@ -87,7 +92,11 @@ def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) ->
             after_load=StoreState(minPhyOffset=verdict.min_offset, maxPhyOffset=end, queues=[]),
         )
     with ThreadPoolExecutor(1, "rmqtool-index") as beside:
-        return _Run(inputs, loaded, dispatcher).run(judge, beside)
+        recovery = _Run(inputs, loaded, dispatcher).run(judge, beside)
+    if inputs.whole and not recovery.refusals:
+        recovery.unloaded = [why for reasons in loaded.mended.values() for why in reasons]
+        recovery.mended = make_whole(inputs, staged, dispatcher, recovery.verdict, loaded.mended)
+    return recovery
 
 
 class _Run:
@@ -248,7 +257,11 @@ class _Run:
                 words = (
                     f"{queue.target(file)}: the last file of its queue is empty: a 5.3 broker does not load the queue"
                 )
-                if rules.exactly or len(queue.files) < 2 or queue.files[-2].base + queue.file_size != file.base:
+                follows = len(queue.files) > 1 and queue.files[-2].base + queue.file_size == file.base
+                if self._inputs.whole and not follows:
+                    self._loaded.mended.setdefault((queue.topic, queue.queue_id), []).append(words)
+                    continue
+                if rules.exactly or not follows:
                     self._refusals.append(words)
                     continue
                 self._warnings.append(f"{words}; it is removed")

@@ -54,6 +54,16 @@ class QueueChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueMended:
+    """What became of one queue beyond what a broker's start makes of it."""
+
+    topic: str
+    queueId: int
+    entriesPutIn: int  # of messages that the broker leaves out, or has a wrong entry for
+    entriesTakenOut: int  # that lead to no message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
     """The whole report. ``applied`` tells whether the actions were carried out."""
 
@@ -82,6 +92,9 @@ class RecoveryReport:
     destroys: list[str] = field(default_factory=list)  # what is lost of messages: needs a consent of its own
     notes: list[str] = field(default_factory=list)  # what was not looked at
     nextSteps: list[str] = field(default_factory=list)  # what to do about refusals, in this order
+    unloaded: list[str] = field(default_factory=list)  # why a broker would not load this store, where that is mended
+    mended: list[QueueMended] = field(default_factory=list)  # beyond what a broker's start does
+    indexFilesMended: int = 0
     pending: list[str] = field(default_factory=list)  # journals that keep a command that writes from its work
     tierDangers: list[str] = field(default_factory=list)  # what a broker's start does to the tier beside these queues
 

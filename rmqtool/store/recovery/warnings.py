@@ -6,6 +6,7 @@ from formats.endings import Ending
 from formats.message.read import End
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.reading import checked
+from rmqtool.store.layout.paths import is_path_name
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -27,7 +28,13 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
             "after a crash: they will be delivered at once (--fix-delay-times keeps their time)"
         )
     said += of_unnamed_topics(dispatcher)
-    if inputs.aborted and verdict.first_file is not None and verdict.first_file.base > inputs.log.min_offset:
+    compares = inputs.whole and not inputs.quick
+    if (
+        not compares
+        and inputs.aborted
+        and verdict.first_file is not None
+        and verdict.first_file.base > inputs.log.min_offset
+    ):
         said.append(
             f"messages before offset {verdict.first_file.base} are not indexed again: a broker does not do it either"
         )
@@ -36,7 +43,7 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
         words += "leaves it out, and later messages of its queue move one offset down"
         said.append(f"{words}; this plan does the same" if inputs.rules.exactly else f"{words}; this plan keeps it")
     said += _of_missing_files(inputs)
-    said += _of_short_queues(inputs, verdict, dispatcher)
+    said += [] if compares else _of_short_queues(inputs, verdict, dispatcher)
     said += _of_compacted(inputs, dispatcher)
     said += inputs.rules.warnings()
     return said + _of_next_start(inputs, verdict, dispatcher)
@@ -47,6 +54,7 @@ def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:
     return [
         f"{messages} messages of topic {topic!r}, which no queue directory can be named after"
         for topic, messages in sorted(dispatcher.unnamed.items())
+        if not is_path_name(topic) or "," in topic  # else it was deleted
     ]
 
 

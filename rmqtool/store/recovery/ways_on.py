@@ -4,6 +4,7 @@ import os
 import shlex
 
 from rmqtool.store.layout.mending import typed, way_on
+from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
 from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.recovery.plan import Recovery
 
@@ -23,11 +24,21 @@ def ways_on(recovery: Recovery) -> list[str]:
     if compacted:
         rebuild = shlex.join(["rmqtool", "rebuild", layout.root, "compaction", *layout.conf.options])
         ways.append(f"{rebuild}: makes the logs of compacted topics again, from every intact message")
-    if not found and len(compacted) < len(recovery.refusals):  # queues, which the log can make anew
-        rebuild = shlex.join(["rmqtool", "rebuild", layout.root, "consumequeue", *layout.conf.options])
-        ways.append(f"{rebuild}: builds the queues again from the log")
+    queues = [why.rpartition(": ")[0] for why in recovery.refusals if _is_of_queue(why, layout)]
+    for path in filter(os.path.isdir, queues):
+        if not path.rpartition(os.sep)[2].isdecimal():
+            away = way_on(path, None, log.file_size, last=False)
+            ways.append(f"{shlex.join(away.command)}: {away.does}")
+    if any("topics.json" in why for why in recovery.refusals):
+        ways.append("put config/topics.json right, which says what kind of queues a topic has (see rmqtool check)")
+    elif queues and not recovery.inputs.whole:
+        ways.append(f"{layout.command('recover')}: without --exactly it puts queue files right")
     again = shlex.join(["rmqtool", "recover", layout.root, "--dry-run", *layout.conf.options])
     return [*ways, f"{again}: shows the plan again"]
+
+
+def _is_of_queue(why: str, layout: StoreLayout) -> bool:
+    return why.startswith(tuple(layout.path(kind) + os.sep for kind in ("consumequeue", BATCH_QUEUES)))
 
 
 def _paths(recovery: Recovery) -> list[str]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from rmqtool.store.check.advice.steps import (
     REBUILD_COMPACTION,
-    REBUILD_INDEX,
     REBUILD_QUEUES,
     REBUILD_TIMER,
     RECOVER,
@@ -60,6 +59,7 @@ class Situation:
         cuts: intact messages that the next start cuts off.
         log_codes: codes that were found in the log.
         refused: a broker would not load the store.
+        stuck: recovery would not either, before a person has put files right.
         queues_damaged: more is wrong with queues than their tails; a start may cut them there.
         index_shortened: the next start removes an index file, and builds it anew only from where it begins in the log.
         index_damaged: an index file has more wrong with it than its end; a start writes on in it.
@@ -73,6 +73,7 @@ class Situation:
     cuts: int = 0
     log_codes: set[str] = field(default_factory=set)
     refused: bool = False
+    stuck: bool = False
     queues_damaged: bool = False
     index_shortened: bool = False
     index_damaged: bool = False
@@ -115,19 +116,16 @@ class Situation:
         return self._recover() if step is RECOVER else (step,)
 
     def _recover(self) -> tuple[Step, ...]:
-        """Recovery, and what mends what it makes worse; salvage where nothing does."""
-        if self.refused:
+        """Recovery; salvage where it would leave queues worse than they are."""
+        if self.stuck:
             return MEND_FILES
         if self.log_codes & _MISLEADING:
             return (SALVAGE,)
         if self.cuts:
             return SALVAGE, recover_cutting(self.cuts)
-        parts = (REBUILD_QUEUES,) * self.queues_damaged + (REBUILD_INDEX,) * (
-            self.index_shortened or self.index_damaged
-        )
-        if not all(map(self._builds, parts)):
+        if self.queues_damaged and not self._builds(REBUILD_QUEUES):
             return (SALVAGE,)
-        return RECOVER_UNHARMED, *parts
+        return (RECOVER_UNHARMED,)
 
     def _with_recovery(self, step: Step) -> tuple[Step, ...]:
         """A part that is built after recovery."""

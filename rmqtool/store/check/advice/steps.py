@@ -56,7 +56,8 @@ SALVAGE = Step(
 )
 RECOVER = Step(
     command=("rmqtool", "recover", "STORE"),
-    does="does what a broker's start does; it shows the plan first, and keeps a copy of what it cuts",
+    does="ends the log where a broker's start ends it, and puts queues, index and checkpoint right; it shows the plan "
+    "first, and keeps a copy of what it replaces",
 )
 RECOVER_UNHARMED = replace(RECOVER, costs="no intact message is cut")
 REBUILD_QUEUES = _rebuild("consumequeue", "builds all consume queues again from the log")

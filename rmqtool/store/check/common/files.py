@@ -4,7 +4,7 @@ import os
 from itertools import pairwise
 from typing import Any
 
-from rmqtool.store.check.advice.steps import KEEPS, REBUILD_QUEUES, Step
+from rmqtool.store.check.advice.steps import KEEPS, RECOVER, Step
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.mending import WayOn, cut_short, way_on, way_on_alone
@@ -26,8 +26,11 @@ def check_files(
         situation.refused |= code in ("file-size", "file-foreign")
         if queue is None:
             situation.log_codes.add(code)
+            situation.stuck |= code == "file-size"
         elif code != "file-foreign":
-            more["steps"] = (REBUILD_QUEUES,)
+            more["steps"] = (RECOVER,)
+        if code == "file-foreign":
+            situation.stuck |= os.path.isdir(path)  # recovery takes files out
         ctx.found.add(code, ctx.name(path), **more, **about)
 
     for path in segments.foreign:
@@ -63,7 +66,7 @@ def check_alone(ctx: Context, known: int) -> None:
     if not cut_short(files, ctx.layout.conf, known):
         return
     (file,) = files
-    ctx.found.situation.refused = True
+    ctx.found.situation.refused = ctx.found.situation.stuck = True
     ctx.found.situation.log_codes.add("file-size")
     expected = f"at least {known - file.base} bytes: queues point at messages up to there"
     if known <= file.end:

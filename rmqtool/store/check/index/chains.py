@@ -8,10 +8,10 @@ import numpy as np
 from formats.index import entry_at, slot_at, slots_array
 from rmqtool.store.check.codes.all import INFO, WARNING
 from rmqtool.store.check.common.context import Context
+from rmqtool.store.index.chains import BLOCK, Chains
 from rmqtool.store.index.reader import IndexView
 
 Column = np.ndarray[Any, np.dtype[Any]]
-BLOCK = 1 << 16
 _AT_COUNT, _AT_SLOT_COUNT, _AT_PREVIOUS = 36, 32, 16
 
 
@@ -27,26 +27,13 @@ def check_chains(ctx: Context, view: IndexView, name: str, table: Column, *, moo
         # after a crash the header may lag
         severity = INFO if moot else WARNING
         found.add("index-count", name, severity=severity, offset=_AT_COUNT, expected=count, actual=header.index_count)
-    newest = np.zeros(view.slots, np.int32)
+    chains = Chains(view.slots)
     for start in range(1, count, BLOCK):
         part = table[start : min(start + BLOCK, count)]
-        hashes = part["key_hash"].astype(np.int64)
-        slots = hashes % view.slots
-        numbers = np.arange(start, start + len(part))
-        order = np.argsort(slots, kind="stable")
-        ranked, sorted_slots = numbers[order], slots[order]
-        expected = np.empty(len(part), np.int64)
-        first = np.ones(len(part), bool)
-        first[1:] = sorted_slots[1:] != sorted_slots[:-1]
-        before = np.empty(len(part), np.int64)
-        before[1:] = ranked[:-1]
-        before[first] = newest[sorted_slots[first]]
-        expected[order] = before
-        last = np.ones(len(part), bool)
-        last[:-1] = first[1:]
-        newest[sorted_slots[last]] = ranked[last]
+        expected = chains.previous(start, part["key_hash"])
         _tell_previous(ctx, view, name, start, part["previous_entry"].astype(np.int64), expected)
         yield
+    newest = chains.newest
     slots_now = slots_array(view.view, view.slots).astype(np.int64)
     wrong = np.flatnonzero(slots_now != newest)
     if len(wrong):
@@ -79,18 +66,3 @@ def _tell_previous(ctx: Context, view: IndexView, name: str, start: int, actual:
                 "actual": str(actual[wrong[i]]),
             },
         )
-
-
-def used_entries(table: Column) -> int:
-    """Number after the last entry that is not zero; at least 1.
-
-    Args:
-        table: all entries that the file has room for, from number 0.
-    """
-    for stop in range(len(table), 0, -BLOCK):
-        start = max(stop - BLOCK, 0)
-        part = table[start:stop]
-        rows = np.flatnonzero((part["key_hash"] != 0) | (part["physical_offset"] != 0) | (part["previous_entry"] != 0))
-        if len(rows):
-            return max(start + int(rows[-1]) + 1, 1)
-    return 1

@@ -13,10 +13,11 @@ from formats.index import ENTRY_SIZE, entries_array, entry_at, file_size, read_h
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.advice.steps import REBUILD_INDEX, RECOVER
 from rmqtool.store.check.common.context import Context
-from rmqtool.store.check.index.chains import check_chains, used_entries
+from rmqtool.store.check.index.chains import check_chains
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.disk.mapping import forget
 from rmqtool.store.disk.sparse import data_end
+from rmqtool.store.index.chains import used_entries
 from rmqtool.store.index.reader import BadIndex, IndexView, open_index, segment_of
 
 Column = np.ndarray[Any, np.dtype[Any]]

@@ -1,0 +1,323 @@
+"""What a broker's start leaves undone is done too: queues and index become what the log says.
+
+A broker judges where the log ends, and this does not judge again. What comes before that end is gone through once more,
+as ``check`` goes through it: each message is held against its entry, each key against the index, and what differs is
+written anew. A message whose body does not match its checksum is one all the same; a place that holds no record is
+passed over.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from formats.endings import Ending
+from formats.message.properties import TAGS, parse
+from formats.message.read import SCHEDULE_TOPIC
+from formats.primitives import java_hash
+from formats.queues.consume import is_ext_address, real_offset
+from formats.queues.extension import Unit
+from formats.queues.extension import read as read_unit
+from rmqtool.errors import UnreadableStore
+from rmqtool.progress import stage
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.dispatch.batch import Batch, BatchBuilder, entries_of
+from rmqtool.store.dispatch.light import light_queue_id
+from rmqtool.store.dispatch.reading import Readahead, recovery_batches
+from rmqtool.store.log.commit_log import next_record
+from rmqtool.store.queues.batch_builder import BatchQueueBuilder
+from rmqtool.store.queues.compaction import compaction_queues_of
+from rmqtool.store.recovery.dispatcher import Dispatcher, QueueKey
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.loading import StagedQueues
+from rmqtool.store.recovery.report import QueueMended
+from rmqtool.store.recovery.verdict import LogVerdict
+from rmqtool.store.recovery.whole_index import WholeIndex
+from rmqtool.store.recovery.whole_queue import Column, SameTags, Units, WholeBatchQueue, WholeQueue
+
+_DELAY_TOPIC = SCHEDULE_TOPIC.decode()
+_HASHES = 2**31  # a tag hash is below it, a deliver time is not
+
+
+class Mended(NamedTuple):
+    """What was made whole.
+
+    Attributes:
+        queues: those that were changed.
+        index_files: that were written anew because of a fault, or added.
+        index_keys: how many keys were put into them.
+        irregular: queues that the log does not determine, in words.
+        deleted: messages by topic that has neither settings nor queues.
+        gaps: messages that the log lacks between others of their queue.
+        compared: bytes of the log that were held against queues and index.
+    """
+
+    queues: list[QueueMended]
+    index_files: int
+    index_keys: int
+    irregular: list[str]
+    deleted: dict[str, int]
+    gaps: int
+    compared: int
+
+
+def make_whole(
+    inputs: StoreInputs,
+    staged: StagedQueues,
+    dispatcher: Dispatcher,
+    verdict: LogVerdict,
+    mended: dict[QueueKey, list[str]],
+) -> Mended:
+    """Change the queues and the index of a dispatcher, after a broker's start and with the index finished.
+
+    Args:
+        mended: queues that are known to be damaged, since the broker would not load them.
+    """
+    return _Making(inputs, staged, dispatcher, verdict, set(mended)).run()
+
+
+class _Making:
+    def __init__(
+        self,
+        inputs: StoreInputs,
+        staged: StagedQueues,
+        dispatcher: Dispatcher,
+        verdict: LogVerdict,
+        damaged: set[QueueKey],
+    ) -> None:
+        self._inputs, self._staged, self._dispatcher, self._verdict = inputs, staged, dispatcher, verdict
+        self._damaged = damaged
+        self._tags = _Tags(inputs)
+        self._queues: dict[QueueKey, WholeQueue | None] = {}
+        self._deleted = Counter[str]()
+        self._compared = 0
+
+    # -- all --------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Mended:
+        inputs, index = self._inputs, self._dispatcher.index
+        found: WholeIndex | None = None
+        before = index.added
+        if self._verdict.files and self._wanted:
+            for key, queue in self._dispatcher.queues.items():
+                if key in self._damaged or not inputs.quick:
+                    self._queues[key] = self._opened(key, queue)
+            if inputs.indexed and not inputs.quick:
+                found = WholeIndex(index, self._verdict.min_offset)
+            self._compare(found)
+            ends = {} if inputs.quick else self._other_ends()
+            for key, whole in self._queues.items():
+                if whole is not None:
+                    whole.finish(ends.get(key, 0))
+                    whole.drop_unchanged()
+            if found is not None:
+                found.finish()
+                if not found.complete:
+                    self._put_keys(found)
+                    index.finish()
+        return Mended(
+            queues=[
+                QueueMended(topic=key[0], queueId=key[1], entriesPutIn=whole.put_in, entriesTakenOut=whole.taken_out)
+                for key, whole in sorted(self._queues.items())
+                if whole is not None and (whole.put_in or whole.taken_out)
+            ],
+            index_files=0 if found is None or found.complete else len(index.files) - found.good,
+            index_keys=index.added - before,
+            irregular=[
+                f"topic {topic!r} queue {queue_id}"
+                for (topic, queue_id), whole in sorted(self._queues.items())
+                if whole is not None and whole.irregular
+            ],
+            deleted=dict(self._deleted),
+            gaps=sum(whole.gaps for whole in self._queues.values() if whole is not None),
+            compared=self._compared,
+        )
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether there is something that the start did not just make out of the whole log."""
+        if self._inputs.quick:
+            return bool(self._damaged)
+        verdict, dispatcher = self._verdict, self._dispatcher
+        begun = verdict.dispatched_from
+        if begun is None or begun > verdict.min_offset or self._damaged or self._inputs.rules.compacted_topics:
+            return True
+        old = any(file.source is not None for queue in dispatcher.queues.values() for file in queue.files)
+        moved = any(queue.misplaced for queue in dispatcher.queues.values())
+        old_index = any(file.path is not None for file in dispatcher.index.files)
+        return old or moved or old_index
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def _compare(self, index: WholeIndex | None) -> None:
+        for batch, position in self._batches("comparing queues and index with the log", self._verdict.min_offset):
+            for row, puts in batch.puts():
+                whole = self._queue(batch.topics[int(batch.topic[row])], int(batch.queue_id[row]), len(puts))
+                if isinstance(whole, WholeBatchQueue):
+                    whole.take(puts.batch_units(), puts.queue_offset, puts.store_timestamp)
+                elif whole is not None:
+                    whole.take(puts.entries, puts.queue_offset, puts.store_timestamp)
+            if batch.light:
+                self._light(batch)
+            if index is not None:
+                index.take(batch, position)
+            self._compared += int(batch.size.sum())
+            batch.release()
+
+    def _light(self, batch: Batch) -> None:
+        batch_topics = self._inputs.rules.batch_topics
+        found: dict[QueueKey, list[tuple[int, int]]] = {}
+        for row, name, offset in batch.light:
+            if batch.queued[row] and not {name, batch.topics[int(batch.topic[row])]} & batch_topics:
+                key = name, light_queue_id(name, int(batch.queue_id[row]))
+                found.setdefault(key, []).append((row, offset))
+        for key, pairs in found.items():
+            whole = self._queue(*key, len(pairs))
+            if whole is not None:
+                rows, offsets = np.array(pairs, np.int64).T
+                units = entries_of(batch.physical_offset[rows], batch.size[rows], batch.tags_code[rows])
+                whole.take(units, offsets, batch.store_timestamp[rows])
+
+    def _queue(self, topic: str, queue_id: int, messages: int) -> WholeQueue | None:
+        key = topic, queue_id
+        if key not in self._queues:
+            queue = self._dispatcher.queues.get(key)
+            if queue is None and not self._inputs.quick:
+                queue = self._staged.open(topic, queue_id)
+                if queue is not None:
+                    self._dispatcher.queues[key] = queue
+                    self._queues[key] = self._opened(key, queue)
+            self._queues.setdefault(key, None)
+        if self._queues[key] is None and self._staged.is_deleted(topic):
+            self._deleted[topic] += messages
+        return self._queues[key]
+
+    def _opened(self, key: QueueKey, queue: Any) -> WholeQueue:
+        kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
+        return kind(queue, self._verdict.min_offset, self._staged.stage, self._tags.of(*key))
+
+    def _other_ends(self) -> dict[QueueKey, int]:
+        """Queue offset after the last message of compacted topics, which outlives the log."""
+        if not self._inputs.rules.compacted_topics:
+            return {}
+        found = {(one.topic, one.queue_id): one.max_offset for one in compaction_queues_of(self._inputs.layout)}
+        for topic, queue_id in found:
+            self._queue(topic, queue_id, 0)
+        return found
+
+    def _put_keys(self, index: WholeIndex) -> None:
+        start = max(index.cut(), self._verdict.min_offset)
+        for batch, _position in self._batches("writing the index again", start):
+            index.put(batch)
+            batch.release()
+
+    # -- the log ----------------------------------------------------------------------------------------------------
+
+    def _batches(self, what: str, start: int) -> Iterator[tuple[Batch, Column]]:
+        """(batch, position of each record) of all records from an offset on; they say their true positions."""
+        files = [file for file in self._verdict.files if file.end > start and file.base < self._verdict.end]
+        builder = BatchBuilder(self._inputs.levels, light_queues=self._inputs.light_queues)
+        readahead = Readahead()
+        with stage(what, sum(file.size for file in files)) as going:
+            try:
+                for file in files:
+                    first = max(start - file.base, 0)
+                    for batch, at in self._records(file, first, builder, readahead):
+                        ends = at + np.cumsum(batch.size)
+                        position = file.base + ends - batch.size
+                        if (batch.physical_offset != position).any():
+                            batch = batch.with_columns(physical_offset=position, groups=None)
+                        yield batch, position
+                        going.done += int(ends[-1]) - at
+                    file.release()
+            finally:
+                readahead.close()
+
+    def _records(
+        self, file: Segment, at: int, builder: BatchBuilder, readahead: Readahead
+    ) -> Iterator[tuple[Batch, int]]:
+        """(batch, byte of its first record in the file) of the records of a file, past all that is none."""
+        view, limit = file.view(), min(self._verdict.end - file.base, file.size)
+        while at < limit:
+            batches = recovery_batches(view, at, limit, builder, crc=False, readahead=readahead)
+            while True:
+                try:
+                    batch = next(batches)
+                except StopIteration as stopped:
+                    end = stopped.value
+                    break
+                size = int(batch.size.sum())
+                yield batch, at
+                at += size
+            if end.ending is Ending.CLEAN or end.at >= limit:
+                return
+            if end.ending is Ending.FILLER and int.from_bytes(view[end.at : end.at + 4], "big") == file.size - end.at:
+                return
+            at = next_record(view, file.base, end.at + 1, limit)
+
+
+class _Tags:
+    """Tags codes that are not those of the log, and right all the same."""
+
+    def __init__(self, inputs: StoreInputs) -> None:
+        self._inputs = inputs
+        self._extensions: dict[QueueKey, Segments] = {}
+
+    def of(self, topic: str, queue_id: int) -> SameTags:
+        """The judge of one queue."""
+        if topic == _DELAY_TOPIC:
+            return _DeliverTimes(self._inputs).same
+        extended: list[Segments] = []
+
+        def same(has: Units, units: Units, _times: Column) -> Column:
+            if not extended:
+                path = self._inputs.layout.queue_path(topic, queue_id, kind="consumequeue_ext")
+                extended.append(self._inputs.layout.files_in(path))
+            pairs = zip(has["tags_code"].tolist(), units["tags_code"].tolist(), strict=True)
+            return np.array([_leads_to(extended[0], code, wanted) for code, wanted in pairs], bool)
+
+        return same
+
+
+def _leads_to(extension: Segments, code: int, wanted: int) -> bool:
+    """Whether a tags code is the address of a unit that holds another one."""
+    if not is_ext_address(code):
+        return False
+    offset = real_offset(code)
+    segment = extension.find(offset)
+    if segment is None:
+        return False
+    try:
+        unit = read_unit(segment.view(), offset - segment.base, segment.size)
+    except UnreadableStore:
+        return False
+    return isinstance(unit, Unit) and unit.tags_code == wanted
+
+
+class _DeliverTimes:
+    """Deliver times of one level: by another table of delays, or the tag hash that 4.9 puts there after a crash."""
+
+    def __init__(self, inputs: StoreInputs) -> None:
+        self._inputs = inputs
+        self._delay: int | None = None  # of this level, where it is not that of the settings
+
+    def same(self, has: Units, units: Units, times: Column) -> Column:
+        codes = has["tags_code"].astype(np.int64)
+        same = np.zeros(len(codes), bool)
+        if not self._inputs.fix_delay_times:
+            for row in np.flatnonzero(np.abs(codes) <= _HASHES).tolist():
+                same[row] = codes[row] == self._hash(int(units["physical_offset"][row]))
+        if self._inputs.layout.conf.text("messageDelayLevel") is None:
+            delays = codes - times
+            if self._delay is None:
+                values, counts = np.unique(delays[~same], return_counts=True)
+                if len(values) and counts.max() > 1 and values[counts.argmax()] >= 0:
+                    self._delay = int(values[counts.argmax()])
+            same |= delays == self._delay if self._delay is not None else False
+        return same
+
+    def _hash(self, physical: int) -> int:
+        found = self._inputs.log.read(physical, crc=False)
+        tags = parse(found.record.properties).get(TAGS) if found is not None else None
+        return java_hash(tags) if tags else 0

@@ -1,0 +1,325 @@
+"""One queue held against the messages of the log that belong into it, and written anew from where it differs.
+
+A broker's start leaves a queue as it finds it but for its end. Here every message is compared with the entry at its own
+queue offset, as they come in the order of the log. At the first that differs the queue is cut, in staging files, and
+goes on with what the log says. What is in front of the first message that the log still has are entries of messages
+that have expired; they are kept where a broker can read over them.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
+from formats.queues.consume import FILLER_SIZE
+from rmqtool.store.disk.mapping import map_file
+from rmqtool.store.disk.segments import Segment
+from rmqtool.store.layout.paths import BATCH_UNIT, UNIT
+from rmqtool.store.queues.builder import QueueBuilder, QueueFile
+from rmqtool.store.queues.reader import runs_of
+
+Column = np.ndarray[Any, np.dtype[Any]]
+Units = np.ndarray[Any, np.dtype[Any]]
+Stage = Callable[[], str]
+SameTags = Callable[[Units, Units, Column], Column]
+"""Which tags codes are right, though not equal: (entries as they are, as they should be, store timestamps)."""
+_CHUNK = 1 << 16
+
+
+class WholeQueue:
+    """A plain queue.
+
+    Args:
+        queue: as a broker's start leaves it; changed in place.
+        min_physical: where the log begins.
+        same_tags: see there.
+
+    Attributes:
+        put_in: messages that had no entry at their place, or a wrong one.
+        taken_out: entries behind the last message of the log.
+        gaps: messages that the log lacks between others, by what their queue offsets say.
+        irregular: the log has two messages for one queue offset, or they do not grow. Such a queue is left as it is.
+    """
+
+    unit: ClassVar[int] = UNIT
+    dtype: ClassVar[Any] = CQ_ENTRY.dtype
+
+    def __init__(self, queue: QueueBuilder, min_physical: int, stage: Stage, same_tags: SameTags) -> None:
+        self.queue, self._min_physical, self._stage, self._same_tags = queue, min_physical, stage, same_tags
+        self._before = list(queue.files)  # as the start leaves them; these are only read
+        self._removed = list(queue.removed)
+        self._next: int | None = None  # ordinal after the last message
+        self._writing = False
+        self.put_in = self.taken_out = self.gaps = 0
+        self.irregular = False
+
+    # -- what the queue holds before --------------------------------------------------------------------------------
+
+    @property
+    def _end(self) -> int:
+        """Ordinal after the last entry, as the start leaves the queue."""
+        return (self._before[-1].base + self._before[-1].wrote) // self.unit if self._before else 0
+
+    def _units(self, first: int, stop: int) -> Units:
+        """Units of ordinals [first, stop); zeros where there are none."""
+        units = np.zeros(stop - first, self.dtype)
+        for file in self._before:
+            low = file.base // self.unit
+            start, end = max(first, low), min(stop, low + file.wrote // self.unit)
+            if start < end:
+                units[start - first : end - first] = file.units()[start - low : end - low]
+        return units
+
+    def _is_old(self, units: Units) -> Column:
+        """Which units are entries of messages that have expired; placeholders count as such."""
+        fits: Column = (units["physical_offset"] >= 0) & (units["size"] > 0)
+        fits &= (units["physical_offset"] < self._min_physical) | self._is_filler(units)
+        return fits
+
+    @staticmethod
+    def _is_filler(units: Units) -> Column:
+        filler: Column = (units["physical_offset"] == 0) & (units["size"] == FILLER_SIZE) & (units["tags_code"] == 0)
+        return filler
+
+    def _is_chain(self, upto: int) -> bool:
+        """Whether files follow one another up to the one that holds a byte."""
+        size = self.queue.file_size
+        files = [file for file in self._before if file.base <= upto]
+        bases = [file.base for file in files]
+        if any(base % size for base in bases) or any(b - a != size for a, b in pairwise(bases)):
+            return False
+        return not files or all(file.wrote == size for file in files[:-1])
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def take(self, units: Units, ordinals: Column, times: Column) -> None:
+        """Messages of the queue, in the order of the log.
+
+        Args:
+            units: their entries.
+            ordinals: their queue offsets.
+            times: their store timestamps.
+        """
+        if self.irregular or not len(units):
+            return
+        steps = np.diff(ordinals)
+        if (steps <= 0).any() or ordinals[0] < (self._next or 0):
+            self._leave()
+            return
+        stops = [*(np.flatnonzero(steps != 1) + 1).tolist(), len(units)]
+        start = 0
+        for stop in stops:
+            self._run(int(ordinals[start]), units[start:stop], times[start:stop])
+            start = stop
+
+    def _leave(self) -> None:
+        """The log does not say what the queue should be: it stays as a broker makes it."""
+        self.irregular = True
+        self.queue.files, self.queue.removed = self._before, self._removed
+        self.put_in = self.taken_out = 0
+
+    def _run(self, first: int, units: Units, times: Column) -> None:
+        if self._next is None:
+            self._begin(first)
+        elif first > self._next:
+            self.gaps += first - self._next
+            if self._writing:
+                self._bridge(self._next, first)
+        self._next = first + len(units)
+        same = self._same(self._units(first, self._next), units, times)
+        self.put_in += int((~same).sum())
+        if not self._writing:
+            if same.all():
+                return
+            at = int(np.flatnonzero(~same)[0])
+            self._cut(first + at)
+            units, times = units[at:], times[at:]
+        self._write(units, times)
+
+    def _same(self, has: Units, units: Units, times: Column) -> Column:
+        same: Column = (has["physical_offset"] == units["physical_offset"]) & (has["size"] == units["size"])
+        other = np.flatnonzero(same & (has["tags_code"] != units["tags_code"]))
+        if len(other):
+            same[other] = self._same_tags(has[other], units[other], times[other])
+        return same
+
+    def _begin(self, first: int) -> None:
+        """The first message that the log has: what is in front of it must be entries of older ones."""
+        at = first * self.unit
+        low = self._before[0].base // self.unit if self._before else first
+        if low > first or (self._is_chain(at) and self._end >= first and self._all_old(low, first)):
+            return
+        self._cut(first, restart=True)
+
+    def _all_old(self, low: int, stop: int) -> bool:
+        return all(
+            bool(self._is_old(self._units(start, min(start + _CHUNK, stop))).all())
+            for start in range(low, stop, _CHUNK)
+        )
+
+    def _bridge(self, first: int, stop: int) -> None:
+        """Ordinals of messages that the log lacks, in a queue that is written: as they were, or placeholders."""
+        for start in range(first, stop, _CHUNK):
+            units = self._units(start, min(start + _CHUNK, stop))
+            bad = (units["physical_offset"] < 0) | (units["size"] <= 0)
+            units["physical_offset"][bad], units["size"][bad], units["tags_code"][bad] = 0, FILLER_SIZE, 0
+            self._write(units, np.zeros(len(units), np.int64))
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def _cut(self, ordinal: int, *, restart: bool = False) -> None:
+        """End the queue in front of an ordinal; what comes is written behind.
+
+        Args:
+            restart: nothing in front of it is kept either.
+        """
+        self._writing = True
+        queue, at = self.queue, ordinal * self.unit
+        base = at - at % queue.file_size
+        kept = [] if restart else [file for file in self._before if file.base + queue.file_size <= at]
+        head = self._units(base // self.unit, ordinal)
+        if at > base and (restart or not any(file.base == base for file in self._before)):
+            head[:] = 0
+            head["size"] = FILLER_SIZE
+            if not kept:
+                queue.min_logic_offset = at
+        queue.files = kept
+        if at > base:
+            self._append_file(base)
+            queue.files[-1].write(head, self._stage)
+
+    def _append_file(self, base: int) -> None:
+        known: list[Segment] = [*(file.source for file in self._before if file.source is not None), *self._removed]
+        source = next((segment for segment in known if segment.base == base), None)
+        file = QueueFile(base, self.queue.file_size, source, self.queue.form)
+        file.begin(self._stage())
+        self.queue.files.append(file)
+
+    def _write(self, units: Units, times: Column) -> None:
+        queue, start = self.queue, 0
+        at = queue.end if queue.files else ((self._next or 0) - len(units)) * self.unit
+        while start < len(units):
+            if not queue.files or queue.files[-1].wrote >= queue.file_size:
+                self._append_file(at)
+            file = queue.files[-1]
+            stop = min(len(units), start + (queue.file_size - file.wrote) // self.unit)
+            file.write(units[start:stop], self._stage)
+            file.last_store_timestamp = int(times[stop - 1])
+            at, start = file.base + file.wrote, stop
+        queue.max_physical_offset = queue.form.physical(units[-1])
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self, at_least: int = 0) -> None:
+        """End the queue behind the last message of the log.
+
+        Args:
+            at_least: where the queue ended once, as something else tells; it counts where the log has no message of it.
+        """
+        if self.irregular:
+            return
+        if self._next is None:
+            self._finish_old(at_least)
+        elif not self._writing and self._end > self._next:
+            self.taken_out = self._end - self._next
+            self._cut(self._next)
+        if self._writing:
+            kept = {self.queue.target(file) for file in self.queue.files}
+            self.queue.removed = self._removed + [
+                file.source
+                for file in self._before
+                if file.source is not None and file.source.path not in kept and file.source not in self._removed
+            ]
+
+    def _finish_old(self, at_least: int) -> None:
+        """A queue whose messages have all expired: its end is where the next message goes, and stays.
+
+        A start that met a damaged entry in it may have cut it; so what counts is what the files held before.
+        """
+        queue, size = self.queue, self.queue.file_size
+        found = {segment.base: segment for segment in [*queue.sources, *self._removed] if segment.base % size == 0}
+        end = max(at_least, self._before[-1].base // self.unit if self._before else 0)
+        for base, segment in found.items():
+            with closing(runs_of(segment.path, 0, min(segment.size, size) // self.unit, self.queue.form)) as runs:
+                for first, units in runs:
+                    rows = np.flatnonzero(self._is_old(units))
+                    end = max(end, base // self.unit + first + int(rows[-1]) + 1) if len(rows) else end
+        start = self._before[0].base // self.unit if self._before else end
+        ends_right = self._end == end and (not self._before or self._before[-1].wrote > 0)
+        if ends_right and self._is_chain(max(end - 1, 0) * self.unit) and self._all_old(start, end):
+            return
+        self.taken_out = max(self._end - end, 0)
+        if not end:
+            self._cut(0, restart=True)
+            return
+        # one entry that is none in front of the end is enough to say where it is
+        self._cut(end - 1, restart=True)
+        filler = np.zeros(1, self.dtype)
+        filler["size"] = FILLER_SIZE
+        self._next = end
+        self._write(filler, np.zeros(1, np.int64))
+
+    def drop_unchanged(self) -> None:
+        """Files that were written as they are on disk are left alone."""
+        for file in self.queue.files if self._writing else ():
+            if file.staged is None or file.source is None or file.source.size != file.size:
+                continue
+            file.finish()
+            if memoryview(map_file(file.staged)) == memoryview(map_file(file.source.path)):
+                file.staged = None
+
+
+class WholeBatchQueue(WholeQueue):
+    """A batch queue of 5.x: its units lie one after the other, wherever in the queue the first one begins."""
+
+    unit = BATCH_UNIT
+    dtype = BATCH_CQ_ENTRY.dtype
+
+    def take(self, units: Units, ordinals: Column, times: Column) -> None:
+        """Records of the queue, in the order of the log; ``ordinals`` are those of their first messages."""
+        fits = (units["base_queue_offset"] >= 0) & (units["batch_size"] >= 0)
+        units, times = units[fits], times[fits]
+        if self.irregular or not len(units):
+            return
+        ends = units["base_queue_offset"] + units["batch_size"]
+        if (units["base_queue_offset"][1:] < ends[:-1]).any() or units["base_queue_offset"][0] < self._last_end:
+            self._leave()
+            return
+        self._last_end = int(ends[-1])
+        first = self._next
+        if first is None:
+            first = self._place_of(int(units["physical_offset"][0]))
+        self._run(first, units, times)
+
+    _last_end = 0
+
+    def _place_of(self, physical: int) -> int:
+        """Number of the unit of a record; where there is none, that of the queue's first unit."""
+        for file in self._before:
+            units = file.units()[: file.wrote // self.unit]
+            found = np.flatnonzero(units["physical_offset"] == physical)
+            if len(found):
+                return file.base // self.unit + int(found[0])
+        return 0
+
+    def _same(self, has: Units, units: Units, times: Column) -> Column:
+        same = np.ones(len(units), bool)
+        for name in ("physical_offset", "size", "tags_code", "store_timestamp", "base_queue_offset", "batch_size"):
+            same &= has[name] == units[name]
+        return same
+
+    @staticmethod
+    def _is_filler(units: Units) -> Column:
+        return np.zeros(len(units), bool)
+
+    def _finish_old(self, at_least: int) -> None:
+        """Nothing of it is in the log: units that lead into it go."""
+        low, end = (self._before[0].base // self.unit, self._end) if self._before else (0, 0)
+        good = self._is_old(self._units(low, end))
+        bad = np.flatnonzero(~good)
+        if len(bad):
+            self.taken_out = len(good) - int(bad[0])
+            self._cut(low + int(bad[0]))

@@ -1,0 +1,266 @@
+"""Is a store whole after ``recover``? Random damages beside an intact log; ``python -m tests.whole --cases 1000``.
+
+Queues, index, checkpoint and settings of small stores are damaged, one to three times, with and without ``abort``, and
+recovered by the rules of either release. Afterwards every message of the log must be in its queue once, at its own
+queue offset, ``check`` must be clean, and a second recovery must have nothing to do.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
+from rmqtool.errors import RmqError
+from rmqtool.store.check import check_store
+from rmqtool.store.check.common.findings import Finding
+from rmqtool.store.check.run import is_problem
+from rmqtool.store.layout.broker_conf import BrokerConf
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from rmqtool.store.queues.batch import every_queue
+from rmqtool.store.recovery.command import plan, recover
+from rmqtool.store.salvage.carve import Salvage
+from tests import damage, goldens
+
+ENGINES = ("4.9", "5.3")
+_SMALL = {"mappedFileSizeCommitLog": "16384", "mappedFileSizeConsumeQueue": "400"}
+_SMALL |= {"maxHashSlotNum": "16", "maxIndexNum": "200"}
+_LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
+# golden store: settings of the small one that is made of it
+_MADE = {
+    "clean": _SMALL,
+    "broker": _SMALL | {"mappedFileSizeCommitLog": "65536"},
+    "delay": _SMALL,
+    "lmq": _SMALL | _LIGHT,
+}
+_AS_THEY_ARE = ("clean", "queue-ext", "compaction-5.3.3")
+
+
+@dataclass(frozen=True)
+class Base:
+    """A healthy store."""
+
+    name: str
+    path: Path
+    conf: BrokerConf
+    engines: tuple[str, ...] = ENGINES
+
+
+@dataclass
+class Outcome:
+    """What became of one damaged store; it is whole where nothing is said."""
+
+    done: list[str]
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n  ".join(["; ".join(self.done), *self.faults])
+
+
+# -- damages ----------------------------------------------------------------------------------------------------------
+
+
+def empty_last_queue_file(rng: Random, store: Path) -> str | None:
+    """The last file of a queue was made, and nothing written to it; or its units are gone."""
+    files = damage.queue_files(store)
+    if not files:
+        return None
+    last = sorted(rng.choice(files).parent.iterdir())[-1]
+    if rng.random() < 0.5 and last.name.isdecimal():
+        last = last.with_name(f"{int(last.name) + last.stat().st_size:020d}")
+        if last.exists():
+            return None
+        last.write_bytes(bytes(files[0].stat().st_size))
+        return f"{last.parent.parent.name}/{last.parent.name}/{last.name} made"
+    last.write_bytes(bytes(last.stat().st_size))
+    return f"{last.parent.parent.name}/{last.parent.name}/{last.name} emptied"
+
+
+def broken_settings(rng: Random, store: Path) -> str | None:
+    """A config file is torn or gone, and its .bak is whole."""
+    names = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
+    files = [path for name in names if (path := store / "config" / name).is_file()]
+    if not files:
+        return None
+    path = rng.choice(files)
+    data = path.read_bytes()
+    path.with_name(path.name + ".bak").write_bytes(data)
+    torn = rng.choice((b"", data[: len(data) // 2], bytes(len(data))))
+    path.write_bytes(torn)
+    return f"{path.name}: {len(torn)} of {len(data)} bytes"
+
+
+VERBS: dict[str, damage.Verb] = {
+    name: damage.VERBS[name]
+    for name in (
+        "zero-units", "filler-units", "other-units", "garbage-units", "lose-queue-tail", "lose-tails-of-all-queues",
+        "stale-units", "flip-queue-bits", "delete-queue-file", "delete-first-queue-files", "delete-queue",
+        "delete-topic", "delete-queues", "wrong-queue-length", "foreign-queue-file", "extra-queue-file",
+        "swap-queue-files", "delete-index-file", "delete-index", "other-index-header", "zero-index-header",
+        "zero-index-range", "flip-index-bits", "wrong-index-length", "delete-checkpoint", "zero-checkpoint",
+        "other-checkpoint",
+    )
+} | {"empty-last-queue-file": empty_last_queue_file, "broken-settings": broken_settings}  # fmt: skip
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+
+
+def make_bases(folder: Path) -> list[Base]:
+    """All of them: made anew with small files, as engines left them, and one whose first files have expired."""
+    made = []
+    for case, values in _MADE.items():
+        source = goldens.unpack(case, folder / f"{case}-from")
+        path, small = folder / f"{case}-small", BrokerConf(dict(values))
+        Salvage(StoreLayout(str(source), small), str(path)).run()
+        shutil.rmtree(path / "lost+found", ignore_errors=True)
+        made.append(Base(f"{case}-small", path, small))
+    for case in _AS_THEY_ARE:
+        conf = BrokerConf({name: str(value) for name, value in goldens.about(case)["config"].items()})
+        engines = ("5.3",) if case.endswith("5.3.3") else ENGINES
+        made.append(Base(case, goldens.unpack(case, folder / case), conf, engines))
+    made.append(_expired(made[0], folder / "expired"))
+    return made
+
+
+def _expired(base: Base, path: Path) -> Base:
+    """As a broker leaves it that has deleted the first half of the log, and what nothing needs then."""
+    shutil.copytree(base.path, path)
+    files = damage.log_files(path)
+    low = int(files[len(files) // 2].name)
+    for file in files[: len(files) // 2]:
+        file.unlink()
+    for file in damage.queue_files(path):
+        units = [file.read_bytes()[at : at + 8] for at in range(0, file.stat().st_size, 20)]
+        if (
+            len(list(file.parent.iterdir())) > 1
+            and all(0 <= int.from_bytes(u, "big") < low for u in units)
+            and any(map(any, units))
+        ):
+            file.unlink()
+    for file in damage.index_files(path):
+        if 0 < int.from_bytes(file.read_bytes()[24:32], "big") < low:
+            file.unlink()
+    return Base("expired", path, base.conf)
+
+
+# -- cases ------------------------------------------------------------------------------------------------------------
+
+
+def run_case(rng: Random, base: Base, store: Path, verbs: dict[str, damage.Verb] = VERBS) -> Outcome:
+    """Copy a store to a path that is free, damage it, recover it, and look at it."""
+    shutil.copytree(base.path, store)
+    engine = rng.choice(base.engines)
+    outcome = Outcome([base.name, engine])
+    for _ in range(rng.randint(1, 3)):
+        name = rng.choice(sorted(verbs))
+        if words := verbs[name](rng, store):
+            outcome.done.append(f"{name}: {words}")
+    if rng.random() < 0.5:
+        (store / "abort").touch()
+        outcome.done.append("abort")
+    try:
+        report = recover(StoreLayout(str(store), base.conf), engine=engine)
+    except RmqError as err:
+        outcome.faults.append(f"refused: {err}")
+        return outcome
+    if report.refusals and _move_directories(store):  # as is advised; nothing of a store's is in them
+        outcome.done.append("what is foreign is moved away")
+        report = recover(StoreLayout(str(store), base.conf), engine=engine)
+    outcome.faults += [f"refused: {why}" for why in report.refusals]
+    if not report.refusals:
+        _move_directories(store)  # 5.3 passes over them
+        outcome.faults += faults_of(store, base.conf, engine)
+    return outcome
+
+
+def _move_directories(store: Path) -> bool:
+    """Move directories away that lie among the files of a queue."""
+    found = [path for path in store.glob("consumequeue/*/*/*") if path.is_dir()]
+    for path in found:
+        path.rmdir()
+    return bool(found)
+
+
+def faults_of(store: Path, conf: BrokerConf, engine: str) -> list[str]:
+    """What keeps a store from being whole."""
+    layout = StoreLayout(str(store), conf)
+    found = [f"check: {words(finding)}" for finding in check_store(layout) if is_problem(finding)]
+    found += [f"entries: {fault}" for fault in wrong_entries(StoreLayout(str(store), conf))]
+    again = plan(StoreLayout(str(store), conf), engine=engine)
+    if not again.clean:
+        found.append(f"again: {'; '.join([*again.refusals, *again.actions])}")
+    return found
+
+
+def words(finding: Finding) -> str:
+    """A finding in a line."""
+    return f"{finding.code} {finding.file} {finding.actual}"
+
+
+def wrong_entries(layout: StoreLayout) -> Iterator[str]:
+    """Queues that do not have exactly the messages of the log, each once and at its own queue offset."""
+    log = CommitLog(layout)
+    expected: dict[tuple[str, int], dict[int, int]] = {}
+    for item in log.walk():
+        if not isinstance(item, Found) or item.record.sys_flag & 12 in (4, 12):
+            continue
+        record = item.record
+        topic = record.topic.decode()
+        expected.setdefault((topic, record.queue_id), {})[record.queue_offset] = item.physical_offset
+        properties = parse(record.properties)
+        if layout.conf.flag("enableMultiDispatch", False) and MULTI_DISPATCH in properties:
+            names, offsets = properties[MULTI_DISPATCH].split(","), properties[MULTI_QUEUE_OFFSET].split(",")
+            for name, offset in zip(names, offsets, strict=True):
+                queue_id = 0 if name.startswith("%LMQ%") else record.queue_id
+                expected.setdefault((name, queue_id), {})[int(offset)] = item.physical_offset
+    for queue in every_queue(layout):
+        wanted = expected.pop((queue.topic, queue.queue_id), {})
+        low = queue.min_offset(log.min_offset)
+        has = {entry.queue_offset: entry.physical_offset for entry in queue.entries(low)}
+        has = {offset: physical for offset, physical in has.items() if physical >= log.min_offset}
+        if has != wanted:
+            lost, more = wanted.items() - has.items(), has.items() - wanted.items()
+            yield f"{queue.topic} {queue.queue_id}: {len(lost)} lost, {len(more)} too many, of {len(wanted)}"
+    yield from (f"{topic} {queue_id}: no queue" for topic, queue_id in expected)
+
+
+def run_cases(seed: int, first: int, cases: int, folder: Path) -> Iterator[tuple[int, Outcome]]:
+    """(number, outcome) of so many cases; each depends on the seed and its number alone."""
+    bases = make_bases(folder / "bases")
+    for number in range(first, first + cases):
+        rng = Random(f"{seed} {number}")
+        store = folder / "store"
+        yield number, run_case(rng, rng.choice(bases), store)
+        for path in (store, Path(f"{store}.rmqtool")):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def main() -> int:
+    """Run cases and tell."""
+    options = argparse.ArgumentParser(prog="python -m tests.whole", description=__doc__)
+    options.add_argument("--cases", type=int, default=1000)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--first", type=int, default=0, help="number of the first case")
+    options.add_argument("--most", type=int, default=20, help="cases that are told in full")
+    chosen = options.parse_args()
+    failed, kinds = 0, Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="rmqtool-whole-") as folder:
+        for number, outcome in run_cases(chosen.seed, chosen.first, chosen.cases, Path(folder)):
+            if outcome.faults:
+                failed += 1
+                kinds.update({" ".join(fault.split()[:2]) for fault in outcome.faults})
+                if failed <= chosen.most:
+                    print(f"case {number}: {outcome}")
+    print(f"{chosen.cases - failed} of {chosen.cases} stores are whole; {dict(kinds.most_common())}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
