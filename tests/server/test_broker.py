@@ -459,3 +459,28 @@ def test_a_popped_message_that_is_sent_on_loses_its_handle(tmp_path: Path) -> No
         assert "POP_CK" not in stored
 
     serving(tmp_path / "store", test, create=True, engine="5.3")
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_tags_with_an_extension_of_the_queue(engine: str, tmp_path: Path) -> None:
+    """With ``enableConsumeQueueExt`` entries lead to the code of the tag; pulls that wait go by it too."""
+
+    async def test(client: Connection) -> None:
+        for n, tag in enumerate(("a", "b", "a", None)):
+            properties = "" if tag is None else f"TAGS\x01{tag}\x02"
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(properties=properties), body=b"%d" % n))
+        for expression, wanted in (("a", [b"0", b"2"]), ("b", [b"1"]), ("a || b", [b"0", b"1", b"2"]), ("c", [])):
+            got = await client.call(Command(C.PULL_MESSAGE, fields=pull(0, subscription=expression)))
+            assert [record.body for record in records(got.body)] == wanted, expression
+        fields = pull(4, subscription="b", sys_flag=6, suspend_timeout_millis=20_000)
+        waiting = asyncio.create_task(client.call(Command(C.PULL_MESSAGE, fields=fields), 30))
+        await asyncio.sleep(0.2)
+        for tag in ("a", "b"):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(properties=f"TAGS\x01{tag}\x02"), body=b"late"))
+        got = await asyncio.wait_for(waiting, 10)
+        assert [parse(record.properties)["TAGS"] for record in records(got.body)] == ["b"]
+
+    serving(
+        tmp_path / "store", test, create=True, engine=engine, broker_conf={**_CONF, "enableConsumeQueueExt": "true"}
+    )
+    assert (tmp_path / "store" / "consumequeue_ext").exists()
