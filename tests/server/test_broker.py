@@ -13,6 +13,7 @@ import pytest
 from formats.config.files import SubscriptionGroups, Topics
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.ids import parse_offset_id
+from formats.message.properties import parse
 from formats.message.read import Record, read
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
@@ -411,6 +412,7 @@ def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
         fields = send("InBatches", properties="UNIQ_KEY\x01" + "A" * 32, batch=True)
         done = await client.call(Command(C.SEND_BATCH_MESSAGE, fields=fields, body=body))
         assert (done.code, done.fields["queueOffset"], done.fields["msgId"].count(",")) == (0, str(base), 0)
+        assert done.fields["batchUniqId"] == "A" * 32
         alone = await client.call(Command(C.SEND_MESSAGE_V2, fields=send("InBatches"), body=b"alone"))
         assert (alone.code, alone.fields["queueOffset"]) == (0, str(base + 5))
         for offset in range(base, base + 6):
@@ -429,3 +431,56 @@ def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
         serving(store, test, create=True, engine="5.3")
     (queue,) = queues()
     assert [(entry.queue_offset, entry.batch_num) for entry in queue.entries()] == [(0, 5), (5, 1), (6, 5), (11, 1)]
+
+
+def test_a_batch_to_an_ordinary_topic_has_an_id_for_each_message(tmp_path: Path) -> None:
+    """A client of 5.x gives every batch an id; told it again, it would know one id and not ten."""
+    body = build_batch([BatchItem(n, b"in %d" % n, b"UNIQ_KEY\x01%032d\x02" % n) for n in range(10)])
+
+    async def test(client: Connection) -> None:
+        fields = send(properties="UNIQ_KEY\x01" + "A" * 32, batch=True)
+        done = await client.call(Command(C.SEND_BATCH_MESSAGE, fields=fields, body=body))
+        assert (done.code, done.fields["msgId"].count(",")) == (0, 9)
+        assert "batchUniqId" not in done.fields
+
+    serving(tmp_path / "store", test, create=True, engine="5.3")
+
+
+def test_a_popped_message_that_is_sent_on_loses_its_handle(tmp_path: Path) -> None:
+    """As in SendMessageProcessor.clearReservedProperties."""
+    mine = "TAGS\x01t\x02POP_CK\x010 1 2 3 4 lab-a 5 6\x02own\x01kept"
+
+    async def test(client: Connection) -> None:
+        await client.call(Command(C.SEND_MESSAGE_V2, fields=send(properties=mine), body=b"sent on"))
+        got = await client.call(Command(C.PULL_MESSAGE, fields=pull(0)))
+        (record,) = records(got.body)
+        stored = parse(record.properties)
+        assert (stored["own"], stored["TAGS"]) == ("kept", "t")
+        assert "POP_CK" not in stored
+
+    serving(tmp_path / "store", test, create=True, engine="5.3")
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_tags_with_an_extension_of_the_queue(engine: str, tmp_path: Path) -> None:
+    """With ``enableConsumeQueueExt`` entries lead to the code of the tag; pulls that wait go by it too."""
+
+    async def test(client: Connection) -> None:
+        for n, tag in enumerate(("a", "b", "a", None)):
+            properties = "" if tag is None else f"TAGS\x01{tag}\x02"
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(properties=properties), body=b"%d" % n))
+        for expression, wanted in (("a", [b"0", b"2"]), ("b", [b"1"]), ("a || b", [b"0", b"1", b"2"]), ("c", [])):
+            got = await client.call(Command(C.PULL_MESSAGE, fields=pull(0, subscription=expression)))
+            assert [record.body for record in records(got.body)] == wanted, expression
+        fields = pull(4, subscription="b", sys_flag=6, suspend_timeout_millis=20_000)
+        waiting = asyncio.create_task(client.call(Command(C.PULL_MESSAGE, fields=fields), 30))
+        await asyncio.sleep(0.2)
+        for tag in ("a", "b"):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(properties=f"TAGS\x01{tag}\x02"), body=b"late"))
+        got = await asyncio.wait_for(waiting, 10)
+        assert [parse(record.properties)["TAGS"] for record in records(got.body)] == ["b"]
+
+    serving(
+        tmp_path / "store", test, create=True, engine=engine, broker_conf={**_CONF, "enableConsumeQueueExt": "true"}
+    )
+    assert (tmp_path / "store" / "consumequeue_ext").exists()

@@ -243,3 +243,19 @@ def test_a_half_message_with_a_bad_level_stays_open(tmp_path: Path) -> None:
     report = RunLoop(lab.store, lab.warnings.append, lambda _request: Decision.COMMIT).run(lab.wait, once=True)
     assert (report.committed, report.unknown, lab.bodies()) == (1, 2, ["0"])
     assert sum("not a number" in text for text in lab.warnings) == 2
+
+
+def test_delays_with_an_extension_of_the_queue(tmp_path: Path) -> None:
+    """The queue's entries lead to their extension then; their time is that of the level all the same."""
+    lab = Loop(tmp_path, enableConsumeQueueExt="true")
+    for n in range(3):
+        lab.send(f"soon {n}", DELAY="1")
+        lab.send(f"later {n}", DELAY="2")
+    assert (tmp_path / "store").exists()
+    loop = RunLoop(lab.store, never)
+    loop.run(lab.wait, until=TIME + 900)
+    assert lab.bodies("T") == []
+    loop.run(lab.wait, until=TIME + 3000)
+    assert sorted(lab.bodies("T")) == [f"soon {n}" for n in range(3)]
+    loop.run(lab.wait, until=TIME + 6000)
+    assert len(lab.bodies("T")) == 6

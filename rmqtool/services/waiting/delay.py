@@ -12,6 +12,7 @@ import numpy as np
 
 from formats.config.files import DelayOffsets
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY, split_keys
+from formats.queues.consume import EXT_BOUND, is_ext_address
 from rmqtool.services.lookup.configs import Warn, look_at_config
 from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.store.log.commit_log import CommitLog
@@ -160,7 +161,18 @@ class Delays:
         entry = queue.entry(start) if queue is not None and start < queue.max_offset else None
         if entry is None or delay is None:
             return None
-        return entry.tags_code if entry.tags_code <= self.now + delay else self.now
+        time = self._deliver_time(level, entry.tags_code, entry.physical_offset)
+        return time if time <= self.now + delay else self.now
+
+    def _deliver_time(self, level: int, code: int, physical_offset: int) -> int:
+        """When a message is to be delivered, ms: its queue says so, or where it has an extension, its store time does.
+
+        Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (computeDeliverTimestamp).
+        """
+        if not is_ext_address(code):
+            return code
+        found = self.log.read(physical_offset, crc=False)
+        return found.record.store_timestamp + (self.delay(level) or 0) if found is not None else self.now
 
     def _due(self, queue: PlainQueue, level: int, start: int) -> int:
         """How many pending messages come before the first that must still wait; none is looked at behind that one."""
@@ -169,6 +181,13 @@ class Delays:
             return 0  # a broker has no task for it
         for _first, units in queue.runs(start):
             codes = units["tags_code"]
+            if len(extended := np.flatnonzero(codes <= EXT_BOUND)):
+                codes = codes.astype(np.int64)
+                for row in extended.tolist():
+                    place = int(units["physical_offset"][row])
+                    codes[row] = time = self._deliver_time(level, int(codes[row]), place)
+                    if self.now < time <= self.now + delay:
+                        break  # nothing behind it is looked at
             # a time further away than the level's own delay cannot be meant: the broker takes it for now
             waits = (codes > self.now) & (codes <= self.now + delay)
             at = np.flatnonzero(waits)
@@ -189,7 +208,7 @@ class Delays:
                     level=number + 1,
                     queueOffset=entry.queue_offset,
                     physicalOffset=entry.physical_offset,
-                    deliverTimestamp=entry.tags_code,
+                    deliverTimestamp=self._deliver_time(number + 1, entry.tags_code, entry.physical_offset),
                     storeTimestamp=record.store_timestamp,
                     topic=properties.get(REAL_TOPIC),
                     queueId=number_of(properties.get(REAL_QID)),

@@ -4,9 +4,10 @@
 import re
 from collections.abc import Callable
 
-from formats.message.properties import parse
+from formats.message.properties import TAGS, parse
 from formats.message.read import Record, read
 from formats.primitives import java_hash
+from formats.queues.consume import is_ext_address
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import SubscriptionData
 from formats.sql92.filter import BadFilter, Matches, compile_filter
@@ -62,7 +63,18 @@ def accept_of(subscription: SubscriptionData | None, read_record: ReadRecord[mem
         return None
     if subscription.expression_type == TAG:
         codes = frozenset(subscription.code_set)
-        return lambda entry: entry.tags_code in codes
+
+        def by_tag(entry: QueueEntry) -> bool:
+            code = entry.tags_code
+            if is_ext_address(code):  # the code is in the queue's extension, which says what the message says
+                data = read_record(entry.physical_offset, entry.size)
+                record = None if data is None else read(data, 0, len(data), crc=False)
+                if not isinstance(record, Record):
+                    return True
+                code = java_hash(parse(record.properties).get(TAGS, ""))
+            return code in codes
+
+        return by_tag
     matches = compiled(subscription, engine)
     if matches is None:
         return None

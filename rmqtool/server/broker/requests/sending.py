@@ -20,6 +20,7 @@ from formats.primitives import parse_host
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
+from formats.variants.pop_handle import POP_CK
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known import counts
@@ -145,6 +146,7 @@ class Sending:
         if self._old:
             found.pop(_WAIT, None)
         else:
+            found.pop(POP_CK, None)  # of a popped message that is sent on: the handle is that of the other one
             if not header.batch:
                 found.setdefault(UNIQ_KEY, self._ids())
             found[_REGION] = self._core.settings.region
@@ -211,11 +213,16 @@ class Sending:
             msg_id=self._ids_of(done.offsets),
             queue_id=message.queue_id,
             queue_offset=done.queue_offset,
-            batch_uniq_id=None if self._old else message.property_map().get(UNIQ_KEY),
+            batch_uniq_id=self._batch_id(message),
             msg_region=settings.region,
             trace_on="true" if settings.trace else "false",
         )
         return answer(request, header)
+
+    def _batch_id(self, batch: Message) -> str | None:
+        """The id of a batch that is kept in one record; None for one whose messages each have their own."""
+        inner = not self._old and batch.topic in self._core.store.live.batch_topics
+        return batch.property_map().get(UNIQ_KEY) if inner else None
 
     def _count(self, topic: str, messages: int, size: int) -> None:
         add, cluster = self._core.counts.add, self._core.settings.cluster
