@@ -14,6 +14,9 @@ class MessageQueue:
     broker_name: str
     queue_id: Int
 
+    def __str__(self) -> str:
+        return f"{self.topic} queue {self.queue_id} of {self.broker_name}"
+
 
 @dataclass(frozen=True)
 class DataVersion:

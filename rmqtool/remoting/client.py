@@ -28,7 +28,7 @@ async def connect(
     Raises:
         NotReached: nobody listens there, TLS fails, or it takes too long.
     """
-    connection = Connection(handler, limits)
+    connection = Connection(handler, limits, strict=True)
     try:
         async with asyncio.timeout(timeout):
             await asyncio.get_running_loop().create_connection(

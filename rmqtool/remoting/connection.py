@@ -22,6 +22,7 @@ Handler: TypeAlias = "Callable[[Connection, Command], Answer]"
 _OPAQUE = 0x7FFFFFFF
 _UNSENT = 1 << 20  # bytes that wait for a peer before no more of its requests are read
 _ONE_WRITE = 1 << 12  # bytes of answers that are sent together; of more, the peer begins with the first meanwhile
+_GIVEN_UP = 4096  # requests without an answer that are remembered
 _UNTIL_SENT = 0.01  # s between two looks whether all has gone
 TLS_GOODBYE = 1.0  # s that a peer has to say that it ends TLS too, which Java's does not
 
@@ -56,6 +57,7 @@ class Connection(asyncio.Protocol):
     Args:
         handler: answers requests; without one they are refused.
         ended: told when the connection has ended, once.
+        strict: a response that nobody waits for ends the connection: others may have been given to the wrong ones.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class Connection(asyncio.Protocol):
         handler: "Handler | None" = None,
         limits: Limits | None = None,
         ended: "Callable[[Connection], None] | None" = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self.limits = limits or Limits()
         self.peer = self.local = "unknown"
@@ -79,6 +83,8 @@ class Connection(asyncio.Protocol):
         self._unsent = 0
         self._unread = 0  # bytes that waited for the peer at the last look
         self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._strict = strict
+        self._given_up: dict[int, None] = {}  # requests whose response nobody waits for any more, or ever did
         self._working: set[asyncio.Task[None]] = set()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -140,7 +146,16 @@ class Connection(asyncio.Protocol):
             raise NoAnswer(f"{self.peer}: no answer to request {request.code} within {timeout:g} s") from None
         finally:
             late.cancel()
-            self._waiting.pop(opaque, None)
+            del self._waiting[opaque]
+            if not answer.done() or answer.cancelled() or answer.exception() is not None:
+                self._give_up(opaque)
+
+    def _give_up(self, opaque: int) -> None:
+        if not self._strict:
+            return
+        self._given_up[opaque] = None
+        if len(self._given_up) > _GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
 
     async def oneway(self, request: Command) -> None:
         """Send a request that nobody answers.
@@ -149,11 +164,16 @@ class Connection(asyncio.Protocol):
             ConnectionLost: the connection is closed.
         """
         await self._ready()
-        self.send(request.request(self._number(), oneway=True))
+        self._tell(request)
 
     def tell(self, request: Command) -> None:
         """As :meth:`oneway`, at once, however much waits for the peer; a closed connection drops it."""
-        self.send(request.request(self._number(), oneway=True))
+        self._tell(request)
+
+    def _tell(self, request: Command) -> None:
+        opaque = self._number()
+        self._give_up(opaque)  # brokers answer some of those that they refuse
+        self.send(request.request(opaque, oneway=True))
 
     async def _ready(self) -> None:
         """Until the peer has read enough of what was sent before."""
@@ -227,8 +247,14 @@ class Connection(asyncio.Protocol):
         answer = self._waiting.get(command.opaque)
         if answer is not None and not answer.done():
             answer.set_result(command)
-        else:
-            log.debug("%s: a response to no request: %s", self.peer, command)
+            return
+        log.debug("%s: a response that nobody waits for: %s", self.peer, command)
+        given_up = answer is not None and (answer.cancelled() or answer.exception() is not None)
+        if command.opaque in self._given_up:
+            del self._given_up[command.opaque]
+        elif self._strict and not given_up:
+            log.warning("%s: a response that nobody waits for; closed", self.peer)
+            self.abort("a response came that nobody waits for")
 
     def _answer(self, request: Command) -> None:
         try:

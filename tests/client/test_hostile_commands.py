@@ -11,6 +11,7 @@ import pytest
 
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
+from rmqtool.client.cluster import attempts
 from tests.cli.running import rmqtool
 from tests.client.peers import peer, raw_peer, route, tells
 from tests.client.test_replay import made
@@ -21,6 +22,11 @@ BYTES = {
     "text": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "zeros": bytes(64),
 }
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "PAUSES", (0.01, 0.01))
 
 
 @contextmanager

@@ -189,8 +189,9 @@ def test_a_queue_without_an_offset_inside_is_given_up() -> None:
     async def test(one: Peer, consumer: PullConsumer, _puller: Puller) -> None:
         def moves(request: Command) -> Command:
             at = int((request.fields or {})["queueOffset"])
-            reply: Command = answer(ResponseCode.PULL_OFFSET_MOVED, 1 - at)(request)
-            return reply
+            told = {"suggestWhichBrokerId": "7", "nextBeginOffset": str(1 - at)}
+            told |= {"minOffset": str(1 - at), "maxOffset": str(1 - at)}
+            return request.response(ResponseCode.PULL_OFFSET_MOVED, fields=told)
 
         one.replies[C.PULL_MESSAGE] = moves
         await consumer.assign({QUEUE: 0})

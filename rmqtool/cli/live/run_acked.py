@@ -4,13 +4,15 @@ import asyncio
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import check_wanted, client_options
 from rmqtool.cli.serve.running import until_told
 from rmqtool.cli.shell.message_rows import message_writer
-from rmqtool.cli.shell.output import TableWriter
+from rmqtool.cli.shell.output import TableWriter, note
 from rmqtool.cli.shell.times import parse_time
+from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.consuming.consumer import PushConsumer
 from rmqtool.client.listening.options import From, PushOptions, Sql
@@ -20,6 +22,7 @@ from rmqtool.errors import BadValue
 
 _INTERRUPTED = 130
 _BATCH = 32
+_ERROR_PAUSE = 1.0  # s until a pull that failed is tried again
 _LOOK = 0.2  # s between two looks whether all is consumed
 
 
@@ -49,6 +52,7 @@ def run(
         batch=1 if limit is not None else _BATCH,
         concurrency=1,
         persist_interval=1.0,
+        error_pause=_ERROR_PAUSE,
         shutdown_wait=0.5,
     )
     wanted = Sql(sql) if sql is not None else " || ".join(tags) or "*"
@@ -113,12 +117,15 @@ async def _consume(
 ) -> int:
     async with until_told() as told, Cluster(options) as cluster:
         puller = Puller(cluster, group)
-        ends = {queue: await puller.end(queue) for queue in (await cluster.route(topic)).readable}
+        ends = {
+            queue: await tried(partial(puller.end, queue), told, note)
+            for queue in (await cluster.route(topic)).readable
+        }
         async with PushConsumer(cluster, group, {topic: wanted}, rows.listen, push) as consumer:
             waits: list[asyncio.Task[bool]]
             waits = [asyncio.create_task(_until(event)) for event in (told, rows.done)]
             if not follow:
-                waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends)))
+                waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends, told)))
             finished, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in others:
                 wait.cancel()
@@ -135,15 +142,17 @@ async def _until(event: asyncio.Event) -> bool:
     return True
 
 
-async def _until_consumed(consumer: PushConsumer, puller: Puller, ends: dict[MessageQueue, int]) -> bool:
+async def _until_consumed(
+    consumer: PushConsumer, puller: Puller, ends: dict[MessageQueue, int], told: asyncio.Event
+) -> bool:
     """Until the group, this process and others, is behind what was there when this process began."""
     await consumer.joined()
     left = dict(ends)
     while left:
         own = consumer.positions()
         for queue, end in list(left.items()):
-            at = own[queue] if queue in own else await puller.committed(queue) or 0
-            if at >= end:
+            at = own[queue] if queue in own else await tried(partial(puller.committed, queue), told, note)
+            if (at or 0) >= end:
                 del left[queue]
         await asyncio.sleep(_LOOK if left else 0)
     return True

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -152,6 +153,15 @@ class Cluster:
         """
         await self.peers.oneway(address, request)
 
+    @contextmanager
+    def answers_of(self, address: str) -> Iterator[None]:
+        """Where a peer's answer is read: one that is none ends the connection, over which anything may come now."""
+        try:
+            yield
+        except BadAnswer as err:
+            self.peers.drop(address, str(err))
+            raise
+
     def on(self, code: RequestCode, handler: Handler) -> None:
         """Answer requests of brokers that have this code. There is one handler for a code; the last one counts."""
         self.peers.on(code, handler)
@@ -281,7 +291,8 @@ class Cluster:
         response, address = await self._name_servers.call(request)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(f"{topic}: no name server knows the topic")
-        return body_from(TopicRouteData, succeeded(response, address), address)
+        with self.answers_of(address):
+            return body_from(TopicRouteData, succeeded(response, address), address)
 
     def _learn(self, make: Callable[..., Route], topic: str, data: TopicRouteData, **more: Any) -> Route:
         try:

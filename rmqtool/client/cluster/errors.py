@@ -18,6 +18,18 @@ class BadAnswer(RemotingError):
     """A peer answered with something that is no answer to the request."""
 
 
+class NotThere(BadAnswer):
+    """A broker passes over messages of a queue that has not lost them by expiry, and of which all were asked for.
+
+    Attributes:
+        next_offset: where it goes on.
+    """
+
+    def __init__(self, words: str, next_offset: int) -> None:
+        super().__init__(words)
+        self.next_offset = next_offset
+
+
 class BrokerError(ClientError):
     """A peer answered with an error.
 

@@ -82,6 +82,12 @@ class Links:
         """
         await (await self.get(address)).oneway(request)
 
+    def drop(self, address: str, reason: str) -> None:
+        """End the connection to an address, if there is one; whoever waits for an answer over it is told why."""
+        if (found := self._open.pop(address, None)) is not None:
+            found.abort(reason.removeprefix(f"{address}: "))
+            self._left = [one for one in self._left if not one.lost.is_set()] + [found]
+
     async def close(self) -> None:
         """Close all of them; what was sent before still goes out."""
         self._closed = True

@@ -102,6 +102,10 @@ class Peers:
         """
         await connection.oneway(self.prepared(connection.peer, request))
 
+    def drop(self, address: str, reason: str) -> None:
+        """End the connection to a peer, if there is one; whoever waits for an answer over it is told why."""
+        self._links.drop(address, reason)
+
     def on(self, code: RequestCode, handler: Handler) -> None:
         """Answer requests of brokers that have this code. There is one handler for a code; the last one counts."""
         self._handlers[code] = handler

@@ -112,7 +112,10 @@ class Rebalancing:
                 request = self._cluster.request(
                     RequestCode.GET_CONSUMER_LIST_BY_GROUP, h.Group(consumer_group=self._group)
                 )
-                return body_from(ConsumerIds, await self._cluster.ask(address, request), address).consumer_id_list
+                response = await self._cluster.ask(address, request)
+                with self._cluster.answers_of(address):
+                    members = body_from(ConsumerIds, response, address).consumer_id_list
+                return list(dict.fromkeys(members))  # one that has two connections for a moment has one share
             except (ClientError, RemotingError) as err:
                 failure = err
         raise failure

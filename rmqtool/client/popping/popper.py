@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from formats.errors import FormatError
-from formats.message.properties import parse
+from formats.message.properties import LMQ_PREFIX, parse
 from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
 from formats.remoting.typed import Declared
-from formats.variants.pop_handle import POP_CK, Handle, origin_of, parse_parts, real_topic
+from formats.variants.pop_handle import POP_CK, Handle, origin_of, parse_parts, real_topic, retry_topic
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
@@ -93,10 +93,11 @@ class Popper:
             return []
         if response.code != ResponseCode.SUCCESS:
             raise BrokerError(response, address)
-        try:
-            return self._messages(queue, response, address, until)
-        except FormatError as err:
-            raise BadAnswer(f"{address}: messages without a handle: {err}") from None
+        with self._cluster.answers_of(address):
+            try:
+                return self._messages(queue, response, address, until)
+            except FormatError as err:
+                raise BadAnswer(f"{address}: messages without a handle: {err}") from None
 
     def _messages(self, queue: MessageQueue, response: Command, address: str, until: float) -> list[Popped]:
         told = header_from(p.Popped, response, address)
@@ -104,11 +105,17 @@ class Popper:
         starts = {(part.origin, part.queue_id): part.start_offset for part in parts}
         namespace = self._cluster.options.namespace
         sent_to = without_namespace(namespace, queue.topic) if namespace else None
+        topic, group = queue.topic, self._group
+        topics = {topic, retry_topic(topic, group), retry_topic(topic, group, newer=True)}
+        light = topic.startswith(LMQ_PREFIX)  # whose messages are of other topics
         found = []
         for record in records_in(response.body, address):
+            name = record.topic.decode("utf-8", "replace")
+            if name not in topics and not light:
+                raise BadAnswer(f"{address}: a message of {name[:100]} where those of {topic} were asked for")
             text = parse(record.properties).get(POP_CK)  # of a message that comes again the broker says it there
             if text is None or not _is_of(text, told.pop_time):
-                origin = origin_of(record.topic.decode("utf-8", "replace"))
+                origin = origin_of(name)
                 text = Handle(
                     start_offset=starts.get((origin, record.queue_id), record.queue_offset),
                     pop_time=told.pop_time,

@@ -375,7 +375,8 @@ class Producer:
         sending = self._hooks.before(outgoing, queue, address)
         try:
             response = await self.cluster.call(address, self._packer.request(outgoing, queue), left)
-            results = results_of(outgoing, queue, response, address)
+            with self.cluster.answers_of(address):
+                results = results_of(outgoing, queue, response, address)
         except (ClientError, RemotingError) as err:
             self._hooks.after(sending, error=err)
             raise

@@ -130,6 +130,8 @@ def results_of(outgoing: Outgoing, queue: MessageQueue, response: Command, addre
     sent = header_from(h.Sent, response, address)
     if sent.queue_id < 0 or sent.queue_offset < 0:
         raise BadAnswer(f"{address}: a message in queue {sent.queue_id} at {sent.queue_offset}")
+    if sent.queue_id != queue.queue_id and outgoing.code != RequestCode.SEND_REPLY_MESSAGE_V2:
+        raise BadAnswer(f"{address}: a message in queue {sent.queue_id} that was sent to queue {queue.queue_id}")
     unique_ids, ids = outgoing.unique_ids, sent.msg_id.split(",")
     if len(ids) != len(unique_ids):
         ids = [sent.msg_id] * len(unique_ids)  # topics of 5.x that keep a batch as one record have one id for it

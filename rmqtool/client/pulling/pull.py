@@ -7,22 +7,23 @@ from functools import cached_property
 from formats.message.bodies import decompress
 from formats.message.ids import offset_id
 from formats.message.inner import messages_in
-from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.properties import KEYS, LMQ_PREFIX, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import End, Record, read
 from formats.primitives import INNER_BATCH
 from formats.remoting import headers as h
 from formats.remoting.bodies import CheckClient
 from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.remoting.frame import Command
-from formats.remoting.shapes import MessageQueue, SubscriptionData
+from formats.remoting.shapes import MessageQueue, SubscriptionData, TopicConfig
 from formats.remoting.typed import body_of
-from rmqtool.client.cluster.answers import header_from, succeeded
+from rmqtool.client.cluster.answers import body_from, header_from, succeeded
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute, NotThere
 
 LOOKING = "TOOLS_CONSUMER"
 """A group that every broker has, of tools that read without consuming."""
 _COMMIT, _HELD, _SUBSCRIPTION = 1, 2, 4  # bits of a pull's system flag
+_RESET = "OFFSET_RESET"  # an admin has set the group to another offset
 _EMPTY = {
     ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED,
 }  # fmt: skip
@@ -118,6 +119,46 @@ def records_in(body: bytes, address: str) -> Iterator[Record]:
             yield record
 
 
+def _records_of(queue: MessageQueue, offset: int, body: bytes, told: h.Pulled, address: str) -> list[Record]:
+    """The records of an answer from an offset on.
+
+    Raises:
+        BadAnswer: they are not messages of the queue, in its order, before the offset that the answer goes on at.
+    """
+    topic, queue_id, delta = queue.topic.encode(), queue.queue_id, told.offset_delta or 0
+    # a light queue refers to messages of other queues, and a static topic has queues of other brokers (5.x)
+    elsewhere = queue.topic.startswith(LMQ_PREFIX) or bool(delta)
+    found, last = [], -1
+    for record in records_in(body, address):
+        if delta:
+            record = record._replace(queue_offset=record.queue_offset + delta)
+        if not elsewhere and (record.queue_id != queue_id or record.topic != topic):
+            name = record.topic.decode("utf-8", "replace")[:100]
+            raise BadAnswer(f"{address}: a message of {name} queue {record.queue_id} where {queue} was asked for")
+        at = record.queue_offset
+        if at <= last:
+            raise BadAnswer(f"{address}: a message at offset {at} of {queue} behind the one at {last}")
+        last = at
+        if at >= offset:  # a batch that is kept as one record may begin before
+            found.append(record)
+    if not found or last >= told.next_begin_offset:
+        raise BadAnswer(f"{address}: no messages from offset {offset} to {told.next_begin_offset} of {queue}")
+    return found
+
+
+def _check_moved(offset: int, told: h.Pulled, response: Command, address: str) -> None:
+    """That an offset is outside of a queue, or was set anew by an admin, and where the queue goes on.
+
+    Raises:
+        BadAnswer: the answer says otherwise.
+    """
+    following, low, high = told.next_begin_offset, told.min_offset, told.max_offset
+    if response.remark == _RESET and following >= 0:
+        return
+    if low <= offset <= high or not max(low, 0) <= following <= max(high, 0):
+        raise BadAnswer(f"{address}: sends offset {offset} to {following}, of a queue from {low} to {high}")
+
+
 @dataclass(frozen=True)
 class Pulled:
     """The answer to a pull.
@@ -126,6 +167,7 @@ class Pulled:
         messages: in the order of their queue offsets.
         next_offset: where to go on.
         moved: the offset was outside of the queue: ``next_offset`` is inside.
+        reset: an admin has set the group to ``next_offset``; it is moved, too.
     """
 
     messages: list[Received]
@@ -133,6 +175,7 @@ class Pulled:
     min_offset: int
     max_offset: int
     moved: bool = False
+    reset: bool = False
 
 
 class Puller:
@@ -163,7 +206,9 @@ class Puller:
         self.cluster, self.group, self._tags = cluster, group, frozenset(tags)
         self._expression = sql if sql is not None else " || ".join(tags) or "*"
         self._kind = "TAG" if sql is None else "SQL92"
+        self._selects = bool(tags) or sql is not None
         self._suggested: dict[MessageQueue, int] = {}
+        self._compacting: dict[str, bool] = {}
         self._checked: set[tuple[str, str]] = set()
 
     async def _check(self, queue: MessageQueue, address: str) -> None:
@@ -187,6 +232,7 @@ class Puller:
 
         Raises:
             NoRoute, RemotingError: the broker is not reached, or its answer is none.
+            NotThere: it passes over the message at the offset, though nothing is filtered and nothing has expired.
             BrokerError: it refuses.
         """
         broker_id = MASTER_ID if self._masters else self._suggested.get(queue, MASTER_ID)
@@ -210,25 +256,72 @@ class Puller:
         await self._check(queue, address)
         request = self.cluster.request(RequestCode.PULL_MESSAGE, header)
         # a broker looks at what it holds every five seconds
-        response = await self.cluster.call(address, request, self.cluster.options.timeout + (wait + 6 if wait else 0))
+        timeout = self.cluster.options.timeout + (wait + 6 if wait else 0)
+        with self.cluster.answers_of(address):
+            pulled = await self._pulled(queue, offset, request, address, timeout)
+            if pulled.messages or pulled.next_offset == offset or pulled.reset:
+                return pulled
+            # no record proves that messages are gone, or that none of them is wanted: it is said twice, or it is not so
+            again = await self._pulled(queue, offset, request, address, timeout)
+            if again.messages or again.next_offset == offset:
+                return again
+            if again.moved is not pulled.moved or (again.moved and again.next_offset != pulled.next_offset):
+                raise BadAnswer(f"{address}: sends {offset} to {pulled.next_offset}, and then to {again.next_offset}")
+            return min(pulled, again, key=lambda one: one.next_offset)
+
+    async def _pulled(self, queue: MessageQueue, offset: int, request: Command, address: str, timeout: float) -> Pulled:
+        response = await self.cluster.call(address, request, timeout)
         if response.code != ResponseCode.SUCCESS and response.code not in _EMPTY:
             raise BrokerError(response, address)
         told = header_from(h.Pulled, response, address)
         self._suggested[queue] = told.suggest_which_broker_id
-        if told.next_begin_offset < 0 or (
-            response.code != ResponseCode.PULL_OFFSET_MOVED and told.next_begin_offset < offset
-        ):
-            raise BadAnswer(f"{address}: after offset {offset} goes on at {told.next_begin_offset}")
-        messages = self._messages(queue, offset, response, address) if response.code == ResponseCode.SUCCESS else []
-        if response.code == ResponseCode.SUCCESS and told.next_begin_offset == offset:
-            raise BadAnswer(f"{address}: messages at offset {offset}, after which it goes on at the same")
-        moved = response.code == ResponseCode.PULL_OFFSET_MOVED
-        return Pulled(messages, told.next_begin_offset, told.min_offset, told.max_offset, moved)
+        following = told.next_begin_offset
+        if response.code == ResponseCode.PULL_OFFSET_MOVED:
+            _check_moved(offset, told, response, address)
+            reset = response.remark == _RESET
+            return Pulled([], following, told.min_offset, told.max_offset, moved=True, reset=reset)
+        if following < offset:
+            raise BadAnswer(f"{address}: after offset {offset} goes on at {following}")
+        if response.code != ResponseCode.SUCCESS:
+            if following > offset and not self._selects and not await self._compacts(queue, address):
+                raise NotThere(f"{queue}: its broker gives no message at offset {offset}, and goes on", following)
+            return Pulled([], following, told.min_offset, told.max_offset)
+        found = _records_of(queue, offset, response.body, told, address)
+        if not self._selects:
+            found = await self._without_gap(queue, offset, found, address)
+            following = found[-1].queue_offset + 1
+        messages = [received(queue, record) for record in found]
+        if self._tags:
+            messages = [one for one in messages if one.tags in self._tags]
+        return Pulled(messages, following, told.min_offset, told.max_offset)
 
-    def _messages(self, queue: MessageQueue, offset: int, response: Command, address: str) -> list[Received]:
-        # a batch that is kept as one record may begin before the offset
-        found = [received(queue, one) for one in records_in(response.body, address) if one.queue_offset >= offset]
-        return [one for one in found if one.tags in self._tags] if self._tags else found
+    async def _without_gap(self, queue: MessageQueue, offset: int, found: list[Record], address: str) -> list[Record]:
+        """The records from the offset on that follow on each other: what a gap hides is asked for again.
+
+        Raises:
+            NotThere: the first is not at the offset, in a queue that has all of its messages.
+        """
+        if found and found[-1].queue_offset - offset == len(found) - 1:
+            return found
+        if found and await self._compacts(queue, address):
+            return found
+        together = sum(1 for at, record in enumerate(found, offset) if record.queue_offset == at)
+        if not together:
+            first = found[0].queue_offset if found else offset + 1
+            raise NotThere(f"{queue}: its broker gives no message at offset {offset}, but those from {first} on", first)
+        return found[:together]
+
+    async def _compacts(self, queue: MessageQueue, address: str) -> bool:
+        """Whether older messages of a key leave a queue of this topic (5.x), so that offsets may be missing."""
+        if (known := self._compacting.get(queue.topic)) is None:
+            request = self.cluster.request(RequestCode.GET_TOPIC_CONFIG, h.Topic(topic=queue.topic))
+            try:
+                response = await self.cluster.ask(address, request)
+                attributes = body_from(TopicConfig, response, address).attributes or {}
+            except BrokerError:  # it is of 4.9, or does not tell everybody
+                attributes = {}
+            known = self._compacting[queue.topic] = attributes.get("cleanup.policy") == "COMPACTION"
+        return known
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue, and the one behind its last message.
@@ -237,7 +330,10 @@ class Puller:
             NoRoute, RemotingError, BrokerError: they cannot be told.
         """
         header = h.Queue(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
-        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, header), await self.end(queue)
+        low, high = await self._offset(queue, RequestCode.GET_MIN_OFFSET, header), await self.end(queue)
+        if low > high:
+            raise BadAnswer(f"{queue}: begins at offset {low} and ends at {high}, says its broker")
+        return low, high
 
     async def end(self, queue: MessageQueue) -> int:
         """The offset behind the last message of a queue.
@@ -297,9 +393,10 @@ class Puller:
     ) -> int:
         address = await self._address(queue)
         response = await self.cluster.call(address, self.cluster.request(code, header))
-        offset = header_from(h.Offset, succeeded(response, address), address).offset
-        if offset < 0:
-            raise BadAnswer(f"{address}: an offset of {offset}")
+        with self.cluster.answers_of(address):
+            offset = header_from(h.Offset, succeeded(response, address), address).offset
+            if offset < 0:
+                raise BadAnswer(f"{address}: an offset of {offset}")
         return offset
 
     async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:

@@ -1,0 +1,241 @@
+"""Brokers that lie: whatever they answer, nothing is passed over, and nothing is committed that was not written."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from formats.remoting.frame import Command
+from rmqtool.cli.live import run_acked
+from rmqtool.client import ClientOptions, From, MessageQueue, PullConsumer, PushConsumer, PushOptions, Received
+from rmqtool.client.cluster import attempts
+from rmqtool.client.cluster.cluster import Cluster
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.client.copying import replay as replaying
+from rmqtool.client.pulling import consumer as pull_consumer
+from rmqtool.client.pulling.pull import Puller
+from rmqtool.remoting.client import connect
+from rmqtool.remoting.errors import ConnectionLost, NoAnswer, RemotingError
+from rmqtool.testing import TestBroker, broker
+from tests.amounts import some
+from tests.cli.running import Result, rmqtool
+from tests.client.lying import LIES, Liar, Opaques, lied_about
+from tests.client.peers import peer, run
+from tests.client.test_consuming import fill
+from tests.client.test_hostile_commands import serving
+from tests.client.test_replay import bodies, made, messages
+
+COUNT = 400
+SEEDS = range(1, some(2, 9))
+ALL = {(queue, at) for queue in range(4) for at in range(COUNT // 4)}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[TestBroker]:
+    with broker() as one:
+        fill(one, "Told", COUNT)
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "_PAUSES", (0.05,) * 30)
+    monkeypatch.setattr(attempts, "PAUSES", (0.05,) * 30)
+    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__, "settle", 0.2)
+    monkeypatch.setattr(run_acked, "_ERROR_PAUSE", 0.05)
+    monkeypatch.setattr(pull_consumer, "_PAUSE", 0.05)
+
+
+def through(served: TestBroker, liar: Liar | Opaques, *topics: str) -> AbstractContextManager[str]:
+    return serving(lied_about(served.address, liar, *(topics or ("Told",))))
+
+
+async def committed(served: TestBroker, group: str, topic: str) -> dict[int, int]:
+    async with Cluster(ClientOptions(namesrv=served.namesrv)) as cluster:
+        puller = Puller(cluster, group)
+        queues = (await cluster.route(topic)).readable
+        return {queue.queue_id: await puller.committed(queue) or 0 for queue in queues}
+
+
+def places(done: Result) -> set[tuple[int, int]]:
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert all(row["topic"] == "Told" for row in rows)
+    assert all(int(row["body"]) == 4 * row["queueOffset"] + row["queueId"] for row in rows), "foreign messages"
+    return {(row["queueId"], row["queueOffset"]) for row in rows}
+
+
+def nothing_is_passed(seen: set[tuple[int, int]], kept: dict[int, int]) -> None:
+    passed = [(queue, at) for queue, end in kept.items() for at in range(end) if (queue, at) not in seen]
+    assert not passed, f"committed, and never written: {passed[:10]} ({len(passed)})"
+
+
+def liars(seed: int) -> list[Liar | Opaques]:
+    return [Opaques(seed, 0.5), Liar(seed, 0.15)]
+
+
+@pytest.mark.parametrize("lies", ["opaques", "all"])
+@pytest.mark.parametrize("orderly", [False, True], ids=["any order", "in order"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_consume_commits_what_it_has_written(served: TestBroker, seed: int, orderly: bool, lies: str) -> None:
+    group, liar = f"acked-{seed}-{orderly}-{lies}", Opaques(seed, 0.5) if lies == "opaques" else Liar(seed, 0.15)
+    words = ["Told", "--group", group, "--ack", "-o", "ndjson", *(["--orderly"] if orderly else [])]
+    with through(served, liar, "Told", f"%RETRY%{group}") as namesrv:
+        done = rmqtool("consume", "--namesrv", namesrv, *words)
+    seen = places(done)
+    assert liar.told, "it has not lied"
+    nothing_is_passed(seen, asyncio.run(committed(served, group, "Told")))
+    assert done.code == 0, done.err
+    assert seen == ALL
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_each_lie_is_seen_through(served: TestBroker, kind: str) -> None:
+    """A consumer that reads on gets every message once, in order, and no other."""
+
+    async def test() -> None:
+        liar = Liar(5, 0.5, (kind,), 12)
+        async with lied_about(served.address, liar, "Told") as namesrv:
+            client = ClientOptions(namesrv=namesrv, timeout=2)
+            async with PullConsumer(client, batch=8, wait=1) as consumer:
+                await consumer.assign(dict.fromkeys(await queues_of(consumer), 0))
+                await all_once(consumer)
+        assert liar.told[kind]
+
+    run(test)
+
+
+async def queues_of(consumer: PullConsumer) -> tuple[MessageQueue, ...]:
+    while True:
+        try:
+            return await consumer.queues("Told")
+        except RemotingError:
+            pass
+
+
+async def all_once(consumer: PullConsumer) -> None:
+    found: dict[int, list[int]] = defaultdict(list)
+    while sum(map(len, found.values())) < COUNT:
+        try:
+            for message in await consumer.poll(1):
+                assert int(message.body) == 4 * message.queue_offset + message.queue.queue_id
+                found[message.queue.queue_id].append(message.queue_offset)
+        except (ClientError, RemotingError):
+            continue
+    assert found == {queue: list(range(COUNT // 4)) for queue in range(4)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_pull_consumer_gets_each_once(served: TestBroker, seed: int) -> None:
+    async def test() -> None:
+        for liar in liars(seed):
+            async with lied_about(served.address, liar, "Told") as namesrv:
+                client = ClientOptions(namesrv=namesrv, timeout=2)
+                async with PullConsumer(client, batch=8, wait=1) as consumer:
+                    await consumer.assign(dict.fromkeys(await queues_of(consumer), 0))
+                    await all_once(consumer)
+            assert liar.told
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("tags", ["*", "odd"])
+def test_a_push_consumer_passes_nothing(served: TestBroker, seed: int, tags: str) -> None:
+    async def test() -> None:
+        for number, liar in enumerate(liars(seed)):
+            if tags != "*" and isinstance(liar, Liar):  # that a filter has passed over a message only a broker can say
+                liar.kinds = tuple(kind for kind in LIES if not kind.endswith("missing"))
+            group = f"pushed-{seed}-{number}-{tags.strip('*')}"
+            seen: set[tuple[int, int]] = set()
+
+            async def listen(messages: Sequence[Received], seen: set[tuple[int, int]] = seen) -> None:
+                for message in messages:
+                    assert int(message.body) == 4 * message.queue_offset + message.queue.queue_id
+                    seen.add((message.queue.queue_id, message.queue_offset))
+
+            wanted = {place for place in ALL if tags == "*" or place[0] % 2}
+            options = PushOptions(start=From.FIRST, error_pause=0.05, persist_interval=0.1, hold=1, pull_batch=8)
+            async with lied_about(served.address, liar, "Told", f"%RETRY%{group}") as namesrv:
+                client = ClientOptions(namesrv=namesrv, timeout=2)
+                async with PushConsumer(client, group, {"Told": tags}, listen, options):
+                    while not seen >= wanted:
+                        await asyncio.sleep(0.05)
+                        kept = await committed(served, group, "Told")
+                        nothing_is_passed(seen | (ALL - wanted), kept)
+            assert seen == wanted
+            nothing_is_passed(seen | (ALL - wanted), await committed(served, group, "Told"))
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_replay_sends_each_once(served: TestBroker, tmp_path: Path, seed: int) -> None:
+    topic = f"Replayed{seed}"
+    source = made(tmp_path / "origin", topic, 300)
+    with through(served, Liar(seed, 0.2)) as namesrv:
+        done = rmqtool("replay", source, "--namesrv", namesrv, "--batch", 10, "-o", "ndjson")
+    while done.code == 3:
+        assert "goes on from there" in done.err
+        done = rmqtool("replay", source, "--namesrv", served.namesrv, "--batch", 10, "-o", "ndjson")
+    assert done.code == 0, done.err
+    assert bodies(messages(served.store, topic)) == bodies(messages(str(source), topic))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_mirror_copies_each_once(served: TestBroker, tmp_path: Path, seed: int) -> None:
+    store = tmp_path / "copy"
+    for liar in liars(seed):
+        with through(served, liar) as namesrv:
+            done = rmqtool("mirror", "--namesrv", namesrv, "Told", store, "-o", "ndjson")
+        assert done.code in (0, 3), done
+        assert "Traceback" not in done.err
+    done = rmqtool("mirror", "--namesrv", served.namesrv, "Told", store, "-o", "ndjson")
+    assert done.code == 0, done.err
+    assert bodies(messages(str(store), "Told")) == bodies(messages(served.store, "Told"))
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+def test_a_response_that_nobody_waits_for_ends_the_connection() -> None:
+    async def test() -> None:
+        async with peer() as one:
+            one.replies[1] = lambda request: request.response()
+            one.replies[2] = lambda request: None
+            host, _, port = one.address.rpartition(":")
+            link = await connect(host, int(port))
+            waiting = asyncio.create_task(link.call(Command(2)))
+            await link.call(Command(1))
+            one.connections[0].send(Command(0, 77, 1))
+            with pytest.raises(ConnectionLost, match="nobody waits for"):
+                await waiting
+            assert link.closed
+
+    run(test)
+
+
+def test_a_response_that_comes_late_does_not() -> None:
+    async def test() -> None:
+        async with peer() as one:
+            one.replies[1] = lambda request: request.response()
+            one.replies[2] = lambda request: None
+            host, _, port = one.address.rpartition(":")
+            link = await connect(host, int(port))
+            with pytest.raises(NoAnswer):
+                await link.call(Command(2), 0.05)
+            cancelled = asyncio.create_task(link.call(Command(2)))
+            await asyncio.sleep(0.05)
+            cancelled.cancel()
+            await link.oneway(Command(2))
+            await link.call(Command(1))
+            for request in [got for got in one.got if got.code == 2]:
+                one.connections[0].send(request.response())
+            await link.call(Command(1))
+            one.connections[0].send(next(got for got in one.got if got.code == 2).response())  # once more
+            await link.lost.wait()
+
+    run(test)
