@@ -1,6 +1,7 @@
 """``salvage`` and ``export`` behind their options."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from rmqtool.store.log.commit_log import CommitLog, Damage
 from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log
 from rmqtool.store.salvage.whole import export_store
+from rmqtool.words import counted
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 
@@ -23,11 +25,26 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
     report = Salvage(layout, new_store).run()
     _say(report.to_dict(), output)
     for queue in report.renumbered:
-        note(f"{queue.topic} queue {queue.queueId}: {queue.lost} queue offsets lost; later messages moved down")
+        lost = counted(queue.lost, "message is lost", "messages are lost")
+        note(f"not kept: {queue.topic} queue {queue.queueId}: {lost}; the offsets of later ones moved down by that")
     if report.restarted:
-        note(f"{report.restarted} messages of queues that began again at a lower offset follow the earlier ones")
-    note(f"{report.messages} messages, {report.bytes} bytes in {report.store}; {report.lostBytes} bytes not readable")
+        again = counted(report.restarted, "message", "messages")
+        note(f"{again} of queues that began again at a lower offset: put after the earlier ones")
+    if report.leftOut:
+        note(f"not kept, because it cannot be read: {', '.join(report.leftOut)}")
+    kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')} in {report.store}"
+    note(f"{kept}; {_unreadable(report.lostBytes, report.lostRangeCount)}")
+    if report.lostRangeCount:
+        note(f"the bytes that hold no message are kept in {os.path.join(report.store, 'lost+found')}")
+    store = shlex.quote(report.store)
+    note(f"next: rmqtool check {store}; then start the broker on it, and keep {report.source} until nothing is missed")
     return 1 if report.lostRangeCount else 0
+
+
+def _unreadable(lost: int, ranges: int) -> str:
+    if not ranges:
+        return "nothing was unreadable"
+    return f"{counted(lost, 'byte')} in {counted(ranges, 'place')} not readable"
 
 
 def run_whole(layout: StoreLayout, new_store: str, output: str) -> int:
@@ -41,7 +58,8 @@ def run_whole(layout: StoreLayout, new_store: str, output: str) -> int:
         _warn(report.warnings)
     else:
         _say(report.to_dict(), output)
-    note(f"{report.messages} messages, {report.bytes} bytes in {report.store}, at the offsets that they had")
+    kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')}"
+    note(f"{kept} in {report.store}, at the offsets that they had")
     return 0
 
 
@@ -58,7 +76,8 @@ def run_to_file(layout: StoreLayout, form: str, out: str, output: str) -> int:
     report = salvage_to_file(layout, out, form, _writer_of(form))
     _say(report.to_dict(), output)
     kept = f", kept in {os.path.relpath(report.lostFound)}" if report.lostFound else ""
-    note(f"{report.messages} messages in {report.out}; {report.lostBytes} bytes not readable{kept}")
+    lost = _unreadable(report.lostBytes, report.lostRangeCount)
+    note(f"{counted(report.messages, 'message')} in {report.out}; {lost}{kept}")
     return 1 if report.lostRangeCount else 0
 
 
@@ -105,7 +124,7 @@ def _to_stdout(layout: StoreLayout) -> int:
         to.close()
     except OSError as err:
         raise _cut_off(err) from err
-    note(f"{messages} messages; {lost} bytes not readable")
+    note(f"{counted(messages, 'message')}; {counted(lost, 'byte')} not readable")
     return 1 if lost else 0
 
 
@@ -121,7 +140,7 @@ def _say(report: dict[str, Any], output: str) -> None:
         columns = [Column(name, right=name in ("at", "physicalOffset", "length")) for name in _FIELDS]
         write_all(writer(output, _FIELDS, columns), report["lostRanges"])
     if (more := report["lostRangeCount"] - len(report["lostRanges"])) > 0:
-        note(f"{more} more ranges in the manifest")
+        note(f"{counted(more, 'more range')} in the manifest")
     _warn(report["warnings"])
 
 
