@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract", "rmqtool.progress", "rmqtool.interpreter"}
+BASE = {"rmqtool", "rmqtool.errors", "rmqtool.contract", "rmqtool.progress", "rmqtool.words", "rmqtool.interpreter"}
 # layer: those that it may import, beside itself and the base modules
 LAYERS = {
     "formats": set(),

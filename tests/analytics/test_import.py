@@ -114,7 +114,7 @@ def test_rows_that_are_no_messages_are_named_and_passed_over(tmp_path: Path) -> 
     done = rmqtool("import", tmp_path / "new", tmp_path / "some.parquet")
     assert done.code == 1
     assert [line.split(":")[0] for line in done.err.splitlines()[:3]] == ["row 2", "row 3", "row 4"]
-    assert "1 messages appended, 3 refused" in done.err
+    assert "1 message appended, 3 refused" in done.err
 
 
 def test_what_is_no_input(tmp_path: Path, golden: Unpacked) -> None:

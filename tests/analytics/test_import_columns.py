@@ -98,7 +98,7 @@ def test_what_means_the_same_is_taken(column: str, values: pa.Array, wanted: lis
 def test_rows_that_are_refused_are_named(column: str, values: pa.Array, said: str, tmp_path: Path) -> None:
     done = imported(tmp_path, **{column: values})
     assert done.code == 1, done
-    assert "1 messages appended, 1 refused" in done.err
+    assert "1 message appended, 1 refused" in done.err
     assert [line for line in done.err.splitlines() if line.startswith("row ") and said in line], done.err
     assert "Traceback" not in done.err
 

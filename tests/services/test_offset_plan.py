@@ -471,7 +471,7 @@ def test_a_light_group_has_one_offset_in_an_ordinary_topic(golden_copy: Unpacked
     light.write_bytes(LmqConsumerOffsets(lmq_offsets={}, offsets={f"Orders@{GROUP}": {0: 1, 1: 2}}).build())
     done = rmqtool("group", "reset", store, "%LMQ%g", "--topic", "Orders", "--to-latest", "--yes")
     assert done.code == 0
-    assert "1 offsets set" in done.err
+    assert "1 offset set" in done.err
     assert "3 of 4 queues are left out" in done.err
     assert LmqConsumerOffsets.parse(light.read_bytes()).lmq_offsets == {"Orders@%LMQ%g": 105}
     made = apply(store, clone(GROUP, "%LMQ%h", None), command="group-clone")

@@ -117,7 +117,7 @@ def test_the_index_is_built_past_damage_and_wrong_bodies(golden_copy: Unpacked) 
     report = rebuild(layout, ("consumequeue", "index"))
     assert (report.messages, report.warnings) == (
         500,
-        ["1 messages have a body that does not match its checksum (see check)"],
+        ["1 message has a body that does not match its checksum (see check)"],
     )
     assert {f.code for f in check_store(layout)} == {"log-crc"}
     write(store / "commitlog" / f"{0:020d}", 2867, b"\1\2\3\4")

@@ -25,6 +25,7 @@ from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.roles.table import heed
+from rmqtool.words import counted
 
 OFFSET_FIELDS = ("group", "topic", "queueId", "consumerOffset")
 _WORDS = {"diff": "lag", "retryDiff": "retryLag"}  # the broker's, and those of tables
@@ -190,12 +191,16 @@ def run_offsets(
     for text in plan.warnings:
         note(f"warning: {text}")
     if plan.applied:
-        note(f"{len(plan.changes)} offsets set in {plan.file}; what was replaced is kept in {plan.backup}")
+        note(f"{counted(len(plan.changes), 'offset')} set in {plan.file}; what was replaced is kept in {plan.backup}")
         return 0
     if not plan.moves:
         note(f"{plan.file}: nothing of group {nothing} to set")
         return 1
-    note(f"{len(plan.changes)} of {len(plan.moves)} offsets would be set" if plan.changes else "nothing to change")
+    note(
+        f"{len(plan.changes)} of {counted(len(plan.moves), 'offset')} would be set"
+        if plan.changes
+        else "nothing to change"
+    )
     return 1 if plan.changes else 0
 
 
@@ -227,8 +232,10 @@ def _question(plan: OffsetPlan) -> str:
     """What to ask: with the messages that consumers get again or never."""
     steps = [move.newOffset - move.consumerOffset for move in plan.moves if move.consumerOffset is not None]
     again, skipped = -sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
-    said = [f"{again} messages are consumed again"] * bool(again) + [f"{skipped} are skipped"] * bool(skipped)
-    return f"Set {len(plan.changes)} offsets" + (f"? {', '.join(said).capitalize()}." if said else "?")
+    said = [f"{counted(again, 'message is', 'messages are')} consumed again"] * bool(again) + [
+        f"{counted(skipped, 'is', 'are')} skipped"
+    ] * bool(skipped)
+    return f"Set {counted(len(plan.changes), 'offset')}" + (f"? {', '.join(said).capitalize()}." if said else "?")
 
 
 def _write(plan: OffsetPlan, output: str) -> None:

@@ -84,15 +84,6 @@ def to_stderr(line: str) -> None:
         sys.stderr.write(line)
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number and what is counted: ``1 file``, ``2 files``.
-
-    Args:
-        many: the word for more than one, where it is not the other with an s.
-    """
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def room_of(stream: IO[str], form: str = "text") -> int | None:
     """Cells in a line of a stream: those of its terminal, elsewhere 100 for text; None where a line may be of any
     length, as those of a table in a file."""

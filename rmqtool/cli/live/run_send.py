@@ -24,6 +24,7 @@ from rmqtool.errors import BadValue, OutputLost, RmqError
 from rmqtool.progress import stage
 from rmqtool.services.sending.again import own_properties
 from rmqtool.services.sending.rules import check_group, check_message, check_topic
+from rmqtool.words import counted
 
 _MOST_NAMED = 100  # lines that are named on stderr
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -202,7 +203,7 @@ class _Tally:
         """How many messages there were."""
         more = f", {self.refused} not sent" if self.refused else ""
         upto = f"; up to line {self.last}" if self.last else ""
-        return f"{self.sent} messages sent{more}{upto}"
+        return f"{counted(self.sent, 'message')} sent{more}{upto}"
 
     def _lost(self, err: OSError) -> OutputLost:
         return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}; what follows was not read")

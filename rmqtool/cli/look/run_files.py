@@ -20,6 +20,7 @@ from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.queues.batch import queues_where
+from rmqtool.words import counted
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
 HEADER_FIELDS = (
@@ -133,7 +134,7 @@ def run_hexdump(log: CommitLog, offset: str | None, limit: int) -> int:
     columns = columns_of(sys.stdout)
     for number, line in enumerate(chain.from_iterable(_hex_lines(file, start, stop) for file in files)):
         if number == limit:
-            note(f"stopped after {limit} lines (--limit)")
+            note(f"stopped after {counted(limit, 'line')} (--limit)")
             break
         for fitting in _fitting(line, columns):
             sys.stdout.write(fitting + "\n")

@@ -10,7 +10,7 @@ from rmqtool.cli.form.text import MOST_COLUMNS
 from rmqtool.cli.shell.output import plain, use_color
 from rmqtool.store.check import CODES, Finding
 from rmqtool.store.check.advice.steps import Step
-from rmqtool.store.check.reading.reading import Cause, Reading, Told, counted
+from rmqtool.store.check.reading.reading import Cause, Reading, Told, severities_of
 
 _COLOURS = {"error": "31", "warning": "33", "info": "36"}
 _STORE = re.compile(r"\bSTORE\b")
@@ -30,7 +30,7 @@ def lines_of(reading: Reading, width: int, *, colour: bool) -> Iterator[str]:
     if reading.steps:
         yield from _steps(reading, width, paint)
     if reading.causes:
-        counts = ", ".join(f"{n} {name}{'s' if n != 1 else ''}" for name, n in counted(reading.causes).items())
+        counts = ", ".join(f"{n} {name}{'s' if n != 1 else ''}" for name, n in severities_of(reading.causes).items())
         yield ""
         yield paint.bold(f"What was found: {counts}")
         for cause in reading.causes:

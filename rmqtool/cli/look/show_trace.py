@@ -11,6 +11,7 @@ from rmqtool.cli.shell.show_rows import write_rows
 from rmqtool.cli.shell.times import time_text
 from rmqtool.services.waiting.half_messages import HalfCopy, TransactionInfo
 from rmqtool.services.waiting.trace import Event, Taken, Trace
+from rmqtool.words import counted
 
 _EVENT_NAMES = (
     *("time", "event", "topic", "queueId", "queueOffset", "physicalOffset", "reconsumeTimes", "group"),
@@ -97,5 +98,5 @@ def write_transaction(info: TransactionInfo, form: str) -> None:
 
 
 def _state(info: TransactionInfo) -> str:
-    checks = f" after {info.checkTimes} checks" if info.checkTimes else ""
+    checks = f" after {counted(info.checkTimes, 'check')}" if info.checkTimes else ""
     return info.state + checks + (f" ({info.note})" if info.note else "")

@@ -16,6 +16,7 @@ from rmqtool.cli.shell.options import (
     StoreDir,
     YesOption,
 )
+from rmqtool.words import counted
 
 
 @command("clean", "rmqtool clean store --dry-run", progress=True, tables=("files", "warnings", "report"))
@@ -69,7 +70,8 @@ def clean(
         for warning in report.warnings:
             note(f"warning: {warning}")
         note(
-            f"{len(report.files)} files, {report.diskBytes} bytes on disk {verb}; log from {report.newMinPhyOffset} on"
+            f"{counted(len(report.files), 'file')}"
+            f", {counted(report.diskBytes, 'byte')} on disk {verb}; log from {report.newMinPhyOffset} on"
         )
 
     asking = not yes and not dry_run

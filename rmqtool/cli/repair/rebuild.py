@@ -69,12 +69,12 @@ def rebuild(
     files puts right what a broker refuses to load: a last file of the log that is too short is filled up with zeros,
     which is space that is not written yet, and a file that does not belong there, or is empty, leaves the store.
     """
-    from rmqtool.cli.form.text import counted
     from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.errors import Refused
     from rmqtool.store.repair.rebuild import CONFIG, LENGTHS
     from rmqtool.store.repair.rebuild import rebuild as run
+    from rmqtool.words import counted
 
     parts = tuple(dict.fromkeys(one.value for one in part))
     layout = open_store(store, broker_conf) if parts == (CONFIG,) else need_log(store, broker_conf).layout
@@ -107,5 +107,5 @@ def rebuild(
         )
         return 0
     done = "rebuilt from" if report.applied else "would be rebuilt from"
-    note(f"{' and '.join(report.parts)} {done} {report.messages} messages")
+    note(f"{' and '.join(report.parts)} {done} {counted(report.messages, 'message')}")
     return 0

@@ -1,6 +1,7 @@
 """``salvage`` and ``export`` behind their options."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from rmqtool.store.salvage.carve import Salvage
 from rmqtool.store.salvage.to_file import WriteAll, salvage_to_file, salvaged_log, tell_torn
 from rmqtool.store.salvage.whole import export_store
 from rmqtool.store.tier.left_behind import NotTaken, left_behind, words_of
+from rmqtool.words import counted
 
 _FIELDS = ("file", "at", "physicalOffset", "length", "reason", "copy")
 
@@ -24,23 +26,40 @@ def run_salvage(layout: StoreLayout, new_store: str, output: str) -> int:
     report = Salvage(layout, new_store).run()
     _say(report.to_dict(), output)
     for queue in report.renumbered:
-        note(f"{queue.topic} queue {queue.queueId}: {queue.lost} queue offsets lost; later messages moved down")
+        lost = counted(queue.lost, "message is lost", "messages are lost")
+        note(f"not kept: {queue.topic} queue {queue.queueId}: {lost}; the offsets of later ones moved down by that")
     if report.restarted:
-        note(f"{report.restarted} messages of queues that began again at a lower offset follow the earlier ones")
+        again = counted(report.restarted, "message", "messages")
+        note(f"{again} of queues that began again at a lower offset: put after the earlier ones")
     if report.tornProperties:
-        note(f"{report.tornProperties} messages whose properties are torn are taken all the same: lost+found has them")
-    note(f"{report.messages} messages, {report.bytes} bytes in {report.store}; {report.lostBytes} bytes not readable")
-    return 1 if _say_left(report.notTaken) or report.lostRangeCount else 0
+        torn = counted(report.tornProperties, "message")
+        note(f"{torn} with torn properties taken all the same: lost+found has the record as it was, too")
+    if report.leftOut:
+        note(f"not kept, because it cannot be read: {', '.join(report.leftOut)}")
+    kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')} in {report.store}"
+    note(f"{kept}; {_unreadable(report.lostBytes, report.lostRangeCount)}")
+    if report.lostRangeCount:
+        note(f"the bytes that hold no message are kept in {os.path.join(report.store, 'lost+found')}")
+    left = _say_left(report.notTaken)
+    store = shlex.quote(report.store)
+    note(f"next: rmqtool check {store}; then start the broker on it, and keep {report.source} until nothing is missed")
+    return 1 if left or report.lostRangeCount else 0
 
 
 def _say_left(left: list[NotTaken]) -> bool:
     """Say which messages are not taken, because they are in the tier alone; whether there are any."""
     for one in left:
-        note(f"{one.topic} queue {one.queueId}: {one.messages} messages not taken, "
+        note(f"{one.topic} queue {one.queueId}: {counted(one.messages, 'message')} not taken, "
              f"queue offsets {one.firstOffset} to {one.nextOffset - 1}")  # fmt: skip
     if (words := words_of(left, "not taken")) is not None:
         note(words)
     return bool(left)
+
+
+def _unreadable(lost: int, ranges: int) -> str:
+    if not ranges:
+        return "nothing was unreadable"
+    return f"{counted(lost, 'byte')} in {counted(ranges, 'place')} not readable"
 
 
 def run_whole(layout: StoreLayout, new_store: str, output: str) -> int:
@@ -54,7 +73,8 @@ def run_whole(layout: StoreLayout, new_store: str, output: str) -> int:
         _warn(report.warnings)
     else:
         _say(report.to_dict(), output)
-    note(f"{report.messages} messages, {report.bytes} bytes in {report.store}, at the offsets that they had")
+    kept = f"{counted(report.messages, 'message')}, {counted(report.bytes, 'byte')}"
+    note(f"{kept} in {report.store}, at the offsets that they had")
     return 0
 
 
@@ -71,7 +91,8 @@ def run_to_file(layout: StoreLayout, form: str, out: str, output: str) -> int:
     report = salvage_to_file(layout, out, form, _writer_of(form))
     _say(report.to_dict(), output)
     kept = f", kept in {os.path.relpath(report.lostFound)}" if report.lostFound else ""
-    note(f"{report.messages} messages in {report.out}; {report.lostBytes} bytes not readable{kept}")
+    lost = _unreadable(report.lostBytes, report.lostRangeCount)
+    note(f"{counted(report.messages, 'message')} in {report.out}; {lost}{kept}")
     return 1 if _say_left(report.notTaken) or report.lostRangeCount else 0
 
 
@@ -125,8 +146,8 @@ def _to_stdout(layout: StoreLayout) -> int:
         to.close()
     except OSError as err:
         raise _cut_off(err) from err
-    note(f"{messages} messages; {lost} bytes not readable")
-    return 1 if lost or _say_left(left_behind(layout)) else 0
+    note(f"{counted(messages, 'message')}; {counted(lost, 'byte')} not readable")
+    return 1 if _say_left(left_behind(layout)) or lost else 0
 
 
 def _cut_off(err: OSError) -> OutputLost:
@@ -141,7 +162,7 @@ def _say(report: dict[str, Any], output: str) -> None:
         columns = [Column(name, right=name in ("at", "physicalOffset", "length")) for name in _FIELDS]
         write_all(writer(output, _FIELDS, columns), report["lostRanges"])
     if (more := report["lostRangeCount"] - len(report["lostRanges"])) > 0:
-        note(f"{more} more ranges in the manifest")
+        note(f"{counted(more, 'more range')} in the manifest")
     _warn(report["warnings"])
 
 

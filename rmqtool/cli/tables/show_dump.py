@@ -2,6 +2,7 @@
 
 from rmqtool.analytics.dump.report import DumpReport
 from rmqtool.cli.shell.output import Column, note, write_all, write_object, writer
+from rmqtool.words import counted
 
 FIELDS = (
     "out",
@@ -38,4 +39,7 @@ def write_report(report: DumpReport, form: str) -> None:
     if report.resumed:
         note(f"{report.resumed} of {report.splits} splits had been read by an earlier run")
     where = report.spark or "this process"
-    note(f"{report.rows} messages by {where} in {report.seconds:.1f} s, {report.startup_seconds:.1f} s of it to start")
+    note(
+        f"{counted(report.rows, 'message')}"
+        f" by {where} in {report.seconds:.1f} s, {report.startup_seconds:.1f} s of it to start"
+    )

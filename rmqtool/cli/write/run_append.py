@@ -20,6 +20,7 @@ from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.fields import Fields
 from rmqtool.services.sending.importer import Answer, Importer, Row
 from rmqtool.store.append.answers import PutResult
+from rmqtool.words import counted
 
 _READ = 1 << 20  # bytes taken at once, and so many messages in one go as they hold
 _LONGEST = 64 << 20  # of a line; no message of a broker's is so long
@@ -208,7 +209,7 @@ class Tally:
     def words(self) -> str:
         """How many messages there were."""
         more = f", {self.refused} refused" if self.refused else ""
-        return f"{sum(self.counts.values())} messages appended{more}"
+        return f"{counted(sum(self.counts.values()), 'message')} appended{more}"
 
     def _lost(self, err: OSError, rest: str) -> OutputLost:
         upto = f", up to {self._unit} {self.last}" if self.last else ""

@@ -18,6 +18,7 @@ from rmqtool.services.sending.fields import Fields, parse_map
 from rmqtool.services.sending.importer import Answer, Importer, new_store
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.releases.rules import batch_topics_of
+from rmqtool.words import counted
 
 _ROWS = 4096
 _NDJSON = (".ndjson", ".jsonl", ".json")
@@ -136,7 +137,7 @@ def _import(
                     raise OutputLost(f"{err}; no store was made") from err
                 steps.add(answers)
     if tally.refused and not tally.counts:
-        note(f"none of {tally.refused} rows is taken; no store was made")
+        note(f"none of {counted(tally.refused, 'row')} is taken; no store was made")
         raise _NothingTaken
 
 

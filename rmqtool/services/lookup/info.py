@@ -29,6 +29,7 @@ from rmqtool.store.queues.reader import queues_of
 from rmqtool.store.queues.rocks import RocksQueue
 from rmqtool.store.roles.role import RoleFact, roles_of
 from rmqtool.store.tier.tier import Tier, local_ranges
+from rmqtool.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +277,7 @@ def _note(layout: StoreLayout, kind: str) -> str | None:
     """What a part holds, where that can be said in a line."""
     if kind == "compaction":
         queues = compaction_queues_of(layout)
-        return f"{sum(queue.messages for queue in queues)} messages in {len(queues)} queues"
+        return f"{counted(sum(queue.messages for queue in queues), 'message')} in {counted(len(queues), 'queue')}"
     return "index of tiered storage: not read" if kind == "tiered_index_file" else None
 
 

@@ -15,6 +15,7 @@ from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
 from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queues_of
+from rmqtool.words import counted
 
 __all__ = [
     "DLQ_PREFIX", "GIVEN_UP", "HALF", "OP", "ORIGIN_MESSAGE_ID", "RETRY_PREFIX", "RETRY_TOPIC", "SCHEDULE",
@@ -175,7 +176,8 @@ def messages_of(
         yield QueueMessage(entry, found.record, parse(found.record.properties))
     if missing:
         warn(
-            f"{queue.topic} queue {queue.queue_id}: {missing} entries without a message, the first at queue offset "
+            f"{queue.topic} queue {queue.queue_id}: {counted(missing, 'entry', 'entries')}"
+            " without a message, the first at queue offset "
             f"{first}: skipped"
         )
 

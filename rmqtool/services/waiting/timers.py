@@ -23,6 +23,7 @@ from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.heads import lead_to_records
 from rmqtool.store.queues.timer.messages import TimerMessage, in_the_wheel, not_in_the_wheel, number_of
 from rmqtool.store.queues.timer.waiting import Waiting, waiting
+from rmqtool.words import counted
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -100,7 +101,7 @@ class Timers:
 
     def _warn_of_lost(self, count: int) -> None:
         if count:
-            self.warn(f"timer log: {count} units without a message: passed over")
+            self.warn(f"timer log: {counted(count, 'unit')} without a message: passed over")
 
     @cached_property
     def _passed(self) -> int:

@@ -7,6 +7,7 @@ from rmqtool.store.disk.remote import exists
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import Loss
+from rmqtool.words import counted
 
 _NAMED = 3  # queues that a note names
 _MUCH = 1 << 30  # bytes
@@ -39,7 +40,9 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
     if losses:
         messages = sum(loss.messages for loss in losses)
         said.append(
-            f"{messages} intact messages after the end of the log are cut off; rmqtool salvage STORE NEWSTORE keeps "
+            f"{counted(messages, 'intact message')}"
+            f" after the end of the log {'is' if messages == 1 else 'are'} cut off; "
+            "rmqtool salvage STORE NEWSTORE keeps "
             f"{kept} of them"
         )
     empty = not verdict.files or verdict.end <= verdict.files[0].base
@@ -54,8 +57,13 @@ def destroys(recovery: Recovery, losses: list[Loss], kept: int) -> list[str]:
         folders = ", ".join(path if name.startswith("..") else name for path, name in paths)
         said.append(
             f"there are no messages in {folders}, though "
-            + (f"{queues} queues know of {entries}" if entries else "the checkpoint knows of some")
-            + f": is its disk mounted? Is this its path (--broker-conf)? {queues} queues with {entries} entries and "
+            + (
+                f"{counted(queues, 'queue knows', 'queues know')} of {entries}"
+                if entries
+                else "the checkpoint knows of some"
+            )
+            + f": is its disk mounted? Is this its path (--broker-conf)? {counted(queues, 'queue')} with "
+            + f"{counted(entries, 'entry', 'entries')} and "
             f"{len(recovery.index.removed)} index files are removed, as by a broker"
         )
     return said

@@ -11,6 +11,7 @@ from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.verdict import LogVerdict
+from rmqtool.words import counted
 
 _NAMED = 3  # queues that a warning names
 
@@ -52,7 +53,7 @@ def warnings_of(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatcher
 def of_unnamed_topics(dispatcher: Dispatcher) -> list[str]:
     """Topics whose messages are in no queue."""
     return [
-        f"{messages} messages of topic {topic!r}, which no queue directory can be named after"
+        f"{counted(messages, 'message')} of topic {topic!r}, which no queue directory can be named after"
         for topic, messages in sorted(dispatcher.unnamed.items())
         if not is_path_name(topic) or "," in topic  # else it was deleted
     ]

@@ -35,6 +35,7 @@ from rmqtool.store.releases.rules import rules_for
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
+from rmqtool.words import counted
 
 HOUR = 3_600_000
 DEFAULT_RESERVED_HOURS = 72
@@ -289,11 +290,15 @@ def _delete(
             try:
                 found = os.lstat(path)
                 if (found.st_size, found.st_mtime_ns // 1_000_000) != (planned.bytes, planned.modified):
-                    raise Refused(f"{path}: was changed while files were removed: {done} files were deleted before it")
+                    raise Refused(
+                        f"{path}: was changed while files were removed: "
+                        f"{counted(done, 'file was', 'files were')} deleted before it"
+                    )
                 remove(path)
             except OSError as err:
                 raise UnreadableStore(
-                    f"{path}: {os.strerror(err.errno or 0)}: {done} files were deleted before it"
+                    f"{path}: {os.strerror(err.errno or 0)}: "
+                    f"{counted(done, 'file was', 'files were')} deleted before it"
                 ) from err
             deleting.done += 1
             left = len(paths) - done - 1

@@ -43,6 +43,7 @@ from rmqtool.store.repair.timer import TimerBuilder
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
 from rmqtool.store.tier.tier import Tier, local_ranges
+from rmqtool.words import counted
 
 CONFIG, TIMER, COMPACTION, LENGTHS = "config", "timer", "compaction", "files"
 PARTS = ("consumequeue", "index", "checkpoint", CONFIG, TIMER, COMPACTION, LENGTHS)
@@ -136,7 +137,10 @@ class Rebuild:
             if queue.misplaced:
                 # dispatch would move entries away from their queue offsets, and what is on disk may be better
                 raise CorruptFile(
-                    queue.path, None, f"{queue.misplaced} messages do not follow the one before: salvage renumbers them"
+                    queue.path,
+                    None,
+                    f"{counted(queue.misplaced, 'message does', 'messages do')} not follow the one before: "
+                    "salvage renumbers them",
                 )
         self._need_messages()
         self._say_what_was_met()
@@ -240,7 +244,8 @@ class Rebuild:
     def _say_what_was_met(self) -> None:
         if self._met.wrong_bodies:
             self.warnings.append(
-                f"{self._met.wrong_bodies} messages have a body that does not match its checksum (see check)"
+                f"{counted(self._met.wrong_bodies, 'message has', 'messages have')} a body that does not match "
+                "its checksum (see check)"
             )
         if self._met.passed_bytes:
             self.warnings.append(

@@ -30,6 +30,7 @@ from rmqtool.services.sending.again import own_properties
 from rmqtool.services.sending.copies import copy_of
 from rmqtool.services.sending.rules import check_topic
 from rmqtool.store.append.outgoing import Message
+from rmqtool.words import counted
 
 _SAVED_EVERY = 5.0  # s
 _COLUMNS = [Column(name, right=name not in ("topic", "brokerName")) for name in MIRROR_FIELDS]
@@ -98,7 +99,7 @@ class _Mirror:
                     if self._copied:
                         write_all(writer(output, MIRROR_FIELDS, _COLUMNS), map(_row, sorted(self._copied.items())))
             assert routes
-        words = f"{sum(one.messages for one in self._copied.values())} messages copied"
+        words = f"{counted(sum(one.messages for one in self._copied.values()), 'message')} copied"
         note(f"{words}; the same command goes on from there" if told.is_set() else words)
         if told.is_set() and not self._plan.follow:
             return told.exit_code

@@ -33,6 +33,7 @@ from rmqtool.remoting.errors import RemotingError
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.sending.fields import Fields
 from rmqtool.services.sending.rules import check_group, check_topic
+from rmqtool.words import counted
 
 _ROUND, _ROUND_BYTES = 1000, 8 << 20
 _MOST_NAMED = 100  # messages that are named on stderr
@@ -132,7 +133,7 @@ class Tally:
     def words(self) -> str:
         """In a line."""
         more = f", {self.refused} refused" if self.refused else ""
-        return f"{self.sent} messages sent{more}{f', {self.passed} passed over' if self.passed else ''}"
+        return f"{counted(self.sent, 'message')} sent{more}{f', {self.passed} passed over' if self.passed else ''}"
 
 
 def run(plan: ReplayPlan, output: str) -> int:

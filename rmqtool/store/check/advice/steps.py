@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rmqtool.store.layout.mending import FILES, SHORT_OR_STRANGE
+from rmqtool.words import counted
 
 KEEPS = "nothing is lost"
 
@@ -91,4 +92,7 @@ RECOVER_CUTTING = Step(
 
 def recover_cutting(messages: int) -> Step:
     """Recovery that cuts off so many intact messages."""
-    return replace(RECOVER_CUTTING, costs=f"{messages} intact messages after it leave STORE; NEWSTORE has them")
+    words, them = ("leaves", "it") if messages == 1 else ("leave", "them")
+    return replace(
+        RECOVER_CUTTING, costs=f"{counted(messages, 'intact message')} after it {words} STORE; NEWSTORE has {them}"
+    )

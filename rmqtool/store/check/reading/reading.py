@@ -13,6 +13,7 @@ from rmqtool.store.check.codes.code import ERROR, SEVERITIES, WARNING
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.reading.causes import causes_of
 from rmqtool.store.layout.mending import FILES
+from rmqtool.words import counted
 
 # what keeps a broker from starting though it would load log and queues, or may do so
 STOPS_BROKERS = {"bcq-form", "file-unreadable", "rcq-unreadable", "timer-wheel-size"}
@@ -202,9 +203,9 @@ def _verdict(situation: Situation, worst: str | None, errors: Collection[str]) -
     if situation.refused:
         return "A broker refuses to load this store.", "Nothing, as long as it does not start.", False
     if situation.cuts:
-        cut = f"{situation.cuts} intact messages"
+        cut = counted(situation.cuts, "intact message")
         broker = f"A broker's next start ends the log at the first damage, and cuts off {cut} after it."
-        return broker, f"{cut}, unless they are copied first.", False
+        return broker, f"{cut}, unless {'it is' if situation.cuts == 1 else 'they are'} copied first.", False
     if named := sorted(STOPS_BROKERS & set(errors)):
         return f"A broker does not start on this store ({', '.join(named)}).", "Nothing, as long as it does not.", False
     checks = "checks the end of the log, brings queues and index up to it, and " if situation.aborted else ""
@@ -240,7 +241,7 @@ def _damaged(situation: Situation, errors: Collection[str]) -> str:
     return "No message in the log, but consumers or lookups do not get all of them."
 
 
-def counted(causes: Iterable[Cause]) -> dict[str, int]:
+def severities_of(causes: Iterable[Cause]) -> dict[str, int]:
     """Findings of each severity that occurs, the worst first."""
     counts = dict.fromkeys(SEVERITIES, 0)
     for cause in causes:

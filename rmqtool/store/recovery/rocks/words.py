@@ -18,6 +18,7 @@ from rmqtool.store.recovery.plan import Recovery
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.rocks.dispatcher import RocksDispatcher
 from rmqtool.store.recovery.verdict import LogVerdict
+from rmqtool.words import counted
 
 _NAMED = 3  # queues that a warning names
 # Source: org.apache.rocketmq.common.topic.TopicValidator of 5.3.3
@@ -123,14 +124,14 @@ def actions_of(recovery: Recovery, dispatcher: RocksDispatcher) -> list[str]:
     if dispatcher.destroyed:
         said.append("remove consumequeue and begin it again: queue offsets continue where they were")
     if added := sum(change.entriesAdded for change in changes):
-        said.append(f"put {added} units into consumequeue")
+        said.append(f"put {counted(added, 'unit')} into consumequeue")
     if back := sum(bool(change.entriesCut) for change in changes):
-        said.append(f"set the ends of {back} queues back in consumequeue")
+        said.append(f"set the ends of {counted(back, 'queue')} back in consumequeue")
     if dispatcher.built != dispatcher.found_built:
         said.append(f"note in consumequeue that queues have the log up to {dispatcher.built}")
     said += [f"remove {os.path.relpath(file.path, root)}" for file in index.removed if file.path is not None]
     if said and index.added > index.repeated:
-        said.append(f"put {index.added} entries into index")
+        said.append(f"put {counted(index.added, 'entry', 'entries')} into index")
     return said
 
 
