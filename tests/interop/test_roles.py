@@ -1,0 +1,87 @@
+"""After each command that the table of roles allows, real brokers serve what they served, and replicas follow."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import roles
+from tests.cli.running import rmqtool
+from tests.interop.broker import Broker
+from tests.roles import TIERED, Node
+
+pytestmark = pytest.mark.interop
+
+PULL_MESSAGE, MAX_OFFSET, MIN_OFFSET = 11, 30, 31
+FOUND = 0
+
+COMMANDS = {
+    "nothing": (),
+    "dispatch": ("dispatch", "STORE"),
+    "rebuild queues": ("rebuild", "STORE", "consumequeue", "index", "checkpoint", "--yes"),
+    "rebuild config": ("rebuild", "STORE", "config", "--yes"),
+    "clean": ("clean", "STORE", "--hours", "0", "--yes"),
+    "append": ("append", "STORE", "LINES"),
+    "group reset": ("group", "reset", "STORE", "billing", "--to-earliest", "--yes"),
+}
+
+
+@pytest.fixture(scope="module")
+def recovered(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """The tiered store after ``recover``, not to be written to."""
+    node = roles.unpack(TIERED, "a", tmp_path_factory.mktemp("tiered"))
+    assert rmqtool("recover", node.store, "--yes", *node.options()).code == 0
+    return node
+
+
+def of_queue(row: dict[str, Any]) -> tuple[str, int]:
+    return row["cqTopic"], row["cqQueueId"]
+
+
+def walk(broker: Broker, topic: str, queue_id: int, start: int, stop: int) -> None:
+    """Pull a queue from an offset to another: all of it is there."""
+    at = start
+    while at < stop:
+        fields = {
+            "consumerGroup": "judge", "topic": topic, "queueId": str(queue_id), "queueOffset": str(at),
+            "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+            "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+        }  # fmt: skip
+        answer = broker.ask("request", code=PULL_MESSAGE, fields=fields)
+        assert answer["code"] == FOUND, (topic, queue_id, at, answer)
+        following = int(answer["fields"]["nextBeginOffset"])
+        assert at < following, (topic, queue_id, at, answer)
+        at = following
+
+
+@pytest.mark.xdist_group("broker-5.3.3")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_tiered_broker_serves_what_it_served(name: str, recovered: Node, broker_5: Broker, tmp_path: Path) -> None:
+    shutil.copytree(recovered.store, tmp_path / "a")
+    conf = tmp_path / "a.conf"
+    conf.write_text(recovered.conf.read_text().replace(str(recovered.store.parent), str(tmp_path)))
+    node = Node(tmp_path / "a", conf)
+    (lines := tmp_path / "lines").write_text('{"topic": "History", "queueId": 0, "body": "one more"}\n')
+    words = [{"STORE": node.store, "LINES": lines}.get(word, word) for word in COMMANDS[name]]
+    if words:
+        result = rmqtool(*words, *node.options())
+        assert result.code == 0, result.err
+    broker_5.boot(node.store, node.settings)
+    try:
+        served: dict[tuple[str, int], list[int]] = {}
+        for row in roles.served(TIERED):
+            served.setdefault(of_queue(row), []).append(row["cqOffset"])
+        for (topic, queue_id), offsets in sorted(served.items()):
+            if topic.startswith(("SCHEDULE", "RMQ_SYS", "rmq_sys")):
+                continue  # not in the tier: what is local goes on
+            place = {"topic": topic, "queueId": str(queue_id)}
+            low = broker_5.ask("request", code=MIN_OFFSET, fields=place)["fields"]["offset"]
+            high = broker_5.ask("request", code=MAX_OFFSET, fields=place)["fields"]["offset"]
+            assert int(low) == min(offsets), (topic, queue_id)
+            assert int(high) > max(offsets), (topic, queue_id)
+            walk(broker_5, topic, queue_id, min(offsets), max(offsets) + 1)
+        if name == "append":
+            walk(broker_5, "History", 0, 13, 14)
+    finally:
+        broker_5.stop()
