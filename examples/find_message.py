@@ -5,7 +5,7 @@ Usage: python find_message.py STORE TOPIC KEY
 
 import sys
 
-from rmqtool import Store
+from rmqtool import Store, consumer_lag
 
 
 def main(path: str, topic: str, key: str) -> int:
@@ -22,7 +22,7 @@ def main(path: str, topic: str, key: str) -> int:
         listed = any(one.physical_offset == message.physical_offset for one in in_queue)
         print(f"  queue  {message.queue_id} offset {message.queue_offset}: {'listed' if listed else 'MISSING'}")
         print(f"  index  {'listed' if message.physical_offset in indexed else 'MISSING'}")
-        for row in store.lag(topic=topic):
+        for row in consumer_lag(store, topic=topic):
             if row.queueId == message.queue_id:
                 state = "consumed" if (row.consumerOffset or 0) > message.queue_offset else "not yet consumed"
                 print(f"  group  {row.group}: {state} (at {row.consumerOffset} of {row.brokerOffset})")

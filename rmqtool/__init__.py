@@ -1,24 +1,30 @@
 """Offline admin and inspection toolkit for Apache RocketMQ store directories."""
 
 from rmqtool.interpreter import offer_this_python
+from rmqtool.version import __version__
 
 TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
     from rmqtool.analytics.dump.dump import dump_to_parquet
     from rmqtool.analytics.dump.report import DumpOptions
+    from rmqtool.services.consumers.groups import consumer_groups, consumer_lag
     from rmqtool.services.opened.engine import Store
     from rmqtool.services.opened.message import StoredMessage
     from rmqtool.store.append.outgoing import Message
     from rmqtool.store.log.commit_log import Damage
 
-__version__ = "0.1.0"
-__all__ = ["Damage", "DumpOptions", "Message", "Store", "StoredMessage", "__version__", "dump_to_parquet"]
+__all__ = [
+    "Damage", "DumpOptions", "Message", "Store", "StoredMessage", "__version__", "consumer_groups", "consumer_lag",
+    "dump_to_parquet",
+]  # fmt: skip
 _LAZY = {
     "Damage": "rmqtool.store.log.commit_log",
     "DumpOptions": "rmqtool.analytics.dump.report",
     "Message": "rmqtool.store.append.outgoing",
     "Store": "rmqtool.services.opened.engine",
     "StoredMessage": "rmqtool.services.opened.message",
+    "consumer_groups": "rmqtool.services.consumers.groups",
+    "consumer_lag": "rmqtool.services.consumers.groups",
     "dump_to_parquet": "rmqtool.analytics.dump.dump",
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import Damage, Message, Store, StoredMessage
+from rmqtool import Damage, Message, Store, StoredMessage, consumer_groups, consumer_lag
 from rmqtool.errors import CorruptFile
 from rmqtool.services.consumers.groups import Groups
 from rmqtool.store.layout.paths import StoreLayout
@@ -155,7 +155,7 @@ def test_entries_without_a_message_are_counted(written: Path) -> None:
     store = Store(written)
     assert texts(list(store.queue_messages("Bills", 1))) == ["n9"]
     assert len(store.warnings) == 1
-    assert "Bills queue 1: 1 entries without a message" in store.warnings[0]
+    assert "Bills queue 1: 1 entry without a message" in store.warnings[0]
 
 
 def test_a_body_that_does_not_inflate_names_its_file(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_groups_and_lag_are_those_of_the_command_line(golden: Unpacked) -> None:
     path = golden("broker")
     expected = Groups(CommitLog(StoreLayout(str(path))), lambda _line: None)
     store = Store(path)
-    assert store.lag() == list(expected.lag())
-    assert store.groups() == list(expected.infos())
-    one = store.lag()[0]
-    assert store.lag(one.group, one.topic) == [
+    assert consumer_lag(store) == list(expected.lag())
+    assert consumer_groups(store) == list(expected.infos())
+    one = consumer_lag(store)[0]
+    assert consumer_lag(store, one.group, one.topic) == [
         row for row in expected.lag() if (row.group, row.topic) == (one.group, one.topic)
     ]
 
@@ -186,7 +186,7 @@ def test_reading_leaves_no_trace(written: Path) -> None:
     before = state()
     store = Store(written)
     json.dumps([message.to_dict() for message in store.messages()])
-    store.query_key("Orders", "all"), store.queues(), store.groups(), store.lag()
+    store.query_key("Orders", "all"), store.queues(), consumer_groups(store), consumer_lag(store)
     assert state() == before
 
 

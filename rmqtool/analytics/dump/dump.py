@@ -15,7 +15,6 @@ from itertools import islice
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from rmqtool import __version__
 from rmqtool.analytics.dump.names import is_plain
 from rmqtool.analytics.dump.output import DONE, Output, manifest_of, open_output
 from rmqtool.analytics.dump.parquet import Part
@@ -36,6 +35,7 @@ from rmqtool.errors import Refused, RmqError
 from rmqtool.store.dispatch.batch import BULK_BYTES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.version import __version__
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -138,9 +138,8 @@ def _python_path() -> str:
     import pyspark
 
     import formats
-    import rmqtool
 
-    modules: tuple[Any, ...] = (rmqtool, formats, pyspark, py4j)
+    modules: tuple[Any, ...] = (version, formats, pyspark, py4j)
     roots = dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(m.__file__))) for m in modules)
     # a site-packages directory given twice would come before the standard library
     usual = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}

@@ -3,7 +3,7 @@
 Emergencies come last: they are what a terminal still shows of a text that is longer than it.
 """
 
-from rmqtool import __version__
+from rmqtool.version import __version__
 
 VERSION_TEXT = f"rmqtool {__version__}"
 

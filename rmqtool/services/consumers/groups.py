@@ -18,6 +18,7 @@ from rmqtool.services.lookup.queue_messages import (
     warn_of_unbuilt,
 )
 from rmqtool.services.lookup.retry_names import RetryNames
+from rmqtool.services.opened.engine import Store
 from rmqtool.services.waiting.popped import Popped
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue
@@ -290,3 +291,14 @@ def compare(one: Iterable[QueueOffset], other: Iterable[QueueOffset], *, equal: 
                 otherOffset=theirs,
                 change=theirs - ours if ours is not None and theirs is not None else None,
             )
+
+
+def consumer_groups(store: Store) -> list[GroupInfo]:
+    """Every consumer group of a store that has a configuration or an offset, with the sums of its lag."""
+    return list(Groups(store.log, store.warnings.append).infos())
+
+
+def consumer_lag(store: Store, group: str | None = None, topic: str | None = None) -> list[GroupLag]:
+    """How far groups have come, queue by queue; all of them, or those of one group or topic."""
+    rows = Groups(store.log, store.warnings.append).lag()
+    return [row for row in rows if (group is None or row.group == group) and (topic is None or row.topic == topic)]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.services.lookup.get_message import GetResult, get_message
@@ -23,9 +23,6 @@ from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.queues.batch import BatchQueue, PlainQueue, every_queue, open_any_queue
 from rmqtool.store.recovery.report import QueueRange
-
-if TYPE_CHECKING:  # most programs do without
-    from rmqtool.services.consumers.groups import GroupInfo, GroupLag, Groups
 
 Time = int | datetime
 
@@ -184,6 +181,11 @@ class Store:
             self._reader = KeyReader(self.layout, self.warnings.append)
         return self._reader
 
+    @property
+    def log(self) -> CommitLog:
+        """The commit log as it is now."""
+        return self._fresh().log
+
     def messages(
         self,
         start: int | None = None,
@@ -246,7 +248,7 @@ class Store:
         Args:
             start, stop: queue offsets; messages in [start, stop), by default all that the log still has.
         """
-        log = self._fresh().log
+        log = self.log
         queue = open_any_queue(self.layout, topic, queue_id)
         if queue is None:
             return iter(())
@@ -324,20 +326,3 @@ class Store:
             for queue in every_queue(self.layout)
             if topic is None or queue.topic == topic
         ]
-
-    def groups(self) -> "list[GroupInfo]":
-        """Every consumer group that has a configuration or an offset, with the sums of its lag."""
-        return list(self._groups().infos())
-
-    def lag(self, group: str | None = None, topic: str | None = None) -> "list[GroupLag]":
-        """How far groups have come, queue by queue; all of them, or those of one group or topic."""
-        return [
-            row
-            for row in self._groups().lag()
-            if (group is None or row.group == group) and (topic is None or row.topic == topic)
-        ]
-
-    def _groups(self) -> "Groups":
-        from rmqtool.services.consumers.groups import Groups
-
-        return Groups(self._fresh().log, self.warnings.append)
