@@ -138,6 +138,7 @@ def _python_path() -> str:
     import pyspark
 
     import formats
+    from rmqtool import version
 
     modules: tuple[Any, ...] = (version, formats, pyspark, py4j)
     roots = dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(m.__file__))) for m in modules)
