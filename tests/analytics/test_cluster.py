@@ -133,3 +133,19 @@ def test_a_dump_that_no_worker_has_room_for(cluster: Cluster, tmp_path: Path) ->
         process.kill()
         process.communicate()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_master_that_does_not_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
+        words = [*RMQTOOL, "dump-to-parquet", day_store(tmp_path).root, tmp_path / "out", "--master", master]
+        process = subprocess.Popen([*map(str, words)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith(f"waiting for {master}: it has not answered in 10 s.")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 143
+        finally:
+            process.kill()
+            process.communicate()
+    assert not (tmp_path / "out").exists()

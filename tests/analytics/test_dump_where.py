@@ -83,8 +83,8 @@ def test_a_killed_run_with_a_condition_is_gone_on_with(
 ) -> None:
     layout, out, real = a_store(tmp_path), tmp_path / "out", tasks._run_in_spark
 
-    def killed(job: Any, splits: Any, context: Any, progress: Any) -> Any:
-        real(job, splits[:2], context, progress)
+    def killed(job: Any, splits: Any, *rest: Any) -> Any:
+        real(job, splits[:2], *rest)
         raise Killed
 
     with monkeypatch.context() as patch:

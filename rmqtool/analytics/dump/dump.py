@@ -153,7 +153,7 @@ class _Dump:
         )
         done = _still_true(splits, done_before(output.staging, splits)) if same else {}
         resumed = len(done)
-        with _spark(options, [split for split in splits if split.number not in done], beside) as context:
+        with _spark(options, [split for split in splits if split.number not in done], beside, self._tell) as context:
             startup = time.monotonic() - self._began
             _Reading(job, splits, done, context, options.where, self._tell).all(self._log, self._progress)
             merged = run_splits(job, _merges(job, splits, done), context, tell=self._tell)
@@ -227,7 +227,9 @@ def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _spark(options: DumpOptions, splits: list[Split], beside: ExitStack) -> Iterator["SparkContext | None"]:
+def _spark(
+    options: DumpOptions, splits: list[Split], beside: ExitStack, tell: Tell | None
+) -> Iterator["SparkContext | None"]:
     """A context for as long as there is something to read. What need not be waited for ends with ``beside``."""
     if options.engine == "local" or not splits:
         yield None
@@ -237,7 +239,9 @@ def _spark(options: DumpOptions, splits: list[Split], beside: ExitStack) -> Iter
 
     with ExitStack() as running:
         bulk = sum(split.stop - split.start for split in splits) >= BULK_BYTES
-        context = running.enter_context(spark_context(options.master, worker_daemon=daemon.__name__ if bulk else None))
+        context = running.enter_context(
+            spark_context(options.master, worker_daemon=daemon.__name__ if bulk else None, tell=tell)
+        )
         yield context
         if is_local(context):  # a cluster may still run a task that it has given up; here none is left
             ending = Thread(target=running.pop_all().close)

@@ -7,9 +7,9 @@ anything else before the first one has come. So somebody else asks, and the main
 import re
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
-from threading import Event
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -25,6 +25,20 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 def is_local(context: "SparkContext") -> bool:
     """Whether all of Spark is one process on this machine, its workers beside it."""
     return _LOCAL.fullmatch(context.master or "") is not None
+
+
+@contextmanager
+def connecting(master: str, tell: Tell | None) -> Iterator[None]:
+    """A context that is being made, which takes as long as a master does not answer."""
+    words = f"waiting for {master}: it has not answered in {_PATIENCE:.0f} s. Ctrl-C or SIGTERM ends this"
+    timer = Timer(_PATIENCE, tell or (lambda _words: None), [words])
+    timer.daemon = True
+    if not _LOCAL.fullmatch(master):
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def awaited(context: "SparkContext", call: Callable[[], _R], tell: Tell | None = None) -> _R:

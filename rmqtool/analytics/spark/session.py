@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.analytics.local.scratch import Scratch
 from rmqtool.analytics.spark.archive import archive_of
+from rmqtool.analytics.spark.awaiting import Tell, connecting
 from rmqtool.analytics.spark.failure import failure
 from rmqtool.analytics.spark.java import find_java, need_bash
 from rmqtool.analytics.spark.jvm import Jvm, environment
@@ -30,6 +31,7 @@ def spark_context(
     settings: Mapping[str, str] | None = None,
     brief: bool = True,
     worker_daemon: str | None = None,
+    tell: Tell | None = None,
 ) -> Iterator["SparkContext"]:
     """A SparkContext for the duration of a ``with`` block.
 
@@ -42,6 +44,7 @@ def spark_context(
         settings: Spark settings over our own.
         brief: tune the JVM for a fast start; for work that the JVM itself does, say False.
         worker_daemon: the module from which the Python workers of this machine are forked; Spark's own when None.
+        tell: gets a line when a master does not answer.
 
     Raises:
         BadValue: a Spark Connect URL as master.
@@ -67,7 +70,7 @@ def spark_context(
     master = master or LOCAL
     if worker_daemon is not None and master.startswith("local"):
         settings = {"spark.python.daemon.module": worker_daemon, **(settings or {})}
-    started = Started(master, settings or {}, brief=brief)
+    started = Started(master, settings or {}, brief=brief, tell=tell)
     try:
         yield started.running
     finally:
@@ -102,10 +105,17 @@ class Started:
 
     Args:
         java_options: for the JVM, beside our own; when None, those for the archive of classes, where there is one.
+        tell: gets a line when a master does not answer.
     """
 
     def __init__(
-        self, master: str, settings: Mapping[str, str], *, brief: bool, java_options: Sequence[str] | None = None
+        self,
+        master: str,
+        settings: Mapping[str, str],
+        *,
+        brief: bool,
+        java_options: Sequence[str] | None = None,
+        tell: Tell | None = None,
     ) -> None:
         from pyspark import SparkConf, SparkContext
 
@@ -132,7 +142,7 @@ class Started:
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_not_py4j)
         try:
-            with environment(changes):
+            with environment(changes), connecting(master, tell):
                 conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
                 self._context = SparkContext(conf=conf, gateway=self.jvm.gateway)
             if interrupt is not None and threading.current_thread() is threading.main_thread():

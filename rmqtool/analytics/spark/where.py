@@ -141,8 +141,13 @@ class Where:
         self._spark.dataSource.register(source)
         frame = self._spark.read.format(_SOURCE).load().where(self._text).select(_OFFSET, _SPLIT)
         folder.make()
+
+        def save() -> None:
+            self._spark.createDataFrame([], schema)  # makes the session, which knows the source, that of this thread
+            frame.write.format(_SOURCE).mode("append").save()
+
         try:
-            awaited(self._spark.sparkContext, frame.write.format(_SOURCE).mode("append").save, tell)
+            awaited(self._spark.sparkContext, save, tell)
         except (Py4JError, PySparkException) as err:
             raise RmqError(f"Spark job failed: {failure(err)}") from err
 
