@@ -58,6 +58,7 @@ FLAGS = {
         "--keep-times",
         "--lagging",
         "--man",
+        "--quick",
         "--new-times",
         "--once",
         "--overwrite",
