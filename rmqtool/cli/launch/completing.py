@@ -79,6 +79,7 @@ FLAGS = {
         "--keep-times",
         "--lagging",
         "--man",
+        "--quick",
         "--new-times",
         "--once",
         "--overwrite",

@@ -56,7 +56,7 @@ rebalance plan: --broker --broker-conf --columns --consumer --help --inner --out
   --wide -c -h -o
 rebuild: --backup --broker-conf --columns --dry-run --help --output --progress --table --tz --wide --yes -h -n -o -y
 recover: --accept-loss --backup --broker-conf --columns --dry-run --engine --exactly --fix-delay-times --help --output
-  --progress --table --tz --wide --yes -h -n -o -y
+  --progress --quick --table --tz --wide --yes -h -n -o -y
 replay: --acl --batch --broker-conf --columns --dry-run --engine --group --help --journal --key --limit --namesrv
   --offset --output --progress --queue --queue-offset --rate --since --tag --tls-config --to --topic --tz --until
   --wide -g -h -n -o -q -t

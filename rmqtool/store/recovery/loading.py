@@ -120,10 +120,6 @@ def load_log(inputs: StoreInputs) -> Loaded:
     log, rules = inputs.log, inputs.rules
     forms = rules.check_forms()
     refused, removed = rules.admit(log.segments.files, log.segments.foreign, log.file_size, "commit-log")
-    if inputs.whole:
-        foreign = [path for path, _why in refused if path in log.segments.foreign and can_go(path)]
-        refused = [(path, why) for path, why in refused if path not in foreign]
-        removed = [*removed, *(Segment(path, 0, 0, 0) for path in foreign)]
     gone = {file.path for file in removed}
     # files count in the order of their names, up to the first that the broker does not take
     first = min((os.path.basename(path) for path, _why in refused), default=None)

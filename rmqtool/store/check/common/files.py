@@ -26,7 +26,7 @@ def check_files(
         situation.refused |= code in ("file-size", "file-foreign")
         if queue is None:
             situation.log_codes.add(code)
-            situation.stuck |= code == "file-size"
+            situation.stuck |= code in ("file-size", "file-foreign")  # it may hold messages under another name
         elif code != "file-foreign":
             more["steps"] = (RECOVER,)
         if code == "file-foreign":

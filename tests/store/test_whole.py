@@ -1,0 +1,47 @@
+"""After the default recovery a store is whole: a part of the random cases; ``python -m tests.whole`` runs more."""
+
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery.command import plan, recover
+from tests.conftest import Unpacked
+from tests.store.helpers import conf_of, tree
+from tests.whole import ENGINES, Base, faults_of, make_bases, run_case
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
+    return make_bases(tmp_path_factory.mktemp("bases"))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_damages_beside_the_log(part: int, bases: list[Base], tmp_path: Path) -> None:
+    for number in range(part * 25, part * 25 + 25):
+        rng, store = Random(f"1 {number}"), tmp_path / "store"
+        outcome = run_case(rng, rng.choice(bases), store)
+        assert not outcome.faults, f"case {number}: {outcome}"
+        for path in (store, Path(f"{store}.rmqtool")):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def test_healthy_stores_are_left_alone(bases: list[Base]) -> None:
+    for base in bases:
+        before = tree(base.path)
+        for engine in base.engines:
+            assert recover(StoreLayout(str(base.path), base.conf), engine=engine).clean, base.name
+        assert tree(base.path) == before
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_queue_file_of_wrong_length_after_a_crash_is_no_dead_end(engine: str, golden_copy: Unpacked) -> None:
+    store = golden_copy("crash")
+    file = next((store / "consumequeue").glob("TopicA/*/*"))
+    file.write_bytes(file.read_bytes()[:100])
+    assert plan(StoreLayout(str(store), conf_of("crash")), engine=engine, exactly=True).refusals
+    report = recover(StoreLayout(str(store), conf_of("crash")), engine=engine)
+    assert any(str(file) in why for why in report.unloaded)
+    assert faults_of(store, conf_of("crash"), engine) == []
