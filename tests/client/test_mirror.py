@@ -13,10 +13,13 @@ import pytest
 from rmqtool.cli.live.copying.positions import FILE, Positions
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.errors import CorruptFile
+from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.test_replay import CONF, bodies, made, messages
+from tests.client.test_replay_away import Known, name_server
+from tests.model.neighbours import free_port
 
 SMALL = "".join(f"{name}={value}\n" for name, value in CONF.items())
 
@@ -123,6 +126,85 @@ def test_a_log_that_was_cut_and_has_grown_again_is_not_gone_on_with(
     assert code == 4
     assert "is not there any more" in said
     assert "mirror into another store" in said
+
+
+def known(path: Path, topic: str, count: int) -> Path:
+    """A store with messages of a topic that its broker knows."""
+    made(path, topic, count)
+    with Store(path, write=True, broker_conf=CONF) as store:
+        state = BrokerState(store, lambda _text: None)
+        state.ensure_topic(topic, 4)
+        state.persist()
+    return path
+
+
+@pytest.mark.parametrize("grown", [10, 120], ids=["shorter", "longer"])
+@pytest.mark.parametrize("saved", [True, False, None], ids=["as it was saved", "behind a kill", "of an older mirror"])
+def test_a_topic_that_was_made_again_is_another(tmp_path: Path, conf: str, grown: int, saved: bool | None) -> None:
+    """Its offsets say nothing of what was copied: messages below the mirror's would never come."""
+    store, sized = tmp_path / "copy", ("--broker-conf", conf)
+    with broker(known(tmp_path / "origin", "Again", 80)) as one:
+        assert mirror(one, "Again", store, *sized)[0] == 0
+        assert mirror(one, "Again", store, *sized)[0] == 0
+    path = store / FILE
+    kept = json.loads(path.read_text())
+    assert all(len(row) == 6 for row in kept["positions"])
+    if saved is None:
+        kept |= {"version": 2, "positions": [row[:4] for row in kept["positions"]]}
+    elif not saved:
+        kept["log"] = {"next": 0, "last": -1, "last_end": 0, "last_crc": 0}
+        kept["positions"] = [[*row[:3], 0] for row in kept["positions"]]
+    path.write_text(json.dumps(kept))
+    with broker(known(tmp_path / "anew", "Again", grown)) as one:
+        code, _rows, said = mirror(one, "Again", store, *sized)
+    assert code == 3, said
+    assert "mirror it into another store" in said
+    assert len(messages(str(store), "Again")) == 80
+    with broker(tmp_path / "origin") as one:  # the old one is still gone on with
+        assert mirror(one, "Again", store, *sized)[0] == 0
+    assert len(messages(str(store), "Again")) == 80
+
+
+def test_a_topic_that_is_made_again_while_it_is_followed(tmp_path: Path, conf: str) -> None:
+    store, ports = tmp_path / "copy", [str(free_port()), str(free_port())]
+
+    def serve(path: Path) -> "subprocess.Popen[str]":
+        words = [*RMQTOOL, "serve", str(path), "--listen", f"127.0.0.1:{ports[0]}"]
+        running = subprocess.Popen(
+            [*words, "--namesrv-listen", f"127.0.0.1:{ports[1]}"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("ready")
+        return running
+
+    words = [*RMQTOOL, "mirror", "--namesrv", f"127.0.0.1:{ports[1]}", "Again", str(store), "--broker-conf", conf, "-f"]
+    with serve(known(tmp_path / "origin", "Again", 40)) as first:  # noqa: SIM117
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            until = time.monotonic() + 60
+            while not store.exists() or len(messages(str(store), "Again")) < 40:
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            first.terminate()
+            first.communicate(timeout=60)
+            with serve(known(tmp_path / "anew", "Again", 100)) as second:
+                _out, said = running.communicate(timeout=60)
+                second.terminate()
+                second.communicate(timeout=60)
+    assert running.returncode == 3, said
+    assert "mirror it into another store" in said
+    assert len(messages(str(store), "Again")) == 40
+
+
+def test_a_queue_that_cannot_be_read_now_is_told(tmp_path: Path, conf: str) -> None:
+    store, told = tmp_path / "copy", Known()
+    with broker(known(tmp_path / "origin", "Wide", 40)) as one, name_server(told) as namesrv:
+        told.routes = {"Wide": {0: one.address}}
+        words = ("mirror", "--namesrv", namesrv, "Wide", store, "--broker-conf", conf)
+        assert rmqtool(*words).code == 0
+        told.queues = 2
+        done = rmqtool(*words)
+        assert done.code == 1, done.err
+        assert "queue 3 of broker-a cannot be read now" in done.err
 
 
 def test_a_topic_that_has_more_queues_than_before(tmp_path: Path, conf: str) -> None:

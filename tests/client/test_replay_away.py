@@ -33,11 +33,12 @@ class Known:
     """
 
     routes: dict[str, dict[int, str]] = field(default_factory=dict)
+    queues: int = 4
 
     def answer(self, request: Command) -> Answer:
         found = {}
         for topic, addresses in self.routes.items():
-            data = found[topic] = route(("broker-a", addresses[min(addresses)]))
+            data = found[topic] = route(("broker-a", addresses[min(addresses)]), queues=self.queues)
             data.broker_datas[0].broker_addrs = dict(addresses)
         return tells(found)(request)
 
@@ -76,6 +77,7 @@ def killed_within_a_round(source: Path, namesrv: str, store: str) -> int:
         while len(messages(store, TOPIC)) < 40 and time.monotonic() < until:
             time.sleep(0.05)
         running.send_signal(signal.SIGKILL)
+    time.sleep(0.5)  # until what was under way is stored
     return len(messages(store, TOPIC))
 
 

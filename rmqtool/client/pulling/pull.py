@@ -365,15 +365,19 @@ class Puller:
         try:
             return await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except BrokerError as err:
-            if err.code == ResponseCode.QUERY_NOT_FOUND and self._is_master(queue.broker_name, err.address):
+            if err.code == ResponseCode.QUERY_NOT_FOUND and self._master_of(queue) == err.address:
                 return None
             raise  # a slave may not have been told yet
 
-    def _is_master(self, broker_name: str, address: str) -> bool:
+    def is_master(self, queue: MessageQueue) -> bool:
+        """Whether a queue's master is known: else a slave answers, which may lack what the master has."""
+        return self._master_of(queue) is not None
+
+    def _master_of(self, queue: MessageQueue) -> str | None:
         try:
-            return self.cluster.address(broker_name) == address
+            return self.cluster.address(queue.broker_name)
         except NoRoute:
-            return False
+            return None
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Tell the broker where the group is; it has it when this returns.

@@ -12,6 +12,7 @@ from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.store.config.sources import FILE, choose
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
+from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import QueueKey
@@ -33,9 +34,11 @@ class StagedQueues:
         self._inputs, self.stage = inputs, stage
         self._deleted: dict[str, bool] = {}
         self._named: set[str] | None = None
+        self._changed = 0  # ms, when topics.json was changed for the last time
 
     def is_deleted(self, topic: str) -> bool:
-        """Whether a topic was deleted: topics.json is in order and does not name it, and it has no queues.
+        """Whether a topic was deleted: topics.json is in order and does not name it, it has no queues, and all its
+        messages are older than topics.json. A topic with a newer message is one that a killed process had just made.
 
         That of light queues and of the broker's own topics tells nothing: they need not be named there.
         """
@@ -53,7 +56,23 @@ class StagedQueues:
             source = choose(layout, "topics.json")
             value = source.value if source.kind == FILE and isinstance(source.value, dict) else {}
             self._named = set(value.get("topicConfigTable") or ())
-        return bool(self._named) and topic not in self._named
+            version = value.get("dataVersion")
+            changed = version.get("timestamp") if isinstance(version, dict) else None
+            self._changed = changed if isinstance(changed, int) else 0
+        return bool(self._named) and topic not in self._named and not self._is_newer(topic)
+
+    def _is_newer(self, topic: str) -> bool:
+        """Whether the log has a message of a topic that was stored after topics.json was changed for the last time."""
+        log, name = CommitLog(self._inputs.layout), topic.encode("utf-8", "surrogateescape")
+        start = None
+        for file in log.segments:
+            first = log.read(file.base, crc=False)
+            if first is not None and first.record.store_timestamp <= self._changed:
+                start = file.base
+        return any(
+            isinstance(item, Found) and item.record.topic == name and item.record.store_timestamp > self._changed
+            for item in log.walk(start, crc=False)
+        )
 
     def open(self, topic: str, queue_id: int) -> QueueBuilder | None:
         """A queue that is dispatched to for the first time; None for a name that no directory can have, and for that of

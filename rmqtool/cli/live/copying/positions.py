@@ -3,14 +3,18 @@
 The file says where the mirror was in each queue when the log had a length that it names too. Behind that the marks of
 the messages themselves tell, so that a message and the position behind it are stored in one write: a kill between them
 is not possible. The record before that place proves, the next time, that the log is still the same: one that was cut
-and has grown again lacks messages that the file counts as copied.
+and has grown again lacks messages that the file counts as copied. What was last copied of a queue proves that the queue
+is still the same: one that was made again, and has grown since, has other messages at those offsets.
 """
 
 import json
 import re
 import secrets
+import zlib
 from typing import Any, NamedTuple
 
+from formats.message.properties import UNIQ_KEY, parse
+from formats.message.read import Record
 from formats.remoting.shapes import MessageQueue
 from rmqtool.analytics.dump.position import Position
 from rmqtool.client.copying.steps import ORIGIN
@@ -22,7 +26,7 @@ from rmqtool.store.disk.files import open_file
 from rmqtool.store.log.commit_log import CommitLog
 
 FILE = "config/rmqtoolMirror.json"
-_VERSION, _LARGEST = 2, 64 << 20  # bytes
+_VERSION, _OLDER, _LARGEST = 3, 2, 64 << 20  # bytes
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _MARK = re.compile(rf"({_ID.pattern}):(.+):([0-9]{{1,10}}):([0-9]{{1,19}})", re.ASCII | re.DOTALL)
 
@@ -35,6 +39,24 @@ class Key(NamedTuple):
     queue_id: int
 
 
+class Last(NamedTuple):
+    """The last message of a queue that was copied.
+
+    Attributes:
+        offset: its queue offset at the origin.
+        digest: of what its copy has in common with it.
+    """
+
+    offset: int
+    digest: int
+
+
+def last_of(record: Record, offset: int) -> Last:
+    """What stands for a message: of its body, its time of birth and its unique id; the same of a copy."""
+    unique = parse(record.properties).get(UNIQ_KEY, "")
+    return Last(offset, zlib.crc32(f"{record.born_timestamp}:{record.flag}:{unique}".encode(), zlib.crc32(record.body)))
+
+
 def key_of(queue: MessageQueue) -> Key:
     """Its place in the file."""
     return Key(queue.topic, queue.broker_name, queue.queue_id)
@@ -45,6 +67,7 @@ class Positions:
 
     Attributes:
         at: queue to the offset of the next message.
+        last: queue to the last message that was copied of it; none of a queue of which none was.
 
     Raises:
         CorruptFile: the file is not one of a mirror.
@@ -54,9 +77,10 @@ class Positions:
     def __init__(self, store: Store) -> None:
         self._store, self._path = store, store.layout.path(FILE)
         self._id, self.at, self._log = secrets.token_hex(8), dict[Key, int](), store.live.end
+        self.last = dict[Key, Last]()
         if (data := _read(self._path)) is not None:
             try:
-                self._id, self.at, position = _understood(json.loads(data))
+                self._id, self.at, self.last, position, older = _understood(json.loads(data))
             except (ValueError, TypeError, KeyError, RecursionError):
                 raise CorruptFile(self._path, None, "not the positions of a mirror") from None
             changed = position.differs(CommitLog(store.layout))
@@ -67,49 +91,60 @@ class Positions:
                     f"{store.layout.root}: its log is not the one that the mirror wrote: {changed}. Messages "
                     "that it has copied may be gone; mirror into another store"
                 )
-            for message in store.messages(position.next):
+            for message in store.messages(None if older else position.next):
                 self._take(message)
 
     def _take(self, message: StoredMessage) -> None:
         mark = _MARK.fullmatch(message.properties.get(ORIGIN, ""))
         if mark is not None and mark[1] == self._id:
-            key = Key(message.topic, mark[2], int(mark[3]))
-            self.at[key] = max(self.at.get(key, 0), int(mark[4]) + 1)
+            key, offset = Key(message.topic, mark[2], int(mark[3])), int(mark[4])
+            self.at[key] = max(self.at.get(key, 0), offset + 1)
+            if key not in self.last or self.last[key].offset < offset:
+                self.last[key] = last_of(message.record, offset)
 
     def mark(self, key: Key, offset: int) -> str:
         """What a message of a queue carries."""
         return f"{self._id}:{key.broker_name}:{key.queue_id}:{offset}"
 
-    def move(self, key: Key, offset: int) -> None:
-        """All messages of a queue before an offset are in the log."""
+    def move(self, key: Key, offset: int, last: Last | None) -> None:
+        """All messages of a queue before an offset are in the log; the last of those that came now, if there is one."""
         self.at[key], self._log = offset, self._store.live.end
+        if last is not None:
+            self.last[key] = last
 
     def save(self) -> None:
         """Make the messages durable, then the file that speaks of them."""
         self._store.flush()
-        positions = [[*key, offset] for key, offset in sorted(self.at.items())]
+        positions = [[*key, offset, *self.last.get(key, ())] for key, offset in sorted(self.at.items())]
         # not to its end where an error has ended the work: what lies behind has marks, if it is there
         log = Position.at(CommitLog(self._store.layout), self._log).to_dict()
         value = {"version": _VERSION, "mirror": self._id, "log": log, "positions": positions}
         replace_file(self._path, json.dumps(value, indent=1).encode(), keep=False)
 
 
-def _understood(value: Any) -> tuple[str, dict[Key, int], Position]:
-    """The mirror's id, the positions, and up to where the log was then.
+def _understood(value: Any) -> tuple[str, dict[Key, int], dict[Key, Last], Position, bool]:
+    """The mirror's id, the positions, what was last copied, up to where the log was then, and if the file is older.
+
+    An older file says nothing of what was last copied, but the copies do.
 
     Raises:
         ValueError, TypeError, KeyError: it is something else.
     """
-    if value["version"] != _VERSION or not _ID.fullmatch(value["mirror"]):
+    if value["version"] not in (_VERSION, _OLDER) or not _ID.fullmatch(value["mirror"]):
         raise ValueError
-    positions = dict[Key, int]()
-    for topic, broker, queue_id, offset in value["positions"]:
+    positions, lasts = dict[Key, int](), dict[Key, Last]()
+    for topic, broker, queue_id, offset, *last in value["positions"]:
         if not all(type(text) is str for text in (topic, broker)):
             raise ValueError
-        if not all(type(number) is int and 0 <= number < 1 << 63 for number in (queue_id, offset)):
+        if not all(type(number) is int and 0 <= number < 1 << 63 for number in (queue_id, offset, *last)):
             raise ValueError
-        positions[Key(topic, broker, queue_id)] = offset
-    return value["mirror"], positions, Position.from_dict(value["log"])
+        key = Key(topic, broker, queue_id)
+        positions[key] = offset
+        if last:
+            lasts[key] = Last(*last)
+            if lasts[key].offset >= offset:
+                raise ValueError
+    return value["mirror"], positions, lasts, Position.from_dict(value["log"]), value["version"] == _OLDER
 
 
 def _read(path: str) -> bytes | None:

@@ -6,16 +6,19 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from formats.message.properties import parse
 from formats.primitives import TRANSACTION_MASK
+from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import client_options
-from rmqtool.cli.live.copying.positions import Key, Positions, key_of
+from rmqtool.cli.live.copying.positions import Key, Last, Positions, key_of, last_of
 from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import Told, until_told
 from rmqtool.cli.shell.output import Column, note, write_all, writer
+from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
-from rmqtool.client.cluster.errors import BadAnswer, ClientError
+from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
 from rmqtool.client.copying.replay import CannotGoOn
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.client.pulling.consumer import PullConsumer
@@ -33,6 +36,11 @@ from rmqtool.store.append.outgoing import Message
 from rmqtool.words import counted
 
 _SAVED_EVERY = 5.0  # s
+_MOST, _SAID, _PAUSE = 32, 3, 1.0  # messages of a pull; times that a gap is told again, and s between them
+_MADE_AGAIN = (
+    "the topic was made again since then, or its broker's store, and what it has is not what was copied: mirror it "
+    "into another store"
+)
 _COLUMNS = [Column(name, right=name not in ("topic", "brokerName")) for name in MIRROR_FIELDS]
 
 
@@ -86,6 +94,7 @@ class _Mirror:
     def __init__(self, plan: MirrorPlan) -> None:
         self._plan, self._left = plan, plan.limit
         self._copied: dict[Key, Copied] = {}
+        self._away: set[Key] = set()  # queues that were copied before and cannot be read now
         self._saved = 0.0
 
     async def go(self, options: ClientOptions, rules: str | None, output: str) -> int:
@@ -103,7 +112,7 @@ class _Mirror:
         note(f"{words}; the same command goes on from there" if told.is_set() else words)
         if told.is_set() and not self._plan.follow:
             return told.exit_code
-        return 1 if any(one.expired for one in self._copied.values()) else 0
+        return 1 if self._away or any(one.expired for one in self._copied.values()) else 0
 
     def _opened(self, rules: str | None) -> Store:
         path, conf = self._plan.store, self._plan.broker_conf
@@ -115,15 +124,15 @@ class _Mirror:
         return Store.create(path, broker_conf=conf, engine=rules)
 
     async def _run(self, told: Told, cluster: Cluster, store: Store) -> None:
-        positions, puller = Positions(store), Puller(cluster)
-        ends = await self._begin(cluster, puller, store, positions)
+        positions, origin = Positions(store), _Origin(cluster, told)
+        ends = await self._begin(cluster, origin, store, positions)
         stopped = asyncio.create_task(told.wait())
         total = None if self._plan.follow else sum(end - positions.at[key] for key, end in ends.items())
         if total is not None and self._left is not None:
             total = min(total, self._left)
         try:
             with stage("copying messages", total, "messages") as copying:
-                async with aclosing(self._messages(cluster, puller, positions, ends)) as found:
+                async with aclosing(self._messages(cluster, origin, store, positions, ends)) as found:
                     while not told.is_set() and self._left != 0:
                         coming = asyncio.ensure_future(anext(found, None))
                         await asyncio.wait([stopped, coming], return_when=asyncio.FIRST_COMPLETED)
@@ -141,50 +150,52 @@ class _Mirror:
             if positions.at:
                 positions.save()
 
-    async def _begin(self, cluster: Cluster, puller: Puller, store: Store, positions: Positions) -> dict[Key, int]:
+    async def _begin(self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions) -> dict[Key, int]:
         """Positions of queues that are new, in the store before any message of them; and the ends of all queues now."""
         there = {queue.topic for queue in store.queues() if queue.maxOffset > 0}
-        state, ends = BrokerState(store, note), dict[Key, int]()
         for topic in self._plan.topics:
-            queues = (await cluster.route(topic)).readable
             if topic in there and not any(key.topic == topic for key in positions.at):
                 raise Refused(
                     f"{store.layout.root}: has messages of {topic} that were not mirrored: name another store"
                 )
+        ends = await self._find_queues(cluster, origin, store, positions)
+        self._away = {key for key in positions.at.keys() - ends.keys() if key.topic in self._plan.topics}
+        for key in sorted(self._away):
+            note(f"{key.topic}: queue {key.queue_id} of {key.broker_name} cannot be read now: nothing of it is copied")
+        return ends
+
+    async def _find_queues(
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions
+    ) -> dict[Key, int]:
+        """Queues that this run does not copy yet, with their ends now."""
+        state, ends = BrokerState(store, note), dict[Key, int]()
+        for topic in self._plan.topics:
+            queues = [queue for queue in (await cluster.route(topic)).readable if key_of(queue) not in self._copied]
             if queues:
                 _ensure_queues(state, topic, max(queue.queue_id for queue in queues) + 1)
             for queue in queues:
-                low, high = await puller.offsets(queue)
                 key = key_of(queue)
+                low, high = await origin.offsets(queue)
+                if key not in positions.last and low < positions.at.get(key, low):
+                    positions.at[key] = low  # nothing of it was copied: not even of the queue that there was before
                 at = positions.at.setdefault(key, low)
-                if at > high:
-                    raise CannotGoOn(
-                        f"{queue}: ends at offset {high}, and was copied up to {at}: the topic was made again since "
-                        "then: mirror it into another store"
-                    )
+                await origin.prove(queue, at, positions.last.get(key), (low, high))
                 self._copied[key] = Copied(at, at)
                 ends[key] = high
-        for key in positions.at.keys() - ends.keys():
-            if key.topic in self._plan.topics:
-                note(f"{key.topic}: queue {key.queue_id} of {key.broker_name} cannot be read now")
-        state.persist()
-        positions.save()
-        self._saved = time.monotonic()
+        if ends:
+            state.persist()
+            positions.save()
+            self._saved = time.monotonic()
         return ends
 
     async def _messages(
-        self, cluster: Cluster, puller: Puller, positions: Positions, ends: dict[Key, int]
+        self, cluster: Cluster, origin: "_Origin", store: Store, positions: Positions, ends: dict[Key, int]
     ) -> AsyncGenerator[tuple[Key, list[Received], int]]:
         """Queue, its next messages, and where it goes on."""
         queues = {key_of(q): q for topic in self._plan.topics for q in (await cluster.route(topic)).readable}
         for key, end in ends.items():
-            queue, moves = queues[key], 0
             while (at := positions.at[key]) < end:
-                pulled = await puller.pull(queue, at)
-                moves = moves + 1 if pulled.next_offset <= at else 0
-                if moves > 1:
-                    raise BadAnswer(f"{queue}: its broker has nothing at offset {at}, and {end} is its end")
-                yield key, pulled.messages, pulled.next_offset
+                yield key, *await origin.messages(queues[key], at, positions.last.get(key))
         if not self._plan.follow:
             return
         async with PullConsumer(cluster) as consumer:
@@ -192,11 +203,27 @@ class _Mirror:
             while True:
                 try:
                     messages = await consumer.poll()
+                    if new := await self._find_queues(cluster, origin, store, positions):
+                        self._away -= new.keys()
+                        added = {MessageQueue(*key): positions.at[key] for key in new}
+                        await consumer.assign({**dict.fromkeys(consumer.assigned()), **added})
+                    if messages:
+                        queue = messages[0].queue
+                        at = positions.at[key_of(queue)]
+                        if messages[0].queue_offset != at:  # what a broker passes over may have expired, or is another
+                            consumer.seek(queue, at)
+                            yield key_of(queue), *await origin.messages(queue, at, positions.last.get(key_of(queue)))
+                            consumer.seek(queue, positions.at[key_of(queue)])
+                            continue
+                        await origin.prove(queue, at, positions.last.get(key_of(queue)))
+                        yield key_of(queue), messages, messages[-1].queue_offset + 1
+                except CannotGoOn:
+                    raise
                 except (ClientError, RemotingError) as err:
                     note(f"{err}; it is tried again")
-                    continue
-                if messages:
-                    yield key_of(messages[0].queue), messages, messages[-1].queue_offset + 1
+                    await asyncio.sleep(_PAUSE)
+                    for queue in consumer.assigned():  # what was polled and not copied comes again
+                        consumer.seek(queue, positions.at[key_of(queue)])
 
     def _take(self, store: Store, positions: Positions, key: Key, messages: Sequence[Received], goes_on: int) -> None:
         """Append what is new of a queue, and keep where it is."""
@@ -210,7 +237,7 @@ class _Mirror:
         copied.messages += len(new)
         copied.expired += max(goes_on - at - len(new), 0)
         copied.next = max(goes_on, at)
-        positions.move(key, copied.next)
+        positions.move(key, copied.next, last_of(new[-1].record, new[-1].queue_offset) if new else None)
         if self._left is not None:
             self._left -= len(new)
         if time.monotonic() - self._saved > _SAVED_EVERY:
@@ -224,6 +251,123 @@ class _Mirror:
         sys_flag = record.sys_flag & ~TRANSACTION_MASK
         return copy_of(
             record, key.topic, key.queue_id, named, sys_flag=sys_flag, was_stored=True, store_host=None, **time_kept
+        )
+
+
+class _Origin:
+    """The cluster that is mirrored: what is asked of it is asked again where no answer comes.
+
+    Args:
+        told: set when nothing more is to be tried.
+    """
+
+    def __init__(self, cluster: Cluster, told: Told) -> None:
+        self._puller, self._told = Puller(cluster), told
+
+    async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
+        """The first offset of a queue, and its end."""
+        return await tried(partial(self._puller.offsets, queue), self._told, note)
+
+    async def messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
+        """The next messages of a queue, proved by the one before them, and where it goes on.
+
+        Raises:
+            CannotGoOn: the queue is not the one any more that was copied.
+        """
+        return await tried(partial(self._messages, queue, at, last), self._told, note)
+
+    async def _messages(self, queue: MessageQueue, at: int, last: Last | None) -> tuple[list[Received], int]:
+        before = last is not None and last.offset == at - 1
+        pulled = None
+        try:
+            pulled = await self._puller.pull(queue, at - before, most=_MOST + before)
+        except NotThere as err:
+            low, high = await self._puller.offsets(queue)
+            if low <= at and not before:
+                return await self._passed_over(queue, at, err, high)
+        if pulled is not None and not pulled.moved and pulled.messages:
+            if not before:
+                await self._prove(queue, at, last)
+                return pulled.messages, pulled.next_offset
+            first, *messages = pulled.messages
+            if first.queue_offset == at - 1:
+                _compare(queue, first, last)
+                if messages:
+                    return messages, pulled.next_offset
+        # the message before is gone, or there is none behind it, or all that is known is that it is not there
+        low, high = await self._puller.offsets(queue)
+        await self._prove(queue, at, last, (low, high))
+        if low > at:
+            return [], low  # they have expired
+        try:
+            pulled = await self._puller.pull(queue, at, most=_MOST)
+        except NotThere as err:
+            return await self._passed_over(queue, at, err, high)
+        if pulled.moved or not pulled.messages:
+            raise BadAnswer(f"{queue}: its broker has nothing at offset {at}, and {high} is its end")
+        return pulled.messages, pulled.next_offset
+
+    async def _passed_over(self, queue: MessageQueue, at: int, err: NotThere, high: int) -> tuple[list[Received], int]:
+        """What a broker does not give though it has not expired: it is believed when it is said again and again."""
+        for _ in range(_SAID):
+            await asyncio.sleep(_PAUSE)
+            try:
+                pulled = await self._puller.pull(queue, at, most=_MOST)
+            except NotThere as again:
+                if again.next_offset == err.next_offset:
+                    continue
+                raise
+            if pulled.messages:
+                return pulled.messages, pulled.next_offset
+            raise err
+        following = min(err.next_offset, high)
+        note(f"{queue}: its broker does not give the messages from offset {at} to {following - 1}: not copied")
+        return [], following
+
+    async def prove(
+        self, queue: MessageQueue, at: int, last: Last | None, bounds: tuple[int, int] | None = None
+    ) -> None:
+        """That a queue is the one of which everything before an offset was copied.
+
+        Args:
+            bounds: its first offset, and its end, where they were asked for.
+
+        Raises:
+            CannotGoOn: it is another.
+        """
+        await tried(partial(self._prove, queue, at, last, bounds), self._told, note)
+
+    async def _prove(
+        self, queue: MessageQueue, at: int, last: Last | None, bounds: tuple[int, int] | None = None
+    ) -> None:
+        if bounds is not None and at > bounds[1]:
+            if not self._puller.is_master(queue):
+                raise CannotGoOn(
+                    f"{queue}: was copied up to {at}, and a slave has it up to {bounds[1]}: its master is away"
+                )
+            raise CannotGoOn(f"{queue}: ends at offset {bounds[1]}, and was copied up to {at}: {_MADE_AGAIN}")
+        if last is None:
+            return
+        pulled = (
+            await self._puller.pull(queue, last.offset, most=1) if bounds is None or bounds[0] <= last.offset else None
+        )
+        if pulled is not None and pulled.messages and pulled.messages[0].queue_offset == last.offset:
+            _compare(queue, pulled.messages[0], last)
+            return
+        low, high = bounds or await self._puller.offsets(queue)
+        if high < at or last.offset < low < at:
+            raise CannotGoOn(f"{queue}: is from offset {low} to {high}, and was copied up to {at}: {_MADE_AGAIN}")
+        if low <= last.offset:
+            raise BadAnswer(
+                f"{queue}: its broker does not give the message at offset {last.offset}, which was copied last"
+            )
+
+
+def _compare(queue: MessageQueue, message: Received, last: Last | None) -> None:
+    """Raises CannotGoOn where a message is not the one that was copied last."""
+    if last is not None and last_of(message.record, message.queue_offset) != last:
+        raise CannotGoOn(
+            f"{queue}: has another message at offset {last.offset} than the one that was copied: {_MADE_AGAIN}"
         )
 
 
