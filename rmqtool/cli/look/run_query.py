@@ -16,6 +16,7 @@ from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog
 
 FOUND, NOTHING = 0, 1
@@ -72,9 +73,7 @@ def say_tier(
     layout: StoreLayout, topic: str | None = None, queue_id: int | None = None, what: str = "not shown"
 ) -> None:
     """Say on stderr how many messages are in the tier alone, of all queues or of these."""
-    from rmqtool.store.roles.role import Role, has_role
-
-    if not has_role(layout, Role.TIERED):
+    if tier_sign(layout) is None:
         return
     from rmqtool.store.tier.left_behind import left_behind, words_of
 

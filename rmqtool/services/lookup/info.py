@@ -20,7 +20,8 @@ from rmqtool.store.disk.segments import files_below, list_dir, read_small
 from rmqtool.store.index.reader import BadIndex, geometry_of, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import HOW, has_library
-from rmqtool.store.layout.tiered import FOLDER, METADATA, TieredQueueInfo, tiered_folder, tiered_queues
+from rmqtool.store.layout.tier_signs import FOLDER, METADATA, tiered_folder
+from rmqtool.store.layout.tiered import TieredQueueInfo, tiered_queues
 from rmqtool.store.layout.version import rocksdb_forms, version_of
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, batch_queues_of, every_queue

@@ -13,7 +13,8 @@ from rmqtool.errors import RmqError, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import Segment, Segments
-from rmqtool.store.layout.tiered import LOCAL_INDEX, METADATA, TieredFiles, tiered_files
+from rmqtool.store.layout.tier_signs import LOCAL_INDEX, METADATA
+from rmqtool.store.layout.tiered import TieredFiles, tiered_files
 from rmqtool.store.tier.tier import local_ranges
 
 _AT_ONCE = 4096  # queue entries that are read together

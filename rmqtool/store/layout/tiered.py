@@ -3,18 +3,13 @@
 Source: tieredstore.provider.PosixFileSegment, tieredstore.MessageStoreConfig (5.3.3); store-formats 8.7.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from formats.config.tiered import TYPES, TieredMetadata, base_of, hash_of
-from rmqtool.errors import UnreadableStore
-from rmqtool.store.disk.remote import is_dir
+from formats.config.tiered import TYPES, TieredMetadata, base_of
 from rmqtool.store.disk.segments import DirectoryEntry, Segment
-from rmqtool.store.layout.paths import PARTS, UNIT, StoreLayout
+from rmqtool.store.layout.paths import UNIT, StoreLayout
+from rmqtool.store.layout.tier_signs import is_cluster, tiered_folder
 
-FOLDER = "tieredstore"  # where there is no setting
-METADATA = "tieredStoreMetadata.json"
-LOCAL_INDEX = "tiered_index_file"
 Key = tuple[str, int, int]  # broker/topic/queue, type, base offset
 _KINDS = {name: number for number, name in TYPES.items()}
 
@@ -34,32 +29,6 @@ class TieredFiles:
     foreign: list[str] = field(default_factory=list)
 
 
-def tiered_folder(layout: StoreLayout) -> str | None:
-    """The directory of the segments (``tieredStoreFilePath``), or None where there is none.
-
-    It may be any folder. One below the store is found without the setting too, by the names of what is in it, and so is
-    one of a store that was moved or copied.
-    """
-    paths = layout.configured("tieredStoreFilePath")
-    if paths and is_dir(paths[0]):
-        return paths[0]
-    inside = [entry.path for entry in layout.entries() if entry.name not in PARTS and entry.is_dir()]
-    own = layout.path(FOLDER)
-    return own if own in inside else next((path for path in inside if _has_cluster(layout, path)), None)
-
-
-def _has_cluster(layout: StoreLayout, folder: str) -> bool:
-    """Whether a directory holds one of a cluster's segments, which has a hash before its name."""
-    with suppress(UnreadableStore):
-        return any(entry.is_dir() and _is_cluster(entry.name) for entry in layout.entries_at(folder))
-    return False
-
-
-def _is_cluster(name: str) -> bool:
-    digest, line, cluster = name.partition("_")
-    return bool(line) and digest == hash_of(cluster)
-
-
 def tiered_files(layout: StoreLayout) -> TieredFiles:
     """Every file below that directory.
 
@@ -69,7 +38,7 @@ def tiered_files(layout: StoreLayout) -> TieredFiles:
     folder = tiered_folder(layout)
     found = TieredFiles(folder)
     for cluster in layout.entries_at(folder) if folder is not None else ():
-        if cluster.is_dir() and _is_cluster(cluster.name):
+        if cluster.is_dir() and is_cluster(cluster.name):
             _walk(layout, cluster, (), found)
         else:
             found.foreign.append(cluster.path)

@@ -17,7 +17,7 @@ from rmqtool.store.changes.change import Change
 from rmqtool.store.config.files import config_place
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.tiered import METADATA
+from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
 from rmqtool.store.tier.guard import DO_NOT_START
 

@@ -16,11 +16,10 @@ from itertools import pairwise
 
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.tiered import LOCAL_INDEX, METADATA, tiered_folder
+from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.layout.version import dledger_dirs, has_rocksdb_queues
 
 EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
-_TIERED_STORE = "TieredMessageStore"
 
 
 class Role(StrEnum):
@@ -107,28 +106,13 @@ def _broker(layout: StoreLayout) -> RoleFact:
 
 
 def _forms(layout: StoreLayout) -> Iterator[RoleFact]:
-    if (reason := _tier(layout)) is not None:
+    if (reason := tier_sign(layout)) is not None:
         yield RoleFact(role=Role.TIERED, reason=reason)
     yield from _folders(layout)
     if has_rocksdb_queues(layout):
         by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
         reason = "storeType=defaultRocksDB" if by_settings else "consumequeue is a RocksDB database"
         yield RoleFact(role=Role.ROCKSDB, reason=reason)
-
-
-def _tier(layout: StoreLayout) -> str | None:
-    """What shows that there is a tier; None without any."""
-    plug_in = layout.conf.text("messageStorePlugIn") or ""
-    if any(part.strip().endswith(_TIERED_STORE) for part in plug_in.split(",")):
-        return f"messageStorePlugIn={plug_in}"
-    for name in (METADATA, METADATA + ".bak"):
-        if exists(layout.path("config", name)):
-            return f"config/{name} is there"
-    if layout.entries(LOCAL_INDEX):
-        return f"{LOCAL_INDEX} is there"
-    if (folder := tiered_folder(layout)) is not None:
-        return f"{folder} has its segments"
-    return None
 
 
 def _folders(layout: StoreLayout) -> Iterator[RoleFact]:

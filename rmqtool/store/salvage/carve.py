@@ -27,7 +27,7 @@ from rmqtool.store.disk.segments import list_dir, read_small
 from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
-from rmqtool.store.layout.tiered import METADATA
+from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.writer import LogWriter

@@ -22,7 +22,8 @@ from rmqtool.errors import RmqError
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
-from rmqtool.store.layout.tiered import METADATA, tiered_files
+from rmqtool.store.layout.tier_signs import METADATA
+from rmqtool.store.layout.tiered import tiered_files
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, every_queue
 from rmqtool.store.roles.role import Role, has_role
