@@ -88,7 +88,7 @@ def test_what_is_there_matches_all(name: str, golden: Unpacked) -> None:
 def test_an_empty_list_that_nothing_was_asked_of_is_no_mismatch(golden: Unpacked) -> None:
     for name in ("transaction list", "retry list", "dlq list", "delay due"):
         result = rmqtool(*name.split(), golden("clean"), "-o", "ndjson")
-        assert (result.code, result.out, result.err) == (0, "", "")
+        assert (result.code, result.out, result.err) == (0, "", "there is nothing to list\n")
 
 
 def test_the_line_names_what_was_asked_for(golden: Unpacked) -> None:

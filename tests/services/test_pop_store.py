@@ -94,7 +94,7 @@ def test_without_the_library(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with_records(store, record(2))
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     assert codes(store) == ["not-checked"]
-    result = rmqtool("group", "lag", store)
+    result = rmqtool("group", "lag", store, "-o", "table")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "pip install rocksdict" in result.err
 
@@ -129,5 +129,5 @@ def test_salvage_says_what_has_other_offsets_now(store: Path, tmp_path: Path) ->
 def test_an_empty_folder_says_nothing(golden_copy: Unpacked) -> None:
     store = golden_copy("broker-5.3.3")
     (store / "kvStore").mkdir()
-    assert rmqtool("group", "lag", store).err == ""
+    assert rmqtool("group", "lag", store, "-o", "table").err == ""
     shutil.rmtree(store / "kvStore")

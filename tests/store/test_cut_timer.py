@@ -15,7 +15,7 @@ from tests.services.build import log_of, never
 from tests.timers import NOW
 from tests.timers import Timers as Lab
 
-CONF = {"mappedFileSizeCommitLog": str(1 << 20)}
+CONF = {"mappedFileSizeCommitLog": str(1 << 20), "messageIndexEnable": "false"}
 
 
 def laid(tmp_path: Path) -> tuple[Path, list[int]]:

@@ -287,7 +287,7 @@ def test_info_counts_what_the_tier_alone_has(node: Node) -> None:
     info = store_info(layout_of(node))
     assert sum(topic.inTierAlone for topic in info.topics) == 229
     assert next(topic for topic in info.topics if topic.topic == "History").inTierAlone == 39
-    shown = rmqtool("info", node.store, *node.options()).out
+    shown = rmqtool("info", node.store, *node.options(), "-o", "table").out
     assert "in tier alone" in shown
     assert shown.splitlines()[1].startswith("role")
 

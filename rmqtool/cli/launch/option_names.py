@@ -105,8 +105,8 @@ dump-to-parquet --runner: spark local
 dump-to-parquet --engine: spark local
 group lag --by: queue topic group
 import --engine: auto 4.9 5.3
-manual TOPIC: emergencies commands installing machine-output recipes writing services serving client consuming sql
-  spark remote mqadmin promises formats developing
+manual TOPIC: emergencies commands installing machine-output recipes writing services serving library client consuming
+  sql spark remote mqadmin promises formats developing
 mirror --engine: auto 4.9 5.3
 query-offset --engine: auto 4.9 5.3
 query-time --engine: auto 4.9 5.3

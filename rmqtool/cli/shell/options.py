@@ -108,8 +108,8 @@ ProgressOption = Annotated[
     typer.Option("--progress", metavar="FORM", help="On stderr: auto (a line on a terminal), json each second, none."),
 ]
 RECOVERY_TABLES = (
-    "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "pending",
-    "tierDangers", "report",
+    "ranges", "queues", "lost", "actions", "warnings", "refusals", "nextSteps", "destroys", "notes", "unloaded",
+    "mended", "pending", "tierDangers", "report",
 )  # fmt: skip
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")

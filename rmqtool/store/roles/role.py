@@ -76,9 +76,7 @@ def has_role(layout: StoreLayout, role: Role) -> bool:
 
 def says_role(layout: StoreLayout) -> bool:
     """Whether anything tells a master's directory from a slave's, which look the same."""
-    conf = layout.conf
-    known = any(conf.text(name) is not None for name in ("brokerRole", "brokerId"))
-    return known or _broker(layout).role is not Role.MASTER
+    return bool(layout.conf.options or layout.conf.values) or _broker(layout).role is not Role.MASTER
 
 
 def _broker(layout: StoreLayout) -> RoleFact:
