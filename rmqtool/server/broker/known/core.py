@@ -39,6 +39,7 @@ class Core:
         now: seconds that only go forward.
         counts: what was put and got.
         troubles: logs what goes wrong.
+        pulled: offsets up to which groups were handed messages, by topic, group and queue id; in memory only.
         resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
         routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
     """
@@ -55,6 +56,7 @@ class Core:
     arrived: Callable[[str, int], None] = lambda _topic, _queue: None
     topics_changed: Callable[[], None] = lambda: None
     troubles: Troubles = field(default_factory=lambda: Troubles(log))
+    pulled: dict[Key, int] = field(default_factory=dict)
     resets: dict[Key, int] = field(default_factory=dict)
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
 
