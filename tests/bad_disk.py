@@ -67,8 +67,8 @@ class _Server:
             return struct.pack("<QII", 0, 0, 0)
         if code == READ:
             _handle, at, size = struct.unpack_from("<QQI", body)
-            for start, stop in self._bad.get(os.path.basename(path), ()):
-                if start < at + size and at < stop:
+            for name, ranges in self._bad.items():
+                if path.endswith(f"/{name}") and any(start < at + size and at < stop for start, stop in ranges):
                     raise OSError(errno.EIO, "bad sector")
             with open(path, "rb") as file:
                 return os.pread(file.fileno(), size, at)
@@ -110,7 +110,7 @@ def bad_disk(folder: Path, mountpoint: Path, bad: Mapping[str, list[tuple[int, i
     """A directory as it looks on such a disk.
 
     Args:
-        bad: name of a file to the ranges of it that cannot be read; whole pages fail.
+        bad: name of a file, or the end of its path, to the ranges of it that cannot be read; whole pages fail.
 
     Raises:
         PermissionError: this process may not mount.

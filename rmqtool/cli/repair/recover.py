@@ -70,7 +70,7 @@ def recover(
 
     from rmqtool.cli.repair.show_recovery import question, write_report
     from rmqtool.cli.shell.output import confirm, note
-    from rmqtool.errors import Refused
+    from rmqtool.errors import Refused, UnreadableStore
     from rmqtool.store.disk.lock import holder
     from rmqtool.store.layout.version import has_rocksdb_queues
     from rmqtool.store.recovery import command as recovery
@@ -80,7 +80,13 @@ def recover(
 
     rules = engine_of(engine) or "auto"
     layout = need_log(store, broker_conf).layout
-    pid = holder(layout.root)
+    try:
+        pid = holder(layout.root)
+    except UnreadableStore as err:
+        if not dry_run:
+            raise
+        note(f"warning: {err}: nobody can take the lock: a broker does not start, and recover stops at it")
+        pid = None
     if pid is not None:
         who = f"process {pid or '(unknown)'} holds the lock"
         if not dry_run:

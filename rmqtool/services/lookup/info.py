@@ -89,6 +89,7 @@ class StoreInfo:
 
 def store_info(layout: StoreLayout) -> StoreInfo:
     """Look at everything, change nothing; what cannot be read becomes a problem in the answer."""
+    layout = layout.passing_over()
     problems: list[str] = []
     log = CommitLog(layout)
     queues = _queues(layout, log.min_offset, problems)
@@ -109,13 +110,15 @@ def store_info(layout: StoreLayout) -> StoreInfo:
     in_tier = _in_tier_alone(layout, queues, problems)
     for name in in_tier:
         messages.setdefault(name, [])
-    pid = holder(layout.root)
-    abort = read_small(layout.path("abort"), 1 << 16)
+    pid = _holder(layout)
+    abort = layout.small("abort")
     point = layout.checkpoint()
     for file in log.segments:
         if file.size != log.file_size:
             problems.append(f"{file.path}: {file.size} bytes long, not {log.file_size}")
     problems += [f"{path}: does not belong in a commit-log directory" for path in log.segments.foreign]
+    files, tiered = _files(layout, log, problems), _tiered(layout)
+    problems += (layout.passed or {}).values()
     return StoreInfo(
         store=layout.root,
         version=version,
@@ -128,7 +131,7 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         maxPhyOffset=end,
         firstStoreTimestamp=first.record.store_timestamp if first else None,
         lastStoreTimestamp=last,
-        files=_files(layout, log, problems),
+        files=files,
         checkpoint=checkpoint_fields(point) if point is not None else None,
         topics=[
             TopicInfo(
@@ -146,9 +149,17 @@ def store_info(layout: StoreLayout) -> StoreInfo:
         problems=problems,
         identity=identity,
         epochs=epochs,
-        tiered=_tiered(layout),
+        tiered=tiered,
         roles=roles_of(layout),
     )
+
+
+def _holder(layout: StoreLayout) -> int | None:
+    try:
+        return holder(layout.root)
+    except UnreadableStore as err:
+        layout.pass_over(layout.path("lock"), err)
+        return None
 
 
 def _replication(layout: StoreLayout, problems: list[str]) -> tuple[str | None, list[dict[str, int]]]:
@@ -181,7 +192,7 @@ def _in_tier_alone(layout: StoreLayout, queues: list[AnyQueue], problems: list[s
 def _tiered(layout: StoreLayout) -> list[TieredQueueInfo]:
     try:
         metadata = read_config(layout, METADATA)
-    except CorruptFile:
+    except (CorruptFile, UnreadableStore):
         return []  # one of the problems already
     return tiered_queues(metadata) if isinstance(metadata, TieredMetadata) else []
 
@@ -227,7 +238,7 @@ def _names(layout: StoreLayout) -> tuple[dict[str, TopicConfig], set[str]]:
     for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
         try:
             table = read_config(layout, name)
-        except (CorruptFile, MissingRuntime):
+        except (CorruptFile, MissingRuntime, UnreadableStore):
             continue
         if isinstance(table, Topics):
             topics.update(table.topics)

@@ -67,7 +67,7 @@ class Timers:
 
     def __init__(self, log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None) -> None:
         self.log, self.now, self.warn = log, now, warn
-        self.files = TimerFiles(log.layout)
+        self.files = TimerFiles(log.layout.passing_over())
         self.queue: PlainQueue | None = (topics or TopicQueues(log.layout)).one(timer.TOPIC, timer.QUEUE_ID)
 
     @property
@@ -79,7 +79,10 @@ class Timers:
     def _found(self) -> Waiting:
         if self.files.wheel is None and len(self.files.wheel_bytes):
             self.warn(f"timerwheel: {len(self.files.wheel_bytes)} bytes, not {timer.WHEEL_SIZE}: not used")
-        if self.files.checkpoint is None:
+        passed = self.files.layout.passed or {}
+        for reason in passed.values():
+            self.warn(f"{reason}: as if it were missing")
+        if self.files.checkpoint is None and self.files.checkpoint_path not in passed:
             self.warn(
                 "config/timercheck: missing or too short: what was delivered is not known, and a broker would deliver "
                 "every timer message of the log again"

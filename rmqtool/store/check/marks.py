@@ -5,7 +5,7 @@ import os
 from formats import checkpoint
 from formats.config.rocksdb import TABLES, V2
 from formats.variants.rocksdb import describe
-from rmqtool.errors import Refused, RmqError
+from rmqtool.errors import Refused, RmqError, UnreadableStore
 from rmqtool.store.changes.pending import PendingRun, pending_runs
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.check.codes.all import INFO
@@ -55,7 +55,12 @@ def _code_of(run: PendingRun) -> str:
 def check_marks(ctx: Context) -> None:
     """What stands beside the data."""
     found, layout = ctx.found, ctx.layout
-    if (pid := holder(layout.root)) is not None:
+    pid = None
+    try:
+        pid = holder(layout.root)
+    except UnreadableStore as err:
+        layout.pass_over(layout.path("lock"), err)
+    if pid is not None:
         who = f"process {pid}" if pid else "a process of another machine"
         found.add("store-in-use", "lock", actual=f"held by {who}")
         found.situation.in_use = True
@@ -145,8 +150,10 @@ def check_checkpoint(ctx: Context, index_end: int | None) -> None:
     found, name = ctx.found, "checkpoint"
     try:
         data = ctx.layout.checkpoint()
-    except RmqError as err:
+    except RmqError as err:  # far too large
         found.add("file-unreadable", name, actual=str(err))
+        return
+    if ctx.is_passed(name):
         return
     if data is None:
         found.add("checkpoint-missing", name)

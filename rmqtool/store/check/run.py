@@ -38,7 +38,7 @@ def check_store(
         CorruptFile: the broker's properties file says what cannot be.
     """
     found = Collector(details, situation)
-    ctx = Context(layout, found)
+    ctx = Context(layout.passing_over(), found)
     check_role(ctx)
     check_marks(ctx)
     with_queues = queues_are_files(ctx)
@@ -77,6 +77,7 @@ def check_store(
     if with_index:
         found.situation.index_shortened = index.shortened
     check_tier_goes_on(ctx)
+    told = _tell_passed(ctx, set())
     yield from found.drain()
     if with_queues:
         with stage("comparing queues with the log"):
@@ -94,7 +95,16 @@ def check_store(
     check_tiered(ctx)
     check_replication(ctx)
     check_configs(ctx, queues=with_queues or rocks is not None)
+    _tell_passed(ctx, told)
     yield from found.rest()
+
+
+def _tell_passed(ctx: Context, told: set[str]) -> set[str]:
+    """One finding for each part of the store that could not be read and was passed over; all that were told."""
+    passed = ctx.layout.passed or {}
+    for path in sorted(passed.keys() - told):
+        ctx.found.add("file-unreadable", ctx.name(path), actual=passed[path])
+    return set(passed)
 
 
 def is_problem(finding: Finding) -> bool:

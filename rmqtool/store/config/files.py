@@ -13,7 +13,7 @@ from formats.config.rocksdb import ENTRIES, TABLES, V2, as_file, as_file_v2, bou
 from formats.errors import FormatError
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.disk.remote import exists, place_of
-from rmqtool.store.disk.segments import files_below, list_dir, read_small
+from rmqtool.store.disk.segments import files_below, read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import rocksdb_forms
@@ -145,15 +145,17 @@ def raw_config(layout: StoreLayout, name: str) -> Any:
 
 def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
     """Every file below ``config/``, parsed to see whether a broker could read it."""
-    for entry in list_dir(layout.path("config")):
-        if not entry.is_file():
-            continue
+    for entry in layout.entries("config"):
         model = kind_of(entry.name)
+        if not entry.is_file():
+            if model is not None:
+                yield ConfigFileInfo(entry.name, 0, model.__name__, "not a regular file")
+            continue
         error = None
         if model is not None:  # others are not read: a file of any length may lie there
             try:
                 model.parse(read_small(entry.path) or b"")
-            except (FormatError, CorruptFile) as err:
+            except (FormatError, CorruptFile, UnreadableStore) as err:
                 error = str(err)
         yield ConfigFileInfo(entry.name, entry.size, model.__name__ if model else None, error)
     places: dict[str, list[str]] = {}

@@ -38,6 +38,17 @@ def reads_as_a_whole(path: str, size: int) -> bool:
     return not _each_piece(path, size, lambda _at, _data: None, give_up=True)
 
 
+def need_readable(segments: Segments) -> None:
+    """Have every byte of files read before they are mapped.
+
+    Raises:
+        UnreadableStore: one cannot be read.
+    """
+    for file in segments:
+        if not reads_as_a_whole(file.path, file.size):
+            raise UnreadableStore(f"{file.path}: {os.strerror(errno.EIO)}")
+
+
 def copy_readable(path: str, size: int, copy: IO[bytes]) -> list[Unreadable]:
     """Copy what can be read of a file to the same places of another one; returns what cannot, in order.
 

@@ -44,6 +44,10 @@ class StoreLayout:
         root: the store directory (``storePathRootDir``).
         conf: the broker's settings.
 
+    Attributes:
+        passed: path to the reason, of what cannot be read and was passed over (:meth:`passing_over`); None where such a
+            thing is an error.
+
     Raises:
         UnreadableStore: the path is missing, no directory, or holds nothing that a store has.
         BadValue: a URI that nobody has attached.
@@ -52,7 +56,8 @@ class StoreLayout:
     def __init__(self, root: str, conf: BrokerConf | None = None) -> None:
         self.root = checked_path(root)
         self.conf = conf or BrokerConf()
-        self._list: Callable[[str], list[DirectoryEntry]] = list_dir
+        self.passed: dict[str, str] | None = None
+        self._read: Callable[[str], list[DirectoryEntry]] = list_dir
         names = {entry.name for entry in list_dir(self.root)}
         if not names and not is_dir(self.root):
             raise UnreadableStore(f"{root}: no such directory")
@@ -71,8 +76,49 @@ class StoreLayout:
         goes later does not show: whoever writes, or carries out a plan, looks again by a layout of its own.
         """
         layout = copy(self)
-        layout._list = _Remembered().list_dir
+        layout._read = _Remembered().list_dir
         return layout
+
+    def passing_over(self) -> "StoreLayout":
+        """The same store, for who goes on without what cannot be read, as long as that is no part of the commit log.
+
+        A directory that cannot be listed then counts as empty, and a small file as missing. :attr:`passed` says which
+        they are.
+        """
+        layout = copy(self)
+        layout.passed = {}
+        return layout
+
+    def pass_over(self, path: str, err: UnreadableStore) -> None:
+        """Note that something cannot be read.
+
+        Raises:
+            UnreadableStore: the same, where nothing may be passed over.
+        """
+        if self.passed is None or path in self.commit_log_paths:
+            raise err
+        self.passed.setdefault(path, str(err))
+
+    def small(self, *parts: str) -> bytes | None:
+        """A small file's bytes; None where there is none.
+
+        Raises:
+            UnreadableStore: it cannot be read.
+            CorruptFile: it is far larger than it should be.
+        """
+        path = self.path(*parts)
+        try:
+            return read_small(path)
+        except UnreadableStore as err:
+            self.pass_over(path, err)
+            return None
+
+    def _list(self, path: str) -> list[DirectoryEntry]:
+        try:
+            return self._read(path)
+        except UnreadableStore as err:
+            self.pass_over(path, err)
+            return []
 
     def entries(self, *parts: str) -> list[DirectoryEntry]:
         """What is in a directory, sorted by name; nothing where it is missing.
@@ -225,7 +271,7 @@ class StoreLayout:
 
     def checkpoint(self) -> bytes | None:
         """The checkpoint's bytes; None when there is none."""
-        return read_small(self.path("checkpoint"))
+        return self.small("checkpoint")
 
     @property
     def aborted(self) -> bool:

@@ -55,7 +55,7 @@ def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
             return "5.x", f"it has {part}"
     if record_version == 2:
         return "5.x", "the log begins with a V2 record"
-    point = checkpoint.parse(layout.checkpoint() or b"")
+    point = checkpoint.parse(_seen(layout.path("checkpoint")))
     if point.master_flushed_offset or point.confirm_phy_offset:
         return "5.x", "the checkpoint has fields of 5.x"
     if b'"stateVersion"' in _seen(layout.path("config", "topics.json")):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.queues.batch import BatchEntry, as_array, is_valid, valid_prefix
 from rmqtool.store.disk.remote import need
-from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, StoreLayout, is_path_name
 from rmqtool.store.queues.reader import (
     NO_OFFSET,
@@ -36,7 +36,7 @@ class BatchQueue:
     def __init__(self, layout: StoreLayout, topic: str, queue_id: int, path: str | None = None) -> None:
         self.topic, self.queue_id = topic, queue_id
         self.path = path or layout.queue_path(topic, queue_id, BATCH_QUEUES)
-        self.segments = Segments.of([self.path])
+        self.segments = layout.files_in(self.path)
         self._layout = layout
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from formats.queues.batch import SIZE, BatchEntry, as_array, valid_prefix
 from formats.variants import compaction
 from rmqtool.errors import CorruptFile
 from rmqtool.store.disk.remote import need, record_at
-from rmqtool.store.disk.segments import Segment, Segments, files_below, offset_name, read_small
+from rmqtool.store.disk.segments import Segment, Segments, files_below, offset_name
 from rmqtool.store.layout.paths import StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import Damage, Found
 
@@ -274,7 +274,7 @@ def positions_of(layout: StoreLayout) -> compaction.Positions | None:
         CorruptFile: not as brokers write it.
     """
     path = layout.path(FOLDER, POSITIONS)
-    data = read_small(path)
+    data = layout.small(FOLDER, POSITIONS)
     try:
         return compaction.Positions.parse(data) if data is not None else None
     except FormatError as err:

@@ -12,7 +12,7 @@ from formats.layouts.derived import CQ_ENTRY
 from formats.queues import batch
 from formats.queues.consume import as_array, valid_prefix
 from rmqtool.store.disk.remote import need, place_of
-from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import written_units
 from rmqtool.store.layout.paths import BATCH_UNIT, UNIT, StoreLayout, is_path_name
 from rmqtool.store.layout.version import release_of
@@ -120,7 +120,7 @@ class ConsumeQueue:
     def __init__(self, layout: StoreLayout, topic: str, queue_id: int, path: str | None = None) -> None:
         self.topic, self.queue_id = topic, queue_id
         self.path = path or layout.queue_path(topic, queue_id)
-        self.segments = Segments.of([self.path])
+        self.segments = layout.files_in(self.path)
         self._layout = layout
         self._end: QueueEnd | None = None
 

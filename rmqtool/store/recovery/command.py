@@ -126,7 +126,11 @@ def plan(layout: StoreLayout, *, backup: str | None = None, **options: Unpack[Op
     on them.
     """
     said = heed(layout, "recover")
-    return _plan(layout, _recovering(whole=True, **options), backup, said)
+    layout = layout.passing_over()
+    report = _plan(layout, _recovering(whole=True, **options), backup, said)
+    words = "no broker starts over it, and recover stops at it: this plan is for when it is out of the way"
+    passed = [f"{reason}: {words}" for reason in (layout.passed or {}).values()]
+    return replace(report, warnings=[*report.warnings, *passed])
 
 
 def recover(

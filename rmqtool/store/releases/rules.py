@@ -18,7 +18,7 @@ from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
 from formats.message.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
 from formats.message.read import End, Record, is_java_int, read
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
@@ -198,7 +198,7 @@ class ReleaseRulesV5(ReleaseRules):
             try:
                 if data := read_small(self.layout.path("config", file)):
                     return Topics.parse(data).topics
-            except FormatError:
+            except (FormatError, UnreadableStore):
                 continue
         return {}
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.changes.change import Change
 from rmqtool.store.disk import files
+from rmqtool.store.disk.readable import need_readable
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.mending import cut_short, default_length, way_on, way_on_alone
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
@@ -25,8 +26,9 @@ def cut_alone(log: CommitLog) -> tuple[Segment, int] | None:
     if len(files) != 1:
         return None
     known = -1
-    with suppress(UnreadableStore):
-        for topic, queue_id, _path in log.layout.queue_dirs():
+    for topic, queue_id, path in log.layout.queue_dirs():
+        with suppress(UnreadableStore):
+            need_readable(log.layout.files_in(path))
             queue = open_queue(log.layout, topic, queue_id)
             known = max(known, queue.recovered.max_physical_offset if queue is not None else -1)
     return (files[0], known) if cut_short(files, log.layout.conf, known) else None

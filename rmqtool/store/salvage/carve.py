@@ -23,7 +23,7 @@ from rmqtool.store.disk.files import make_file, remove_folder, remove_tree
 from rmqtool.store.disk.ownership import make_folders
 from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import list_dir, read_small
+from rmqtool.store.disk.segments import read_small
 from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
@@ -31,6 +31,7 @@ from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.log.writer import LogWriter
+from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
@@ -93,11 +94,11 @@ class Salvage:
     """
 
     def __init__(self, layout: StoreLayout, target: str, command: str = "salvage") -> None:
-        self.layout, self.store = layout, checked_path(target)
+        self.layout, self.store = layout.passing_over(), checked_path(target)
         self._said = heed(layout, command)
         self.target = self.store + _PART
-        self.log = CommitLog(layout)
-        self._rules = rules_for(layout).rules
+        self.log = CommitLog(self.layout)
+        self._rules = rules_for(self.layout).rules
         disk = Readable()
         self.log.segments = disk.take(self.log.segments)
         self.log.segments, moved, passed = true_files(self.log)
@@ -164,6 +165,7 @@ class Salvage:
             self.left_out,
         )  # fmt: skip
         self.warnings += keep_popped(self.layout, self.target, self._moved_queues(), self.left_out)
+        self._say_passed()
         remove_tree(self._scratch())
         with suppress(OSError):  # something was lost, and found
             remove_folder(os.path.join(self.target, LOST))
@@ -313,12 +315,11 @@ class Salvage:
     def _copy_configs(self) -> list[str]:
         """Config files, each from the generation that can be read; consumer offsets follow their moved queues."""
         copied: list[str] = []
-        try:
-            listed = list_dir(self.layout.path("config"))
-        except UnreadableStore as err:
-            self.warnings.append(f"{err}: no config file is copied")
-            self.left_out.append("config")
-            return []
+        listed = self.layout.entries("config")
+        for entry in listed:
+            if not entry.is_file() and kind_of(entry.name) is not None:
+                self.left_out.append(f"config/{entry.name}")
+                self.warnings.append(f"{entry.path}: not a regular file: left out, or taken from its .bak")
         names = {
             # only of the files that brokers know is a .bak the generation before
             entry.name.removesuffix(".bak") if kind_of(entry.name.removesuffix(".bak")) is not None else entry.name
@@ -347,6 +348,14 @@ class Salvage:
             copied.append(name)
         return copied
 
+    def _say_passed(self) -> None:
+        """What could not be read beside the messages; queues, index and marks are made anew whatever they were."""
+        for path, reason in sorted((self.layout.passed or {}).items()):
+            name = os.path.relpath(path, self.layout.root)
+            self.warnings.append(f"{reason}: passed over")
+            if name.partition(os.sep)[0] in ("config", FOLDER):
+                self.left_out.append(name)
+
     def _tables(self) -> dict[str, bytes | None]:
         """File name to its content, of tables that a broker keeps in RocksDB; None for one that cannot be read."""
         found: dict[str, bytes | None] = {}
@@ -357,7 +366,7 @@ class Salvage:
                 found[name] = None
                 table = read_config(self.layout, name)
                 found[name] = table.build(engine="5.3") if table is not None else None
-            except (CorruptFile, MissingRuntime) as err:
+            except (CorruptFile, MissingRuntime, UnreadableStore) as err:
                 found[name] = None
                 self.left_out.append(f"config/{name}")
                 self.warnings.append(f"{err}: config/{name} is left out")

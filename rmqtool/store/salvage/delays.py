@@ -2,6 +2,7 @@
 
 from formats.message.read import SCHEDULE_TOPIC
 from rmqtool.errors import RmqError
+from rmqtool.store.disk.readable import need_readable
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.reader import ConsumeQueue, open_queue
@@ -61,6 +62,7 @@ def _delay(layout: StoreLayout, queue_id: int, log: CommitLog) -> int | None:
     """Milliseconds between storing and delivering, the same for all messages that were looked at; else None."""
     seen = set()
     try:
+        need_readable(layout.files_in(layout.queue_path(_TOPIC, queue_id)))
         queue = _queue(layout, queue_id)
         if queue is None:
             return None

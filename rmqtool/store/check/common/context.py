@@ -158,6 +158,10 @@ class Context:
             redispatch_from=files[number].base if aborted else None,
         )
 
+    def is_passed(self, *parts: str) -> bool:
+        """Whether a file could not be read, which is a finding of its own."""
+        return self.layout.path(*parts) in (self.layout.passed or {})
+
     def name(self, path: str) -> str:
         """A path as findings say it."""
         relative = os.path.relpath(path, self.layout.root)

@@ -22,7 +22,9 @@ def check_timer_files(ctx: Context, files: TimerFiles, *, used: bool) -> None:
         used: whether there has ever been a timer message; before, the checkpoint holds nothing.
     """
     length = len(files.wheel_bytes)
-    if length not in (0, timer.WHEEL_SIZE):
+    if ctx.is_passed("timerwheel"):
+        pass  # told where all such files are
+    elif length not in (0, timer.WHEEL_SIZE):
         ctx.found.add("timer-wheel-size", "timerwheel", expected=f"{timer.WHEEL_SIZE} bytes", actual=f"{length} bytes")
     elif not length and files.end:
         ctx.found.add("timer-wheel-missing", "timerwheel", expected=f"slots of {files.end} bytes of the timer log")
@@ -30,7 +32,9 @@ def check_timer_files(ctx: Context, files: TimerFiles, *, used: bool) -> None:
     for file in files.log:
         _check_units(ctx, files, file)
     point, data = files.checkpoint, files.checkpoint_bytes
-    if used and (point is None or not point.last_read_time):
+    if ctx.is_passed("config", "timercheck"):
+        pass
+    elif used and (point is None or not point.last_read_time):
         actual = "missing" if data is None else f"{len(data)} bytes" if point is None else "zero"
         ctx.found.add("timer-checkpoint-empty", "config/timercheck", expected="times and offsets", actual=actual)
     elif point is not None and point.last_timer_log_flush_position > files.end:

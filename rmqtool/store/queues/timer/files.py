@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from formats.endings import Ending, UnitEnd
 from formats.layouts.derived import TIMER_CHECKPOINT
 from formats.variants import timer
+from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.mapping import map_file
 from rmqtool.store.disk.remote import exists
-from rmqtool.store.disk.segments import Segment, Segments, common_size, read_small
+from rmqtool.store.disk.segments import Segment, Segments, common_size
 from rmqtool.store.layout.paths import StoreLayout
 
 if TYPE_CHECKING:
@@ -66,7 +67,11 @@ class TimerFiles:
         Raises:
             UnreadableStore: as :attr:`wheel`.
         """
-        return memoryview(map_file(self.wheel_path) if exists(self.wheel_path) else b"")
+        try:
+            return memoryview(map_file(self.wheel_path) if exists(self.wheel_path) else b"")
+        except UnreadableStore as err:
+            self.layout.pass_over(self.wheel_path, err)
+            return memoryview(b"")
 
     @cached_property
     def checkpoint_bytes(self) -> bytes | None:
@@ -75,7 +80,7 @@ class TimerFiles:
         Raises:
             UnreadableStore: it is there and cannot be read.
         """
-        return read_small(self.checkpoint_path)
+        return self.layout.small("config", "timercheck")
 
     @property
     def checkpoint(self) -> timer.Checkpoint | None:

@@ -1,0 +1,126 @@
+"""Something that is no file, or cannot be read, beside an intact log: who can do without it goes on, and says so."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from tests.bad_disk import bad_disk
+from tests.cli.running import process, rmqtool
+from tests.conftest import Unpacked
+
+
+def put(path: Path, kind: str) -> None:
+    """Something else in the place of a file or a directory."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        (path / "below").mkdir(parents=True)
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    else:
+        path.symlink_to("/dev/full")
+
+
+def messages(store: Path) -> int:
+    return sum(isinstance(item, Found) for item in CommitLog(StoreLayout(str(store))).walk())
+
+
+@pytest.mark.parametrize(
+    ("relative", "kind"),
+    [("checkpoint", "directory"), ("checkpoint", "fifo"), ("checkpoint", "loop"), ("config/timercheck", "device"),
+     ("consumequeue", "fifo"), ("config", "loop"), ("timerlog", "device")],
+)  # fmt: skip
+def test_salvage_and_check_go_on(relative: str, kind: str, golden: Unpacked, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker"), store)
+    put(store / relative, kind)
+    salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
+    assert salvaged.code == 0, salvaged.err
+    assert messages(tmp_path / "new") == messages(store)
+    if relative != "config/timercheck":  # which is made anew
+        assert any(relative in words for words in json.loads(salvaged.out)["warnings"])
+
+    found = rmqtool("check", store, "-o", "json")
+    assert found.code == 1
+    told = [one["file"] for one in json.loads(found.out) if one["code"] == "file-unreadable"]
+    assert told.count(relative) == 1
+
+    info = rmqtool("info", store, "-o", "json")
+    assert info.code in (0, 1)
+    if not relative.endswith(("timercheck", "timerlog")):  # which it does not look at
+        assert any(relative in words for words in json.loads(info.out)["problems"])
+
+
+@pytest.mark.parametrize(
+    ("relative", "kind"), [("checkpoint", "directory"), ("checkpoint", "fifo"), ("config/timercheck", "device")]
+)
+def test_who_needs_no_marks_goes_on(relative: str, kind: str, golden: Unpacked, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker"), store)
+    before = {words: rmqtool(*words[0].split(), store, *words[1:]) for words in LOOKS}
+    put(store / relative, kind)
+    for words in LOOKS:
+        result = rmqtool(*words[0].split(), store, *words[1:])
+        # a warning makes 1 of 0
+        assert result.code <= 1, words
+        if "delay" not in words[0] or relative == "checkpoint":  # what was delivered is not known without that file
+            assert result.out == before[words].out
+    planned = rmqtool("recover", store, "--dry-run", "-o", "json")
+    assert planned.code in (0, 1)
+    assert any(
+        f"{relative}: " in words and "no broker starts" in words for words in json.loads(planned.out)["warnings"]
+    )
+
+
+LOOKS = [
+    ("query-time", "Orders", "0", "1795206885011"),
+    ("group list",),
+    ("delay list",),
+    ("topic list",),
+]
+
+
+@pytest.mark.parametrize("kind", ["directory", "device"])
+def test_topics_that_cannot_be_read(kind: str, golden: Unpacked, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden("broker-5.3.3"), store)
+    put(store / "config" / "topics.json", kind)
+    salvaged = rmqtool("salvage", store, tmp_path / "new", "-o", "json")
+    assert salvaged.code == 0, salvaged.err
+    # as a broker does it, which takes the .bak where the file does not read
+    assert (tmp_path / "new/config/topics.json").read_bytes() == (store / "config/topics.json.bak").read_bytes()
+    assert rmqtool("check", store).code == 1
+    assert "config/topics.json: not a regular file" in rmqtool("info", store, "-o", "json").out
+
+
+def test_bad_sectors_beside_the_log(golden: Unpacked, tmp_path: Path) -> None:
+    store = golden("broker")
+    everywhere = [(0, 1 << 20)]
+    bad = {
+        "checkpoint": everywhere,
+        "config/consumerOffset.json": everywhere,
+        "config/consumerOffset.json.bak": everywhere,
+        "index/20261120203445001": everywhere,
+        f"SCHEDULE_TOPIC_XXXX/2/{0:020d}": everywhere,
+        f"Orders/0/{0:020d}": everywhere,
+    }
+    try:
+        with bad_disk(store, tmp_path / "disk", bad) as broken:
+            salvaged = process("salvage", broken, tmp_path / "new", "-o", "json")
+            found = process("query-time", broken, "Orders", "1", "1795206885011", "-o", "json")
+    except PermissionError as err:
+        pytest.skip(f"cannot mount a file system: {err}")
+    assert salvaged.code == 0, salvaged.err
+    assert messages(tmp_path / "new") == messages(store)
+    report = json.loads(salvaged.out)
+    assert report["leftOut"] == ["config/consumerOffset.json"]
+    assert any("checkpoint: Input/output error" in words for words in report["warnings"])
+    assert found == process("query-time", store, "Orders", "1", "1795206885011", "-o", "json")
