@@ -405,10 +405,13 @@ def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
 
     async def test(client: Connection) -> None:
         base = 6 * sum(1 for _ in queues())
+        place = to_fields(h.Queue(topic="InBatches", queue_id=0))
         again = made if base == 0 else replace(made, attributes="-queue.type")
         answer = await client.call(Command(C.UPDATE_AND_CREATE_TOPIC, fields=to_fields(again)))
         assert bool(answer.code) == bool(base)
         assert (await client.call(Command(C.DELETE_TOPIC_IN_BROKER, fields={"topic": "InBatches"}))).code
+        lowest = await client.call(Command(C.GET_MIN_OFFSET, fields=place))
+        assert lowest.fields["offset"] == ("0" if base else "-1")
         fields = send("InBatches", properties="UNIQ_KEY\x01" + "A" * 32, batch=True)
         done = await client.call(Command(C.SEND_BATCH_MESSAGE, fields=fields, body=body))
         assert (done.code, done.fields["queueOffset"], done.fields["msgId"].count(",")) == (0, str(base), 0)
@@ -484,3 +487,37 @@ def test_tags_with_an_extension_of_the_queue(engine: str, tmp_path: Path) -> Non
         tmp_path / "store", test, create=True, engine=engine, broker_conf={**_CONF, "enableConsumeQueueExt": "true"}
     )
     assert (tmp_path / "store" / "consumequeue_ext").exists()
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+def test_a_query_by_key_is_answered_with_64_messages(engine: str, tmp_path: Path) -> None:
+    """``maxMsgsNumBatch``, whatever is asked for."""
+
+    async def test(client: Connection) -> None:
+        for n in range(99):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(properties="KEYS\x01k\x02"), body=b"%d" % n))
+        asked = h.Query(topic="Orders", key="k", max_num=99, begin_timestamp=0, end_timestamp=2**62)
+        found = await client.call(Command(C.QUERY_MESSAGE, fields=to_fields(asked)))
+        assert len(records(found.body)) == 64
+
+    serving(tmp_path / "store", test, create=True, engine=engine)
+
+
+def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
+    """5.x tells how far a group has pulled; what it has not committed of that is in flight."""
+
+    async def test(client: Connection) -> None:
+        for n in range(80):
+            await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"%d" % n))
+        for offset in (0, 32, 64):
+            await client.call(Command(C.PULL_MESSAGE, fields=pull(offset)))
+        commit = h.Commit(consumer_group="g", topic="Orders", queue_id=0, commit_offset=8)
+        done = await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(commit)))
+        assert done.code == ResponseCode.SUCCESS, done.remark
+        asked = h.Group(consumer_group="g", topic="Orders")
+        answer = await client.call(Command(C.GET_CONSUME_STATS, fields=to_fields(asked)))
+        table = read_body(b.ConsumeStats, answer.body).offset_table
+        told = {queue.queue_id: wrapper for queue, wrapper in table.items()}[0]
+        assert (told.broker_offset, told.consumer_offset, told.pull_offset) == (80, 8, 80)
+
+    serving(tmp_path / "store", test, create=True, engine="5.3")

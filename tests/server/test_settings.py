@@ -1,5 +1,6 @@
 """Settings that administrators change while a store is served."""
 
+import time
 from pathlib import Path
 
 from formats.remoting import headers as h
@@ -8,7 +9,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.typed import from_fields
 from rmqtool.remoting.connection import Connection
-from tests.server.test_broker import send, serving
+from tests.server.test_broker import pull, send, serving
 
 
 def test_settings_change_while_a_store_is_served(tmp_path: Path) -> None:
@@ -31,3 +32,25 @@ def test_settings_change_while_a_store_is_served(tmp_path: Path) -> None:
         assert from_fields(h.Sent, sent.fields).queue_offset >= 0
 
     serving(tmp_path / "store", test, create=True)
+
+
+def test_what_clients_of_5_change_is_taken(tmp_path: Path) -> None:
+    """RocketMQ's own tests change these while they run."""
+
+    async def test(client: Connection) -> None:
+        lines = (
+            "enablePopBufferMerge=true", "shortPollingTimeMills=250", "enableSingleTopicRegister=true",
+            "enableSplitRegistration=true", "longPollingEnable=false",
+        )  # fmt: skip
+        changed = await client.call(Command(C.UPDATE_BROKER_CONFIG, body="\n".join(lines).encode()))
+        assert changed.code == ResponseCode.SUCCESS, changed.remark
+        told = (await client.call(Command(C.GET_BROKER_CONFIG))).body.decode().splitlines()
+        assert set(lines) <= set(told)
+        await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
+        begin = time.monotonic()
+        fields = pull(1, sys_flag=6, suspend_timeout_millis=20_000)
+        got = await client.call(Command(C.PULL_MESSAGE, fields=fields), 30)
+        assert got.code == ResponseCode.PULL_NOT_FOUND
+        assert 0.2 <= time.monotonic() - begin <= 4
+
+    serving(tmp_path / "store", test, create=True, engine="5.3")

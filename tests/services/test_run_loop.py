@@ -259,3 +259,22 @@ def test_delays_with_an_extension_of_the_queue(tmp_path: Path) -> None:
     assert sorted(lab.bodies("T")) == [f"soon {n}" for n in range(3)]
     loop.run(lab.wait, until=TIME + 6000)
     assert len(lab.bodies("T")) == 6
+
+
+@pytest.mark.parametrize(("engine", "seconds"), [("4.9", 60), ("5.3", 30)])
+def test_transactions_are_checked_as_often_as_the_release_does(engine: str, seconds: int, tmp_path: Path) -> None:
+    lab = Lab(tmp_path, engine=engine)
+    service = TransactionService(lab.store, lab.state, never)
+    assert service.prepare(Message(topic="T", body=b"a"), "G").ok
+    lab.state.persist()
+    asked: list[int] = []
+
+    def decide(_request: CheckRequest) -> Decision:
+        asked.append((lab.now - TIME) // 1000)
+        return Decision.COMMIT
+
+    def wait(millis: int) -> None:
+        lab.now += millis
+
+    RunLoop(lab.store, lab.warnings.append, decide, check_at_once=False).run(wait, until=TIME + 100_000)
+    assert asked == [seconds]

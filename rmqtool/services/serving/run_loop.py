@@ -70,7 +70,8 @@ class RunLoop:
         self.delivery = Delivery(store, self.state, warn)
         self.transactions = TransactionService(store, self.state, warn)
         conf = store.layout.conf
-        self._check_every = setting(conf, "transactionCheckInterval", 60_000)
+        every = 60_000 if store.live.engine == "4.9" else 30_000
+        self._check_every = setting(conf, "transactionCheckInterval", every)
         self._persist_every = min(
             setting(conf, "flushDelayOffsetInterval", 10_000), setting(conf, "flushConsumerOffsetInterval", 5_000)
         )

@@ -108,7 +108,8 @@ class Status:
                 high = max(core.reading.max_offset(topic, queue_id), 0)
                 offset = max(core.state.offset(topic, group, queue_id) or 0, 0)
                 last = max(core.reading.store_time(topic, queue_id, offset - 1), 0) if offset else 0
-                pulled = None if core.settings.engine == "4.9" else offset
+                given = max(offset, core.pulled.get((topic, group, queue_id), 0))
+                pulled = None if core.settings.engine == "4.9" else given
                 table[self._queue(topic, queue_id)] = OffsetWrapper(high, offset, last, pulled)
             rate += core.counts.rate(counts.GROUP_GET, f"{topic}@{group}")
         return b.ConsumeStats(table, rate)

@@ -33,6 +33,7 @@ class Core:
         clock: ms since the epoch.
         now: seconds that only go forward.
         counts: what was put and got.
+        pulled: offsets up to which groups were handed messages, by topic, group and queue id; in memory only.
         resets: offsets that groups were set to and have not heard of, by topic, group and queue id; of 5.x.
         routes: asks the name servers for the queues of a topic that can be read; None where none of them answers.
     """
@@ -48,6 +49,7 @@ class Core:
     counts: Counts
     arrived: Callable[[str, int], None] = lambda _topic, _queue: None
     topics_changed: Callable[[], None] = lambda: None
+    pulled: dict[Key, int] = field(default_factory=dict)
     resets: dict[Key, int] = field(default_factory=dict)
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
 

@@ -18,6 +18,10 @@ _LIVE = {
     "enablePropertyFilter": "property_filter",
     "rejectTransactionMessage": "reject_transactions",
     "brokerPermission": "permission",
+    "shortPollingTimeMills": "short_polling",
+    "enablePopBufferMerge": "pop_buffer_merge",
+    "enableSingleTopicRegister": "single_topic_register",
+    "enableSplitRegistration": "split_registration",
     "regionId": "region",
     "traceOn": "trace",
 }
@@ -31,6 +35,9 @@ class Settings:
         address: HOST:PORT by which clients reach it.
         engine: whose rules it goes by, "4.9" or "5.3".
         read_only: nothing is stored; only reading is allowed.
+        short_polling: how long a pull without a message is held where ``long_polling`` is off.
+        pop_buffer_merge, single_topic_register, split_registration: kept and told, nothing else: they say how a real
+            broker buffers acks, and in how many requests it tells name servers of its topics.
     """
 
     name: str
@@ -42,6 +49,10 @@ class Settings:
     auto_create_topics: bool = True
     default_topic_queues: int = 8
     long_polling: bool = True
+    short_polling: int = 1000
+    pop_buffer_merge: bool = False
+    single_topic_register: bool = False
+    split_registration: bool = False
     property_filter: bool = False
     reject_transactions: bool = False
     max_message_size: int = 4 << 20
@@ -71,6 +82,10 @@ class Settings:
             auto_create_topics=conf.flag("autoCreateTopicEnable", True),
             default_topic_queues=setting(conf, "defaultTopicQueueNums", 8),
             long_polling=conf.flag("longPollingEnable", True),
+            short_polling=setting(conf, "shortPollingTimeMills", 1000),
+            pop_buffer_merge=conf.flag("enablePopBufferMerge", False),
+            single_topic_register=conf.flag("enableSingleTopicRegister", False),
+            split_registration=conf.flag("enableSplitRegistration", False),
             property_filter=conf.flag("enablePropertyFilter", False),
             reject_transactions=conf.flag("rejectTransactionMessage", False),
             max_message_size=setting(conf, "maxMessageSize", 4 << 20),

@@ -8,9 +8,10 @@ from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.core import Core
 from rmqtool.services.lookup.query import Search
+from rmqtool.services.opened.broker_state import setting
 
 _UNIQUE = 32  # messages that a query for a unique id gets (defaultQueryMaxNum)
-_MOST = 1024
+_MOST = 64  # and any other query, whatever it asks for
 _ENTRIES = 4096
 _BODY = 8 << 20  # bytes of records in one answer, which a frame must hold
 
@@ -24,7 +25,8 @@ class Lookups:
     def by_key(self, _connection: Connection, request: Command) -> Command:
         """Request 12."""
         header = header_of(h.Query, request)
-        most = _UNIQUE if header.unique_key_query else max(min(header.max_num, _MOST), 0)
+        most = _UNIQUE if header.unique_key_query else max(header.max_num, 0)
+        most = min(most, setting(self._core.store.layout.conf, "maxMsgsNumBatch", _MOST))
         search = Search(limit=most, begin=max(header.begin_timestamp, 0), end=header.end_timestamp)
         found = self._core.reading.by_key(header.topic, header.key, search) if most else []
         parts: list[memoryview] = []

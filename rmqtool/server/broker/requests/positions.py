@@ -14,6 +14,7 @@ from rmqtool.server.broker.known.core import Core
 from rmqtool.services.lookup.get_message import physical_memory
 from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
 from rmqtool.store.queues.reader import ConsumeQueue
+from rmqtool.store.releases.rules import batch_topics_of
 
 
 class Positions:
@@ -62,9 +63,13 @@ class Positions:
         return answer(request, h.Offset(offset=self._core.reading.max_offset(header.topic, header.queue_id)))
 
     def lowest(self, _connection: Connection, request: Command) -> Command:
-        """Request 31."""
+        """Request 31. A batch queue that has no message yet has no lowest one either."""
         header = header_of(h.Queue, request)
-        return answer(request, h.Offset(offset=self._core.reading.min_offset(header.topic, header.queue_id)))
+        lowest = self._core.reading.min_offset(header.topic, header.queue_id)
+        empty = not self._core.reading.max_offset(header.topic, header.queue_id)
+        if empty and header.topic in batch_topics_of(self._core.state.topics):
+            lowest = -1
+        return answer(request, h.Offset(offset=lowest))
 
     def by_time(self, _connection: Connection, request: Command) -> Command:
         """Request 29."""

@@ -19,7 +19,6 @@ from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled
 from rmqtool.services.lookup.get_message import Pulled
 
 COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16  # of the system flag (PullSysFlag)
-_SHORT = 1.0  # s that a pull is held without long polling
 _LONGEST = 24 * 3600.0
 _MOST = 4096  # messages that one pull may ask for
 
@@ -149,7 +148,10 @@ class Pulling:
 
     def _read(self, header: h.Pull, accept: Accept | None) -> Pulled:
         most = min(max(header.max_msg_nums, 1), _MOST)
-        return self._core.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
+        result = self._core.reading.pull_records(header.topic, header.queue_id, header.queue_offset, most, accept)
+        place = header.topic, header.consumer_group, header.queue_id
+        self._core.pulled[place] = result.next_begin_offset
+        return result
 
     def _answer(self, request: Command, header: h.Pull, result: Pulled, code: int) -> Command:
         if code == ResponseCode.PULL_OFFSET_MOVED:
@@ -171,8 +173,9 @@ class Pulling:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def _hold(self, connection: Connection, request: Command, header: h.Pull, accept: Accept | None) -> None:
-        seconds = header.suspend_timeout_millis / 1000 if self._core.settings.long_polling else _SHORT
-        until = self._core.now() + min(seconds, _LONGEST)
+        settings = self._core.settings
+        millis = header.suspend_timeout_millis if settings.long_polling else settings.short_polling
+        until = self._core.now() + min(millis / 1000, _LONGEST)
         held = _Held(connection, request, header, accept, until, header.queue_offset)
         self._held.setdefault((header.topic, header.queue_id), []).append(held)
 
