@@ -511,8 +511,9 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
             await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"%d" % n))
         for offset in (0, 32, 64):
             await client.call(Command(C.PULL_MESSAGE, fields=pull(offset)))
-        commit = {"consumerGroup": "g", "topic": "Orders", "queueId": "0", "commitOffset": "8"}
-        assert not (await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=commit))).code
+        commit = h.Commit(consumer_group="g", topic="Orders", queue_id=0, commit_offset=8)
+        done = await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(commit)))
+        assert done.code == ResponseCode.SUCCESS, done.remark
         asked = h.Group(consumer_group="g", topic="Orders")
         answer = await client.call(Command(C.GET_CONSUME_STATS, fields=to_fields(asked)))
         table = read_body(b.ConsumeStats, answer.body).offset_table
