@@ -93,9 +93,9 @@ class StoreLayout:
         """Note that something cannot be read.
 
         Raises:
-            UnreadableStore: the same, where nothing may be passed over.
+            UnreadableStore: the same, where nothing may be passed over, or where another user could read it.
         """
-        if self.passed is None or path in self.commit_log_paths:
+        if self.passed is None or path in self.commit_log_paths or isinstance(err.__cause__, PermissionError):
             raise err
         self.passed.setdefault(path, str(err))
 
