@@ -294,7 +294,7 @@ PARTS = {
     "a queue file": (f"consumequeue/Orders/0/{0:020d}", READS_QUEUE - {"recover --yes"}),
     "index": ("index", READS_INDEX - {"recover --yes"}),
     "config": ("config", {"config", "config FILE", "offsets", "info"}),
-    "topics.json": ("config/topics.json", {"config", "config FILE"}),  # info has it among its problems
+    "topics.json": ("config/topics.json", {"config FILE"}),  # others have it among their problems
     "checkpoint": ("checkpoint", {"checkpoint", "info", "recover --dry-run"}),
 }
 
