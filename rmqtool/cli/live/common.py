@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.access import credentials
 from rmqtool.cli.serve.running import address_of
-from rmqtool.client.cluster.cluster import ClientOptions
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.name_servers import addresses_of
 from rmqtool.errors import BadValue
 from rmqtool.services.sending.rules import check_topic
@@ -52,3 +54,19 @@ def check_wanted(topic: str, tags: Sequence[str], sql: str | None) -> None:
         raise BadValue(str(err)) from None
     if tags and sql is not None:
         raise BadValue("--sql: goes without --tag; in SQL a tag is TAGS = 'paid'")
+
+
+async def readable_queues(cluster: Cluster, topic: str) -> tuple[MessageQueue, ...]:
+    """The queues that consumers of a topic read.
+
+    Raises:
+        ClientError: the topic's permission forbids reading on every broker: an empty answer would be taken for a fact.
+        NoRoute, RemotingError: no name server knows of the topic, or none answers.
+    """
+    route = await cluster.route(topic)
+    if not route.readable:
+        raise ClientError(
+            f"{topic}: cannot be read: its permission on {', '.join(sorted(route.brokers))} forbids it, and what is "
+            "stored there is not shown (mqadmin updateTopicPerm changes it)"
+        )
+    return route.readable

@@ -16,12 +16,13 @@ from rmqtool.cli.shell.options import (
     TagOption,
     TlsOption,
 )
+from rmqtool.errors import BadValue
 
 
 @command("consume", "rmqtool consume --namesrv 127.0.0.1:9876 Orders --from -1h --follow")
 def consume(
-    namesrv: NamesrvOption,
     topic: TopicArgument,
+    namesrv: NamesrvOption = "127.0.0.1:9876",
     start: Annotated[
         str | None,
         typer.Option(
@@ -41,6 +42,10 @@ def consume(
         bool, typer.Option("--orderly", help="With --ack: each queue in order, locked by the broker for this process.")
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages, until a signal.")] = False,
+    exit_idle: Annotated[
+        float | None,
+        typer.Option("--exit-idle", metavar="SECONDS", min=0, help="With --follow: end when none came for so long."),
+    ] = None,
     tag: TagOption = None,
     sql: Annotated[
         str | None,
@@ -66,16 +71,18 @@ def consume(
         from rmqtool.cli.live.run_consume import check_group_options
 
         check_group_options(group, ack=ack, orderly=orderly)
+    if exit_idle is not None and not follow:
+        raise BadValue("--exit-idle: goes with --follow; without it the end is that of the queues")
     if ack and group is not None:
         from rmqtool.cli.live.run_acked import run as run_acked
 
         return run_acked(
             namesrv, topic, group, orderly=orderly, start=start, follow=follow, tags=tuple(tag or ()), sql=sql,
-            limit=limit, body=body.value, tls_config=tls_config, acl=acl, output=output.value,
+            limit=limit, exit_idle=exit_idle, body=body.value, tls_config=tls_config, acl=acl, output=output.value,
         )  # fmt: skip
     from rmqtool.cli.live.run_consume import run
 
     return run(
-        namesrv, topic, group, start=start, follow=follow, tags=tuple(tag or ()), sql=sql, limit=limit, body=body.value,
-        tls_config=tls_config, acl=acl, output=output.value,
+        namesrv, topic, group, start=start, follow=follow, tags=tuple(tag or ()), sql=sql, limit=limit,
+        exit_idle=exit_idle, body=body.value, tls_config=tls_config, acl=acl, output=output.value,
     )  # fmt: skip

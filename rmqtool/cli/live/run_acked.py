@@ -3,11 +3,12 @@
 import asyncio
 import re
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.live.common import check_wanted, client_options
+from rmqtool.cli.live.common import check_wanted, client_options, readable_queues
 from rmqtool.cli.serve.running import until_told
 from rmqtool.cli.shell.message_rows import message_writer
 from rmqtool.cli.shell.output import TableWriter, note
@@ -19,8 +20,8 @@ from rmqtool.client.listening.options import From, PushOptions, Sql
 from rmqtool.client.pulling.pull import Puller, Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
+from rmqtool.words import counted
 
-_INTERRUPTED = 130
 _BATCH = 32
 _ERROR_PAUSE = 1.0  # s until a pull that failed is tried again
 _LOOK = 0.2  # s between two looks whether all is consumed
@@ -37,6 +38,7 @@ def run(
     tags: Sequence[str],
     sql: str | None,
     limit: int | None,
+    exit_idle: float | None,
     body: str,
     tls_config: str | None,
     acl: str | None,
@@ -44,11 +46,11 @@ def run(
 ) -> int:
     """Write messages and commit them; 1 when there was none."""
     check_wanted(topic, tags, sql)
-    begin, time = _beginning(start)
+    begin, start_time = _beginning(start)
     push = PushOptions(
         orderly=orderly,
         start=begin,
-        start_time=time,
+        start_time=start_time,
         batch=1 if limit is not None else _BATCH,
         concurrency=1,
         persist_interval=1.0,
@@ -57,7 +59,7 @@ def run(
     )
     wanted = Sql(sql) if sql is not None else " || ".join(tags) or "*"
     options = client_options(namesrv, tls_config=tls_config, acl=acl)
-    return asyncio.run(_consume(options, topic, group, wanted, push, follow, _Rows(output, body, limit)))
+    return asyncio.run(_consume(options, topic, group, wanted, push, follow, exit_idle, _Rows(output, body, limit)))
 
 
 def _beginning(start: str | None) -> tuple[From, int | None]:
@@ -85,6 +87,7 @@ class _Rows:
         self.done = asyncio.Event()
         self.error: OSError | None = None
         self.count = 0
+        self._last = time.monotonic()
 
     async def listen(self, messages: Sequence[Received]) -> None:
         """Write messages. Without an end where that is over: so they are neither consumed nor sent back."""
@@ -100,32 +103,49 @@ class _Rows:
                 self.done.set()
             else:
                 self.count += len(messages)
+                self._last = time.monotonic()
                 if self._limit is not None and self.count >= self._limit:
                     self.done.set()
                 return
         await asyncio.Event().wait()
 
+    async def until_idle(self, seconds: float) -> bool:
+        """Until no message has come for so long."""
+        while (left := self._last + seconds - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        return True
+
     def close(self) -> None:
-        """End what was written."""
+        """End what was written, and say how much it was."""
         if self.error is not None:
             raise self.error
         self._to.close()
+        note(counted(self.count, "message"))
 
 
 async def _consume(
-    options: ClientOptions, topic: str, group: str, wanted: str, push: PushOptions, follow: bool, rows: _Rows
+    options: ClientOptions,
+    topic: str,
+    group: str,
+    wanted: str,
+    push: PushOptions,
+    follow: bool,
+    exit_idle: float | None,
+    rows: _Rows,
 ) -> int:
     async with until_told() as told, Cluster(options) as cluster:
         puller = Puller(cluster, group)
         ends = {
             queue: await tried(partial(puller.end, queue), told, note)
-            for queue in (await cluster.route(topic)).readable
+            for queue in await readable_queues(cluster, topic)
         }
         async with PushConsumer(cluster, group, {topic: wanted}, rows.listen, push) as consumer:
             waits: list[asyncio.Task[bool]]
             waits = [asyncio.create_task(_until(event)) for event in (told, rows.done)]
             if not follow:
                 waits.append(asyncio.create_task(_until_consumed(consumer, puller, ends, told)))
+            if exit_idle is not None:
+                waits.append(asyncio.create_task(rows.until_idle(exit_idle)))
             finished, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in others:
                 wait.cancel()
@@ -133,7 +153,7 @@ async def _consume(
         wait.result()
     rows.close()
     if told.is_set() and not follow and not rows.done.is_set():
-        return _INTERRUPTED
+        return told.exit_code
     return 0 if rows.count or follow else 1
 
 

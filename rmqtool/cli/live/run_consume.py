@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.live.common import check_wanted, client_options
+from rmqtool.cli.live.common import check_wanted, client_options, readable_queues
 from rmqtool.cli.serve.running import until_told
 from rmqtool.cli.shell.message_rows import message_writer
 from rmqtool.cli.shell.output import TableWriter, note
@@ -19,9 +19,9 @@ from rmqtool.client.pulling.pull import LOOKING, Puller, Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
 from rmqtool.services.sending.rules import check_group
+from rmqtool.words import counted
 
 _OFFSETS = 100_000_000_000  # digits below that are an offset, as no message was stored before 1973
-_INTERRUPTED = 130
 
 
 def check_group_options(group: str | None, *, ack: bool, orderly: bool) -> None:
@@ -51,6 +51,7 @@ def run(
     tags: Sequence[str],
     sql: str | None,
     limit: int | None,
+    exit_idle: float | None,
     body: str,
     tls_config: str | None,
     acl: str | None,
@@ -63,7 +64,7 @@ def run(
         start = start or ("latest" if follow else "earliest")
     elif start is not None:
         raise BadValue("--from: goes with --group only where it is consumed (--ack); else it begins where the group is")
-    looking = _Looking(options, topic, group, start or "earliest", follow, tags, sql)
+    looking = _Looking(options, topic, group, start or "earliest", follow, tags, sql, exit_idle)
     return asyncio.run(looking.write(output, body, limit))
 
 
@@ -77,8 +78,9 @@ class _Looking:
         follow: bool,
         tags: Sequence[str],
         sql: str | None,
+        exit_idle: float | None,
     ) -> None:
-        self._group = group
+        self._group, self._exit_idle = group, exit_idle
         self._options, self._topic, self._follow, self._tags, self._sql = options, topic, follow, tags, sql
         self._start = start
         self._offset = int(start) if re.fullmatch("[0-9]{1,11}", start) and int(start) < _OFFSETS else None
@@ -95,11 +97,11 @@ class _Looking:
                 return writing.result()
             writing.cancel()
             await asyncio.wait([writing])
-            return 0 if self._follow else _INTERRUPTED
+            return 0 if self._follow else told.exit_code
 
     async def _write(self, cluster: Cluster, output: str, body: str, limit: int | None) -> int:
         puller = Puller(cluster, self._group or LOOKING, self._tags, self._sql)
-        queues = (await cluster.route(self._topic)).readable
+        queues = await readable_queues(cluster, self._topic)
         places = {queue: await self._place(puller, queue) for queue in queues}
         to = message_writer(output)
         count = 0
@@ -118,6 +120,7 @@ class _Looking:
                     sys.stdout.flush()
         finally:
             to.close()
+            note(counted(count, "message"))
         return 0 if count or self._follow else 1
 
     async def _place(self, puller: Puller, queue: MessageQueue) -> tuple[int, int]:
@@ -142,7 +145,12 @@ class _Looking:
         async with PullConsumer(cluster, self._group or LOOKING, tags=self._tags, sql=self._sql) as consumer:
             await consumer.assign({queue: first for queue, (first, _end) in places.items()})
             while True:
-                yield await consumer.poll()
+                try:
+                    async with asyncio.timeout(self._exit_idle):
+                        messages = await consumer.poll()
+                except TimeoutError:
+                    return
+                yield messages
 
 
 async def _until(puller: Puller, queue: MessageQueue, offset: int, end: int) -> AsyncGenerator[list[Received], None]:

@@ -19,7 +19,10 @@ class Ending(StrEnum):
 NamesrvOption = Annotated[
     str,
     typer.Option(
-        "--namesrv", metavar="ADDRS", help="Name servers of the cluster: HOST:PORT, or several with ; between."
+        "--namesrv",
+        metavar="ADDRS",
+        envvar="NAMESRV_ADDR",
+        help="Name servers of the cluster: HOST:PORT, or several with ; between.",
     ),
 ]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
