@@ -99,7 +99,7 @@ def test_every_kind_of_block_is_known() -> None:
     """What is neither ``sh`` (for another machine) nor the content of a file is run; text and Java by test_rescue."""
     for name, path in readme.PAGES.items():
         fences = re.findall(r"^```(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-        assert set(fences[::2]) <= {"console", "java", "python", "sh", "text", "yaml"}, name
+        assert set(fences[::2]) <= {"console", "java", "python", "sh", "sql", "text", "yaml"}, name
         assert name == "emergencies" or not {"java", "text"} & {*fences}, name
         assert set(fences[1::2]) <= {""}, name
 

@@ -4,7 +4,9 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from rmqtool.remoting.errors import RemotingError
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
 from tests.client.peers import Peer, peer, raw_peer, route, run, tells
+from tests.client.test_hostile_commands import serving
 
 TOPIC, COUNT = "Numbers", 100
 
@@ -294,8 +297,59 @@ def test_a_topic_that_nobody_knows(served: TestBroker) -> None:
     assert "no name server knows the topic" in said
 
 
+@pytest.mark.parametrize("words", [(), ("--group", "g", "--ack")])
+def test_a_topic_that_may_not_be_read_is_not_an_empty_one(words: tuple[str, ...]) -> None:
+    data = route(("a", "127.0.0.1:1"), queues=1)
+    data.queue_datas[0].perm = 2
+
+    @asynccontextmanager
+    async def name_server() -> AsyncIterator[str]:
+        async with peer() as namesrv:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = lambda request: tells({"T": data})(request)
+            yield namesrv.address
+
+    with serving(name_server()) as address:
+        done = rmqtool("consume", "--namesrv", address, "T", *words)
+    assert (done.code, done.out) == (3, "")
+    assert "T: cannot be read: its permission on a forbids it" in done.err
+
+
+def test_idle_is_an_end(served: TestBroker) -> None:
+    with SyncProducer(served.namesrv) as producer:
+        producer.send(Message("Idle", b"zero"))
+    for words in ((), ("--group", "idlers", "--ack")):
+        follow = ("--follow", "--exit-idle", "2", "--from", "earliest", "-o", "ndjson")
+        done = rmqtool("consume", "--namesrv", served.namesrv, "Idle", *follow, *words)
+        assert (done.code, done.out.count("\n")) == (0, 1), done
+        assert done.err.splitlines()[-1] == "1 message"
+    assert rmqtool("consume", "--namesrv", served.namesrv, "Idle", "--exit-idle", "2").code == 2
+
+
+@pytest.mark.parametrize("words", [(), ("--group", "waiters", "--ack")])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_told_by_the_exit_code(number: signal.Signals, words: tuple[str, ...]) -> None:
+    """Of a broker that does not answer: what was asked for has not come."""
+
+    @asynccontextmanager
+    async def cluster() -> AsyncIterator[str]:
+        async with peer() as namesrv, peer() as one:
+            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address), queues=1)})
+            one.replies[C.GET_MIN_OFFSET] = lambda request: request.response(fields={"offset": "0"})
+            one.replies[C.GET_MAX_OFFSET] = lambda request: request.response(fields={"offset": "5"})
+            one.replies[C.PULL_MESSAGE] = lambda _request: None
+            yield namesrv.address
+
+    with serving(cluster()) as address:
+        command = [*RMQTOOL, "consume", "--namesrv", address, "T", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as running:
+            time.sleep(2)
+            running.send_signal(number)
+            running.communicate(timeout=60)
+    assert running.returncode == 128 + number
+
+
 def test_follow_shows_what_comes_until_a_signal(served: TestBroker) -> None:
-    command = [*RMQTOOL, "consume", "--namesrv", served.namesrv, "Followed", "--follow"]
+    command = [*RMQTOOL, "consume", "--namesrv", served.namesrv, "Followed", "--follow", "-o", "table"]
     with SyncProducer(served.namesrv) as producer:
         first = producer.send(Message("Followed", b"zero"))
         with subprocess.Popen(
@@ -308,7 +362,7 @@ def test_follow_shows_what_comes_until_a_signal(served: TestBroker) -> None:
             assert running.stdout.readline().rstrip().endswith("one")
             running.send_signal(signal.SIGTERM)
             rest, said = running.communicate(timeout=60)
-    assert (running.returncode, rest, said) == (0, "", "")
+    assert (running.returncode, rest, said) == (0, "", "2 messages\n")
 
 
 def test_asyncio_is_not_left_with_tasks(served: TestBroker) -> None:

@@ -89,7 +89,8 @@ def test_the_end_is_told_as_the_java_client_does(release: str) -> None:
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"Payments": route((wanted["bname"], one.address))})
             one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
                 fields={
-                    "msgId": "7F0000010000CF13" + f"{int(wanted['commitLogOffset']):016X}", "queueId": "0",
+                    "msgId": "7F0000010000CF13" + f"{int(wanted['commitLogOffset']):016X}",
+                    "queueId": (request.fields or {})["e"],
                     "queueOffset": wanted["tranStateTableOffset"],
                     **({"transactionId": wanted["transactionId"]} if "transactionId" in wanted else {}),
                 }

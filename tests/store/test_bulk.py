@@ -310,7 +310,7 @@ def test_recovery_is_the_same_in_bulk(golden_copy: Unpacked, case: str, monkeypa
             results.append((report, content(store)))
             assert plan(StoreLayout(str(store), conf_of(case))).actions == []
     assert results[0] == results[1] == results[2]
-    assert bool(gone["block"]) == bool(report["messagesRedispatched"])
+    assert bool(gone["block"]) >= bool(report["messagesRedispatched"])
     assert bool(gone["keys"]) >= bool(report["indexEntriesAdded"])  # they are compared where none is missing, too
 
 
