@@ -19,6 +19,7 @@ from rmqtool.services.lookup.offsets import FILES
 from rmqtool.services.offsets.broadcast import QueueName, brokers
 from rmqtool.services.offsets.broadcast import build as build_broadcast
 from rmqtool.services.offsets.broadcast import parse as parse_broadcast
+from rmqtool.services.offsets.java_order import JavaOrder
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import rocksdb_forms, version_of
@@ -163,24 +164,9 @@ def _engine_of(layout: StoreLayout, data: bytes | None) -> str:
 
 
 def placed(keys: Mapping[K, V], known: Mapping[K, object], hash_of: Callable[[K], int], slots: int) -> dict[K, V]:
-    """``keys`` in the order of ``known``, each new one where Java's map puts it.
-
-    The order of the file shows how many slots the map had; where it shows none, new keys go to the end.
-    """
-    order = [key for key in known if key in keys]
-    new = [key for key in keys if key not in known]
-
-    def slot(key: K, count: int) -> int:
-        spread = hash_of(key) & 0xFFFFFFFF
-        return (spread ^ spread >> 16) & 0x7FFFFFFF & (count - 1)
-
-    for count in (slots, *(1 << bits for bits in range(4, 21))) if new else ():
-        places = [slot(key, count) for key in order]
-        if places == sorted(places):
-            while 4 * len(keys) >= 3 * count:
-                count *= 2  # as the map does when it is three quarters full
-            order = sorted(order + new, key=lambda key: slot(key, count))
-            break
-    else:
-        order += new
+    """``keys`` in the order of ``known``, each new one where Java's map puts it."""
+    order = JavaOrder((key for key in known if key in keys), hash_of, slots)
+    for key in keys:
+        if key not in known:
+            order.add(key)
     return {key: keys[key] for key in order}

@@ -22,11 +22,11 @@ from formats.config.files import (
     TopicConfig,
     Topics,
 )
-from formats.primitives import java_hash
 from rmqtool.errors import NoRoom, RmqError
 from rmqtool.services.lookup.configs import Warn, load_config
-from rmqtool.services.offsets.files import BrokerFile, Key, placed
+from rmqtool.services.offsets.files import BrokerFile, Key
 from rmqtool.services.opened.engine import Store
+from rmqtool.services.opened.table_file import TableFile
 from rmqtool.store.append.appender import system_clock
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -34,9 +34,9 @@ from rmqtool.store.layout.version import release_of
 from rmqtool.store.releases.rules import batch_topics_of
 
 T = TypeVar("T", bound=ConfigFile)
+V = TypeVar("V")
 TOPICS, GROUPS, DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_SLOTS = 2048  # of the broker's maps of topics and of groups (ConcurrentHashMap of 1024)
 
 
 def setting(conf: BrokerConf, name: str, default: int) -> int:
@@ -69,6 +69,13 @@ class BrokerState:
         self._dirty: dict[str, Callable[[], bytes]] = {}
         self._topics = self._load(TOPICS, Topics)
         self._groups = self._load(GROUPS, SubscriptionGroups)
+        self._topics_file: TableFile[Topics] = TableFile(self._topics.topics, "topics", "topicConfigTable", self.engine)
+        self._groups_file: TableFile[SubscriptionGroups] = TableFile(
+            self._groups.groups, "groups", "subscriptionGroupTable", self.engine
+        )
+        # changed where they are: with thousands of them, each new one must not cost what all cost
+        self._topics = replace(self._topics, topics=dict(self._topics.topics))
+        self._groups = replace(self._groups, groups=dict(self._groups.groups))
         self._delays = self._load(DELAYS, DelayOffsets)
         self.delay_offsets: dict[int, int] = dict(self._delays.offsets)  # level → next queue offset
         self._offsets_path, self._offsets = self._load_offsets()
@@ -119,32 +126,33 @@ class BrokerState:
 
     def set_topic(self, config: TopicConfig, *, later: bool = False) -> None:
         """Make or change a topic."""
-        known = self._topics.topics
-        self._set_topics(placed({**known, config.topic_name or "": config}, known, java_hash, _SLOTS), later=later)
+        self._set_topic(config.topic_name or "", config, later=later)
 
     def suppose_topic(self, config: TopicConfig) -> None:
         """Know a topic that every broker has; the file hears of it with the next change."""
-        if config.topic_name not in self._topics.topics:
-            known = self._topics.topics
-            topics = placed({**known, config.topic_name or "": config}, known, java_hash, _SLOTS)
-            self._topics = replace(self._topics, topics=topics)
+        _table(self._topics.topics).setdefault(config.topic_name or "", config)
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic; its messages stay until they expire."""
         if name in self._topics.topics:
-            self._set_topics({key: value for key, value in self._topics.topics.items() if key != name})
+            self._set_topic(name, None)
 
-    def _set_topics(self, topics: Mapping[str, TopicConfig], *, later: bool = False) -> None:
-        before = self._topics
-        self._topics = replace(before, topics=topics, data_version=self._next(before.data_version))
-        if self.store.writable:  # of a topic that goes, the queues stay what they are
-            self.store.live.batch_topics |= batch_topics_of(topics)
-        self._dirty[TOPICS] = lambda: self._topics.build(engine=self.engine)
+    def _set_topic(self, name: str, config: TopicConfig | None, *, later: bool = False) -> None:
+        before, known = self._topics, self._topics.topics.get(name)
+        _put(self._topics.topics, name, config)
+        self._topics = replace(before, data_version=self._next(before.data_version))
+        if self.store.writable and config is not None:  # of a topic that goes, the queues stay what they are
+            self.store.live.batch_topics |= batch_topics_of({name: config})
+        self._dirty[TOPICS] = self._build_topics
         try:
             self._save(TOPICS, later)
         except BaseException:
-            self._topics = before  # what the file could not be told of takes no messages
+            _put(self._topics.topics, name, known)  # what the file could not be told of takes no messages
+            self._topics = before
             raise
+
+    def _build_topics(self) -> bytes:
+        return self._topics_file.build(self._topics)
 
     @property
     def groups(self) -> Mapping[str, SubscriptionGroup]:
@@ -158,7 +166,7 @@ class BrokerState:
 
     def groups_file(self) -> bytes:
         """``subscriptionGroup.json`` as it is now."""
-        return self._groups.build(engine=self.engine)
+        return self._groups_file.build(self._groups)
 
     def delays_file(self) -> bytes:
         """``delayOffset.json`` as it is now."""
@@ -188,26 +196,27 @@ class BrokerState:
 
     def set_group(self, config: SubscriptionGroup, *, later: bool = False) -> None:
         """Make or change a group."""
-        known = self._groups.groups
-        self._set_groups(placed({**known, config.group_name or "": config}, known, java_hash, _SLOTS), later=later)
+        self._set_group(config.group_name or "", config, later=later)
 
     def remove_group(self, name: str, *, offsets: bool = False) -> None:
         """Forget a group, and where it goes on if so asked."""
         if name in self._groups.groups:
-            self._set_groups({key: value for key, value in self._groups.groups.items() if key != name})
+            self._set_group(name, None)
         if offsets:
             for key in [key for key in self._offsets if key[1] == name]:
                 del self._offsets[key]
                 self._changed.pop(key, None)
                 self._removed.add(key[:2])
 
-    def _set_groups(self, groups: Mapping[str, SubscriptionGroup], *, later: bool = False) -> None:
-        before = self._groups
-        self._groups = replace(before, groups=groups, data_version=self._next(before.data_version))
-        self._dirty[GROUPS] = lambda: self._groups.build(engine=self.engine)
+    def _set_group(self, name: str, config: SubscriptionGroup | None, *, later: bool = False) -> None:
+        before, known = self._groups, self._groups.groups.get(name)
+        _put(self._groups.groups, name, config)
+        self._groups = replace(before, data_version=self._next(before.data_version))
+        self._dirty[GROUPS] = self.groups_file
         try:
             self._save(GROUPS, later)
         except BaseException:
+            _put(self._groups.groups, name, known)
             self._groups = before
             raise
 
@@ -311,3 +320,16 @@ class BrokerState:
         replace_file(self.layout.path("config", name), self._dirty[name](), keep=name not in self._broken)
         self._broken.discard(name)
         del self._dirty[name]
+
+
+def _table(table: Mapping[str, V]) -> dict[str, V]:
+    """A table that is changed where it is."""
+    return table if isinstance(table, dict) else dict(table)
+
+
+def _put(table: Mapping[str, V], name: str, value: V | None) -> None:
+    """Set an entry, or remove it."""
+    if value is None:
+        _table(table).pop(name, None)
+    else:
+        _table(table)[name] = value

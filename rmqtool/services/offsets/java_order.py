@@ -1,0 +1,70 @@
+"""The order in which a broker writes the entries of a table: that of Java's ConcurrentHashMap."""
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K", str, int)
+_SLOTS = tuple(1 << bits for bits in range(4, 21))  # that a map may have
+
+
+class JavaOrder(Generic[K]):
+    """Keys in the order of a file; each new one goes where Java's map puts it.
+
+    The order of the file shows how many slots the map had; where it shows none, new keys go to the end.
+
+    Args:
+        keys: as the file has them.
+        hash_of: ``hashCode`` of a key.
+        slots: of the broker's own map, which is looked at first.
+    """
+
+    def __init__(self, keys: Iterable[K], hash_of: Callable[[K], int], slots: int) -> None:
+        self._hash_of: Callable[[K], int] = hash_of
+        self._spread: dict[K, int] = {}
+        self._keys: list[K] = list(keys)
+        for key in self._keys:
+            self._note(key)
+        self._count = next((count for count in (slots, *_SLOTS) if self._is_sorted(count)), 0)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._spread
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def _note(self, key: K) -> None:
+        found = self._hash_of(key) & 0xFFFFFFFF
+        self._spread[key] = (found ^ found >> 16) & 0x7FFFFFFF
+
+    def _slot(self, key: K) -> int:
+        return self._spread[key] & (self._count - 1)
+
+    def _is_sorted(self, count: int) -> bool:
+        places = [self._spread[key] & (count - 1) for key in self._keys]
+        return places == sorted(places)
+
+    def add(self, key: K) -> None:
+        """One more key."""
+        self._note(key)
+        if not self._count:
+            self._keys.append(key)
+        elif 4 * (len(self._keys) + 1) >= 3 * self._count:  # the map grows when it is three quarters full
+            self._keys.append(key)
+            while 4 * len(self._keys) >= 3 * self._count:
+                self._count *= 2
+            self._keys.sort(key=self._slot)
+        else:
+            insort(self._keys, key, key=self._slot)
+
+    def become(self, keys: "dict[K, object] | set[K]") -> None:
+        """Have these keys, whatever comes or goes; what comes is added in its order."""
+        for key in keys:
+            if key not in self._spread:
+                self.add(key)
+        if len(self._keys) > len(keys):
+            self._keys = [key for key in self._keys if key in keys]
+            self._spread = {key: self._spread[key] for key in self._keys}

@@ -1,0 +1,69 @@
+"""Config files of which only the entries that changed are built anew: the same bytes, at a cost that does not grow."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from formats.config.files import DataVersion, SubscriptionGroup, SubscriptionGroups, TopicConfig, Topics
+from formats.primitives import java_hash
+from rmqtool.services.offsets.files import placed
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.engine import Store
+from rmqtool.services.opened.table_file import TableFile
+
+NAMES = ["a", "Ä", '"topicConfigTable":{}', "x\n\ty", "%RETRY%g", *(f"topic-{number}" for number in range(300))]
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+@pytest.mark.parametrize("known", [[], ["b", "a"], NAMES[:40]], ids=["new", "unordered", "some"])
+def test_topics_are_written_as_when_all_is_built_anew(engine: str, known: list[str]) -> None:
+    random = Random(7)
+    table: dict[str, TopicConfig] = {name: TopicConfig(topic_name=name) for name in known}
+    file, before = TableFile[Topics](table, "topics", "topicConfigTable", engine), dict(table)
+    for turn in range(60):
+        for name in random.sample(NAMES, 9):
+            if random.random() < 0.2:
+                table.pop(name, None)
+            else:
+                attributes: Any = {"message.type": "FIFO"} if random.random() < 0.3 else None
+                table[name] = TopicConfig(topic_name=name, perm=random.choice([2, 4, 6]), attributes=attributes)
+        whole = Topics(data_version=DataVersion(counter=turn), topics=dict(table))
+        ordered = placed(whole.topics, before, java_hash, 2048)
+        assert file.build(whole) == replace(whole, topics=ordered).build(engine=engine)
+        before = ordered
+
+
+def test_groups_are_written_so_too() -> None:
+    groups = SubscriptionGroups(groups={f"g{n}": SubscriptionGroup(group_name=f"g{n}") for n in range(50)})
+    file = TableFile[SubscriptionGroups]((), "groups", "subscriptionGroupTable", "5.3")
+    for _ in range(2):
+        assert file.build(groups) == replace(groups, groups=placed(groups.groups, {}, java_hash, 2048)).build(
+            engine="5.3"
+        )
+
+
+def test_a_new_group_costs_the_same_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    real = SubscriptionGroups.build
+
+    def build(groups: SubscriptionGroups, **named: Any) -> bytes:
+        built.append(len(groups.groups))
+        return real(groups, **named)
+
+    monkeypatch.setattr(SubscriptionGroups, "build", build)
+    monkeypatch.setattr(os, "fsync", lambda _fd: None)
+    with Store.create(tmp_path / "store", engine="5.3") as store:
+        state = BrokerState(store, print)
+        for turn in range(3):
+            for number in range(500):
+                state.ensure_group(f"group-{turn}-{number}")
+            assert not built, "they are written together"
+            state.persist()
+            assert sum(built) <= 500 + 1, "what was built before is not built again"
+            built.clear()
+        again = BrokerState(store, print)
+        assert set(again.groups) == set(state.groups)
