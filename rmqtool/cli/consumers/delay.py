@@ -101,11 +101,12 @@ def delay_due(
     levels = delays.pending(level, due_only=not every)
     choice = Choice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})
     rows: Iterable[DelayedMessage | PlainTimers]
-    if every and not choice.given and limit is None and timers.present:
+    chosen = not every or bool(choice.given) or limit is not None or not timers.present
+    if not chosen:  # in columns, by the thousand
         rows = chain(levels, timers.blocks())
     else:
         in_timer = timers.pending(due_only=not every) if timers.present and level in (None, LEVEL) else ()
         rows = choice(chain(levels, in_timer), limit)
     names = ("level", "queueOffset", "deliverTimestamp", "due", "topic", "queueId", "reconsumeTimes", "msgId", "keys")
     write_rows(output.value, DelayedMessage, rows, names, wide=("keys",))
-    return choice.ends(warn.tell())
+    return choice.ends(warn.tell()) if chosen else warn.tell()
