@@ -158,7 +158,7 @@ def follow(store: Path, way: Way, room: Path, conf: BrokerConf | None = None) ->
 def conf_file(conf: BrokerConf, room: Path) -> Path:
     """The broker's properties file that says what this configuration does."""
     path = room / "broker.conf"
-    path.write_text("".join(f"{name}={value}\n" for name, value in conf.sizes.items()))
+    path.write_text("".join(f"{name}={value}\n" for name, value in (conf.values | conf.sizes).items()))
     return path
 
 

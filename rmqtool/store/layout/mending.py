@@ -1,5 +1,6 @@
 """What a person does about a file that a broker refuses to load."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -46,6 +47,8 @@ def way_on(path: str, size: int | None, wanted: int, *, last: bool) -> WayOn:
         wanted: bytes that a file should have.
         last: it is the last of its directory.
     """
+    if size is None and os.path.isdir(path) and not os.path.islink(path):
+        return WayOn(f"move the directory {path} out of the store: no broker loads a store in which it is")
     if size is None:
         return SHORT_OR_STRANGE
     if size < wanted and last:
