@@ -77,7 +77,6 @@ TAKEN: list[dict[str, Any]] = [
     {"properties": {DISPATCH: "%LMQ%a"}},
     {"properties": {"UNIQ_KEY": "a\0b", "KEYS": "\0 \x03\x7f"}},
     {"properties": {"__CRC32#": "nonsense", "CLUSTER": "c", "DUP_INFO": "x"}},
-    {"properties": {"": "x", "y": "", "z": "z"}},
     {"properties": b"\x02\x02\x01\x01\x02x"},
     {"properties": b"\xff\xfe\x01\xff"},
     {"properties": {"PGROUP": "g", "TRAN_MSG": "true", "DELAY": "x"}, "sys_flag": 4},
@@ -259,3 +258,18 @@ def test_properties_out_of_a_store_keep_what_they_have(tmp_path: Path) -> None:
         found = store.message_at(result.physical_offset)
         assert found is not None
         assert parse(found.record.properties) == {"a": "b\x01c"}
+
+
+@pytest.mark.parametrize("engine", ["4.9", "5.3"])
+@pytest.mark.parametrize("properties", [{"a": ""}, {"": "b"}, {"a": "1", "b": ""}, {"b": "", "a": "1"}, {"": ""}])
+def test_what_no_reader_would_get_is_not_stored(properties: dict[str, str], engine: str, tmp_path: Path) -> None:
+    """RocketMQ passes over properties without a name or a value, and check would warn of them."""
+    with Store.create(tmp_path / "store", engine=engine) as store:
+        lacking = Message(topic="T", properties=properties)
+        refused = store.append(lacking)
+        assert not refused.ok
+        assert "no value" in str(refused.reason) or "no name" in str(refused.reason)
+        good = Message(topic="T", properties={"a": "1"})
+        assert [result.ok for result in store.append_many([good, lacking, good])] == [True, False, True]
+        assert not store.append(Message(topic="T", tags="")).ok
+    assert [message.properties for message in Store(tmp_path / "store").messages()] == [{"a": "1"}] * 2

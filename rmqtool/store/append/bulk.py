@@ -373,6 +373,8 @@ def _packed_properties(
     if end:
         texts = [text and text + end for text in texts]
     whole = "".join(texts)
+    if "\x01\x02" in whole or "\x02\x01" in whole or any(text[:1] == "\x01" or text[-1:] == "\x01" for text in texts):
+        return None  # one without a name or a value
     data = whole.encode()
     if any(name in data for name in _SPECIAL):
         return None

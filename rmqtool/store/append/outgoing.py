@@ -271,6 +271,11 @@ class Rules:
         if packed.count(b"\x01") != len(named) and not (message.was_stored or message.from_store):
             text = "the value of a property holds U+0001, which separates names from values"
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
+        if ("" in named or "" in named.values()) and not (message.was_stored or message.from_store):
+            name = next(name for name, value in named.items() if not (name and value))
+            lacks = f"property {name!r} has no value" if name else "a property has no name"
+            text = f"{lacks}: it would be stored, and nobody who reads the message would get it"
+            raise Illegal(PutStatus.MESSAGE_ILLEGAL, text)
         return packed
 
     def _inner_messages(self, topic: str, message: Message) -> int:
