@@ -15,6 +15,7 @@ from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 
+_SECOND = 999  # ms that the index may say too little
 _COMPACTED = "compaction/compactionLog"
 _KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
 Warn = Callable[[str], None]
@@ -27,6 +28,16 @@ class Search(NamedTuple):
     limit: int | None = None
     begin: int = 0  # store time, ms
     end: int = MAX_TIME
+    by_second: bool = False  # compare times as the index has them, in whole seconds, which is what a broker does
+
+    @property
+    def index_begin(self) -> int:
+        """The earliest time in the index of a message that was stored at ``begin``."""
+        return self.begin if self.by_second else max(self.begin - _SECOND, 0)
+
+    def has_time(self, record: Record) -> bool:
+        """Whether a record was stored in the range."""
+        return self.by_second or self.begin <= record.store_timestamp <= self.end
 
 
 def _raw(text: str) -> bytes:
@@ -134,11 +145,11 @@ def _by_index(
     matches: Callable[[Record], bool],
 ) -> list[Found]:
     # collisions are filtered afterwards, so the limit must not cut before
-    offsets = set(physical_offsets(files, topic, key, limit=1 << 62, begin=search.begin, end=search.end))
+    offsets = set(physical_offsets(files, topic, key, limit=1 << 62, begin=search.index_begin, end=search.end))
     found: list[Found] = []
     for offset in sorted(offsets | batches if batches else offsets):
         message = log.read(offset, crc=False)
-        if message is None:
+        if message is None or not search.has_time(message.record):
             continue
         if is_inner_batch(message.record.sys_flag):
             found += matching(message, matches)

@@ -27,7 +27,8 @@ class Lookups:
         header = header_of(h.Query, request)
         most = _UNIQUE if header.unique_key_query else max(header.max_num, 0)
         most = min(most, setting(self._core.store.layout.conf, "maxMsgsNumBatch", _MOST))
-        search = Search(limit=most, begin=max(header.begin_timestamp, 0), end=header.end_timestamp)
+        begin = max(header.begin_timestamp, 0)
+        search = Search(limit=most, begin=begin, end=header.end_timestamp, by_second=True)
         found = self._core.reading.by_key(header.topic, header.key, search) if most else []
         parts: list[memoryview] = []
         total = 0
