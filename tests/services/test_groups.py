@@ -1,13 +1,18 @@
 """Lag and problems of groups: the golden broker's, and offsets that cannot be right."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from formats.config.files import QueueOffset
+from rmqtool import Message, Store
 from rmqtool.errors import CorruptFile
 from rmqtool.services.consumers.groups import GroupLag, Groups, compare, sums
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from tests.cli.running import rmqtool
 from tests.conftest import Unpacked
 from tests.services import lab
 from tests.services.build import TIME, Builder, log_of, never
@@ -118,3 +123,21 @@ def test_compare() -> None:
     assert rows == [("g", "T", 0, 5, 3, -2), ("h", "A", 0, 1, None, None), ("h", "T", 0, None, 2, None)]
     assert len(list(compare(one, other, equal=True))) == 4
     assert list(compare(one, one)) == []
+
+
+def test_an_impossible_offset_takes_nothing_of_another_lag(tmp_path: Path) -> None:
+    """20 messages that a group has not consumed, and in another topic an offset 20 beyond the end."""
+    path = tmp_path / "store"
+    with Store.create(path) as store:
+        store.append_many([Message(topic=topic, body=b"x") for topic in ("Ahead", "Behind") for _ in range(20)])
+    table = {"Ahead@g": {"0": 40}, "Behind@g": {"0": 0}}
+    (path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    log = CommitLog(StoreLayout(str(path)))
+    groups = Groups(log, lambda _line: None)
+    assert {row.topic: row.diff for row in groups.lag()} == {"Ahead": -20, "Behind": 20}
+    assert [row.diff for row in sums(groups.lag(), by_topic=False)] == [20]
+    assert {row.topic: row.diff for row in sums(groups.lag(), by_topic=True)} == {"Ahead": 0, "Behind": 20}
+    assert [row.diff for row in groups.infos()] == [20]
+    asked = rmqtool("report", "lag", path, "--runner", "local", "-o", "ndjson")
+    found = {row["topic"]: (row["lag"], row["largest"]) for row in map(json.loads, asked.out.splitlines())}
+    assert found == {"Ahead": (0, 0), "Behind": (20, 20)}

@@ -167,7 +167,7 @@ def _lag(tables: _Tables) -> list[Row]:
         tables["offsets"], lambda row: (row["broker"], row["group"], row["topic"])
     ).items():
         stored = [row["brokerOffset"] for row in rows if row["brokerOffset"] is not None]
-        behind = [row["diff"] for row in rows if row["diff"] is not None]
+        behind = [max(row["diff"], 0) for row in rows if row["diff"] is not None]
         found.append({
             "broker": broker, "group": group, "topic": topic, "queues": len(stored), "stored": sum(stored),
             "lag": sum(behind), "largest": max(behind, default=0),

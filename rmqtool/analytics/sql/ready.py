@@ -127,7 +127,7 @@ _ALL = (
         "lag",
         """
         SELECT broker, `group`, topic, count(brokerOffset) AS queues, coalesce(sum(brokerOffset), 0) AS stored,
-          coalesce(sum(diff), 0) AS lag, coalesce(max(diff), 0) AS largest
+          coalesce(sum(greatest(diff, 0)), 0) AS lag, coalesce(max(greatest(diff, 0)), 0) AS largest
         FROM {offsets} GROUP BY broker, `group`, topic ORDER BY lag DESC, broker, `group`, topic""",
         {"offsets": ("broker", "group", "topic", "brokerOffset", "diff")},
         "lag",

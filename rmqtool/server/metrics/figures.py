@@ -120,7 +120,7 @@ class Figures:
             high = max(reading.max_offset(topic, queue), 0)
             offset = max(core.state.offset(topic, group, queue) or 0, 0)
             consumed += offset
-            behind += high - offset  # below zero where the queue was cut: a broker counts it so
+            behind += max(high - offset, 0)  # an offset beyond the end of a queue that was cut takes none of another's
             if offset < high:
                 stored = reading.store_time(topic, queue, max(offset, reading.min_offset(topic, queue)))
                 late = max(late, now - stored if stored > 0 else 0)

@@ -52,6 +52,11 @@ class GroupLag:
     def __post_init__(self) -> None:
         object.__setattr__(self, "lag", self.diff)
 
+    @property
+    def behind(self) -> int:
+        """What it adds to a sum: an offset beyond the queue's end is no lag of less than nothing."""
+        return max(self.diff, 0)
+
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
         return asdict(self)
@@ -234,8 +239,8 @@ class Groups:
                 retryMaxTimes=config.retry_max_times if config is not None else None,
                 topics=len({row.topic for row in own}),
                 queues=len(own),
-                diff=sum(row.diff for row in own),
-                retryDiff=sum(row.diff for row in rows if row.topic in retries),
+                diff=sum(row.behind for row in own),
+                retryDiff=sum(row.behind for row in rows if row.topic in retries),
                 deadLetters=sum(queue.max_offset - self._begin(queue) for queue in dead),
                 problems=sum(row.state in PROBLEMS for row in rows),
                 inFlight=sum(row.inFlight for row in rows),
@@ -264,7 +269,7 @@ def _sum(rows: list[GroupLag], *, by_topic: bool) -> LagSum:
         topic=rows[0].topic if by_topic else None,
         topics=len({row.topic for row in rows}),
         queues=len(rows),
-        diff=sum(row.diff for row in rows),
+        diff=sum(row.behind for row in rows),
         lastTimestamp=max(row.lastTimestamp for row in rows),
         problems=sum(row.state in PROBLEMS for row in rows),
         inFlight=sum(row.inFlight for row in rows),
