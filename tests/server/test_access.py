@@ -377,3 +377,15 @@ def test_a_store_is_not_touched_where_accounts_are_wrong(tmp_path: Path) -> None
     with pytest.raises(UnreadableStore):
         serving(tmp_path, test, acl=str(tmp_path / "plain.yml"))
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "value", ["*topsecret", "!topsecret x", "%topsecret", "@topsecret", "a: topsecret", '"topsecret']
+)
+def test_an_error_in_a_file_shows_nothing_of_it(value: str, tmp_path: Path) -> None:
+    """A key that begins with ``*`` or ``!`` is an alias or a tag to YAML, which names it."""
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(f"accounts:\n- accessKey: shop\n  secretKey: {value}\n")
+    with pytest.raises(CorruptFile, match=r"line \d: ") as caught:
+        files.read(str(path))
+    assert "topsecret" not in str(caught.value)

@@ -18,6 +18,7 @@ from rmqtool.server.access.addresses import Matches, pattern
 from rmqtool.store.disk.segments import list_dir, read_small
 
 _LARGEST = 1 << 20  # bytes of one file
+_QUOTED = re.compile(r"'(?!<)[^']*'|\"[^\"]*\"")  # <scalar> and the like are YAML's own words
 _MOST_FILES = 1000
 _DEEPEST = 10  # folders in one another
 _SHORTEST = 7  # characters of a key
@@ -177,6 +178,13 @@ def read_all(default: str) -> list[AccessFile]:
     return [read(path) for path in paths_of(default)]
 
 
+def _without_content(problem: str | None) -> str:
+    """What is wrong with a file, without the words of it: a key that begins with ``*`` or ``!`` is an alias or a tag to
+    YAML, and would be shown.
+    """
+    return _QUOTED.sub("'******'", problem or "no YAML")
+
+
 def read(path: str) -> AccessFile:
     """One file; an empty one has no accounts.
 
@@ -190,10 +198,10 @@ def read(path: str) -> AccessFile:
     try:
         content = yaml.load(data.decode("utf-8"), _Loader)
     except yaml.MarkedYAMLError as err:
-        mark = err.problem_mark
-        raise CorruptFile(path, None, f"line {mark.line + 1 if mark else '?'}: {err.problem}") from None
+        line = err.problem_mark.line + 1 if err.problem_mark else "?"
+        raise CorruptFile(path, None, f"line {line}: {_without_content(err.problem)}") from None
     except (yaml.YAMLError, ValueError) as err:  # of a date that no calendar has, too
-        raise CorruptFile(path, None, " ".join(str(err).split())) from None
+        raise CorruptFile(path, None, _without_content(" ".join(str(err).split()))) from None
     except RecursionError:
         raise CorruptFile(path, None, "nested too deeply") from None
     if content is None:

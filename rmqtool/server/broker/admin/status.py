@@ -4,6 +4,7 @@ Source: broker.processor.AdminBrokerProcessor (4.9.8, 5.3.3); remoting-protocol 
 """
 
 import os
+import re
 from collections.abc import Callable
 
 from formats.remoting import admin as a
@@ -27,6 +28,7 @@ from rmqtool.services.lookup.queue_messages import SCHEDULE
 Handle = Callable[[Connection, Command], Command | None]
 _DAY = 86_400_000
 # settings that tools ask every broker for (tools.command.export.ExportConfigsCommand), as it has them by itself
+_SECRET = re.compile("credential|secret|password", re.IGNORECASE)  # names of settings whose values are not told
 _DEFAULTS = {
     "brokerRole": "ASYNC_MASTER",
     "fileReservedTime": "72",
@@ -233,7 +235,9 @@ class Status:
             "listenPort": settings.address.rpartition(":")[2],
             "storePathRootDir": self._core.store.layout.root,
         }
-        text = "".join(f"{name}={value}\n" for name, value in sorted(values.items()))
+        # a real broker hands these to whoever asks
+        shown = {name: "******" if _SECRET.search(name) else value for name, value in values.items()}
+        text = "".join(f"{name}={value}\n" for name, value in sorted(shown.items()))
         version = dumps({"counter": 0, "timestamp": self._started}).decode()
         return answer(request, h.ConfigVersion(version=version), text.encode())
 
