@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, MessageQueue, ProducerData, SubscriptionData
 from formats.remoting.typed import body_of, from_fields, read_body, to_fields
+from rmqtool import Message
 from rmqtool.errors import Refused
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
@@ -521,3 +523,29 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
         assert (told.broker_offset, told.consumer_offset, told.pull_offset) == (80, 8, 80)
 
     serving(tmp_path / "store", test, create=True, engine="5.3")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_without_topics_json_is_served_as_its_queues_show_it(
+    read_only: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As ``append``, ``import`` and ``salvage`` make it: its messages can be had, and it is said how."""
+    store = tmp_path / "store"
+    with Store.create(store, broker_conf=_CONF) as made:
+        made.append_many([Message(topic="Orders", queue_id=n % 3, body=b"x") for n in range(6)])
+    assert not (store / "config" / "topics.json").exists()
+
+    async def test(client: Connection) -> None:
+        got = await client.call(Command(C.PULL_MESSAGE, fields=pull(0, queue_id=2)))
+        assert (got.code, len(records(got.body))) == (0, 2)
+        if read_only:
+            return
+        assert not (await client.call(Command(C.SEND_MESSAGE_V2, fields=send("Fresh"), body=b"x"))).code
+        told = json.loads((await client.call(Command(C.GET_ALL_TOPIC_CONFIG))).body)["topicConfigTable"]
+        assert (told["Orders"]["readQueueNums"], told["Orders"]["perm"]) == (3, 6)
+
+    with caplog.at_level("WARNING"):
+        serving(store, test, read_only=read_only)
+    (said,) = [one.getMessage() for one in caplog.records if "topics.json" in one.getMessage()]
+    assert said.endswith(f"has no topics.json: 1 topic is served as the queues show; rmqtool rebuild {store} "
+                         f"config writes one")  # fmt: skip

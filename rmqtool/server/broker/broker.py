@@ -56,6 +56,7 @@ from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.disk.durable import is_lacking
 from rmqtool.store.disk.lock import Disturbed
+from rmqtool.words import counted
 
 if TYPE_CHECKING:
     from rmqtool.server.access.control import AccessControl
@@ -124,6 +125,14 @@ class Broker:
         )
         for topic in core.system_topics():
             core.state.suppose_topic(topic)
+        if shown := core.topics_of_queues():
+            for topic in shown:
+                core.state.suppose_topic(topic)
+            log.warning(
+                "%s has no topics.json: %s served as the queues show; %s writes one",
+                store.layout.root, counted(len(shown), "topic is", "topics are"),
+                store.layout.command("rebuild", "config"),
+            )  # fmt: skip
         random = random or Random()
         back = SendBack(store, core.state, random)
         services = self._services

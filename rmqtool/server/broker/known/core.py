@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from formats.config.files import TopicConfig
-from formats.message.properties import REAL_TOPIC, parse
+from formats.message.properties import LMQ_PREFIX, REAL_TOPIC, parse
 from formats.remoting.codes import ResponseCode
 from formats.variants import timer
 from rmqtool.server.broker.known.answers import Failed
@@ -18,9 +18,10 @@ from rmqtool.server.broker.known.troubles import Troubles
 from rmqtool.services.lookup.queue_messages import HALF, SCHEDULE, SYSTEM_TOPICS
 from rmqtool.services.offsets.broadcast import QueueName
 from rmqtool.services.offsets.files import Key
-from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.services.opened.broker_state import TOPICS, BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.reading import Reading
+from rmqtool.store.disk.remote import exists
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +114,22 @@ class Core:
             found = self.state.ensure_topic(name, queues, later=later)
             self.topics_changed()
         return found
+
+    def topics_of_queues(self) -> list[TopicConfig]:
+        """Topics that their queues show, where the store has no ``topics.json``: made by ``append``, ``import`` or
+        ``salvage``, it has messages that nobody could consume.
+        """
+        layout = self.store.layout
+        if any(exists(layout.path("config", name)) for name in (TOPICS, f"{TOPICS}.bak", f"{TOPICS}.tmp")):
+            return []
+        queues: dict[str, int] = {}
+        for topic, queue_id, _path in layout.queue_dirs():
+            if not topic.startswith(LMQ_PREFIX):
+                queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        return [
+            TopicConfig(topic_name=topic, read_queue_nums=number, write_queue_nums=number, perm=READ | WRITE)
+            for topic, number in sorted(queues.items())
+        ]
 
     def system_topics(self) -> list[TopicConfig]:
         """Topics that every broker has, in memory from its start (broker.topic.TopicConfigManager)."""
