@@ -21,7 +21,7 @@ COMMANDS = {
     "dispatch": ("dispatch", "STORE"),
     "rebuild queues": ("rebuild", "STORE", "consumequeue", "index", "checkpoint", "--yes"),
     "rebuild config": ("rebuild", "STORE", "config", "--yes"),
-    "clean": ("clean", "STORE", "--hours", "0", "--yes"),
+    "clean": ("clean", "STORE", "--hours", "0", "--yes", "--accept-loss"),
     "append": ("append", "STORE", "LINES"),
     "group reset": ("group", "reset", "STORE", "billing", "--to-earliest", "--yes"),
 }

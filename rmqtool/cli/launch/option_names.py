@@ -4,8 +4,8 @@ TEXT = """
 append: --broker-conf --columns --engine --help --keep-times --output --progress --sync --tz --wide -h -o
 check: --broker-conf --columns --help --limit-per-code --output --progress --severity --tz --wide -h -o
 checkpoint: --broker-conf --columns --help --output --tz --wide -h -o
-clean: --backup --broker-conf --columns --delete --dry-run --files --help --hours --output --progress --table --tz
-  --wide --yes -h -n -o -y
+clean: --accept-loss --backup --broker-conf --columns --delete --dry-run --files --help --hours --output --progress
+  --table --tz --wide --yes -h -n -o -y
 commitlog dump: --body --broker-conf --columns --help --key --limit --offset --output --queue --queue-offset --records
   --since --tag --topic --tz --until --wide -h -o -q -t
 commitlog hexdump: --broker-conf --help --limit --offset --tz -h

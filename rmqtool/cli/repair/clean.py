@@ -19,7 +19,7 @@ from rmqtool.cli.shell.options import (
 from rmqtool.words import counted
 
 
-@command("clean", "rmqtool clean store --dry-run", progress=True, tables=("files", "warnings", "report"))
+@command("clean", "rmqtool clean store --dry-run", progress=True, tables=("files", "unread", "warnings", "report"))
 def clean(
     store: StoreDir,
     hours: Annotated[
@@ -38,6 +38,12 @@ def clean(
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete for good, which frees space; else undo brings all back.")
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss", help="With --yes: even if messages go that a group has not consumed, or that wait."
+        ),
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,
@@ -47,19 +53,27 @@ def clean(
     """Remove expired commit-log files, and what in queues and index points into them.
 
     The age of a file is its modification time, as for a broker; the last file always stays. The plan is shown first.
-    With --delete nothing is written, so that it works on a full disk. Exit code 0: done, or nothing has expired; 1: a
-    dry run found expired files.
+    It says what goes unread, by group and topic, and how many delayed messages still wait; with --yes such a loss needs
+    --accept-loss. With --delete nothing is written, so that it works on a full disk. Exit code 0: done, or nothing has
+    expired; 1: a dry run found expired files.
     """
+    from dataclasses import replace
+
     from rmqtool.cli.shell.output import Column, confirm, note, write_all, write_object, writer
     from rmqtool.cli.shell.parts import PARTS
     from rmqtool.errors import Refused
+    from rmqtool.services.consumers.unread import Unread, unread_below
     from rmqtool.store.repair.expiry import CleanReport
     from rmqtool.store.repair.expiry import clean as run
 
     layout = need_log(store, broker_conf).layout
 
-    def show(report: CleanReport, form: str, *, to_stderr: bool = False) -> None:
+    def going(report: CleanReport) -> list[Unread]:
+        return unread_below(layout, report.newMinPhyOffset, note) if report.files else []
+
+    def show(report: CleanReport, unread: list[Unread], form: str, *, to_stderr: bool = False) -> None:
         fields = ("file", "bytes", "diskBytes", "modified")
+        report = replace(report, unread=[one.to_dict() for one in unread])
         if form in ("json", "ndjson"):
             write_object(form, report.to_dict())
         elif not PARTS.write(report, form):
@@ -69,6 +83,8 @@ def clean(
         verb = "deleted" if report.deleted else "removed" if report.applied else "would be removed"
         for warning in report.warnings:
             note(f"warning: {warning}")
+        for one in unread:
+            note(f"LOSS: {one.words}")
         note(
             f"{counted(len(report.files), 'file')}"
             f", {counted(report.diskBytes, 'byte')} on disk {verb}; log from {report.newMinPhyOffset} on"
@@ -80,16 +96,25 @@ def clean(
     plan = None
     if dry_run or asking:
         plan = run(layout, reserved_hours=hours, most_files=files, dry_run=True, backup=backup)
+        unread = going(plan)
         if dry_run or not plan.files:
-            show(plan, output.value)
+            show(plan, unread, output.value)
             return 1 if plan.files else 0
-        show(plan, "text", to_stderr=True)
+        show(plan, unread, "text", to_stderr=True)
         how = "Delete" if delete else "Remove"
         back = "for good; undo cannot bring them back" if delete else "undo brings them back"
         if not confirm(f"{how} {len(plan.files)} commit-log files and the messages in them ({back})?"):
             raise Refused("not confirmed: nothing was changed")
+    else:
+        plan = run(layout, reserved_hours=hours, most_files=files, dry_run=True, backup=backup)
+        unread = going(plan)
+        if unread and not accept_loss:
+            raise Refused(
+                f"{layout.root}: {'; '.join(one.words for one in unread)}: they would go. Nothing was changed; "
+                "--accept-loss does it all the same"
+            )
     report = run(layout, reserved_hours=hours, most_files=files, delete=delete, backup=backup, shown=plan)
-    show(report, output.value)
+    show(report, unread, output.value)
     if report.backup:
         note(f"kept in {report.backup}: delete it to gain the space")
     return 0

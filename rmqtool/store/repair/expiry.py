@@ -61,6 +61,7 @@ class CleanReport:
     newMinPhyOffset: int  # after
     files: list[Expired] = field(default_factory=list)
     diskBytes: int = 0
+    unread: list[dict[str, Any]] = field(default_factory=list)  # group, topic, messages; whoever knows groups fills it
     warnings: list[str] = field(default_factory=list)
     applied: bool = False
     deleted: bool = False  # for good; else they lie in the backup

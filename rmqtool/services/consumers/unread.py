@@ -1,0 +1,74 @@
+"""What goes unread when the beginning of the log moves up: messages that groups have not consumed, and delayed ones."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from formats.config.files import DelayOffsets
+from rmqtool.services.consumers.groups import Groups
+from rmqtool.services.lookup.configs import Warn
+from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues
+from rmqtool.services.waiting.half_messages import first_behind
+from rmqtool.store.config.files import read_config
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.queues.batch import BatchQueue
+from rmqtool.words import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Messages of one topic that would go before a group has consumed them.
+
+    Attributes:
+        group: None for delayed messages that wait for their time.
+    """
+
+    group: str | None
+    topic: str
+    messages: int
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        number = counted(self.messages, "message")
+        if self.group is None:
+            return f"{counted(self.messages, 'delayed message waits', 'delayed messages wait')} to be delivered"
+        return f"{number} of {self.topic} that group {self.group} has not consumed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As machine output has it."""
+        return asdict(self)
+
+
+def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[Unread]:
+    """What nobody has consumed of the messages in front of a physical offset, by group and topic.
+
+    A group without an offset in a queue does not count: it may begin at the end. Batch queues are not looked at.
+    """
+    log = CommitLog(layout)
+    found: dict[tuple[str | None, str], int] = {}
+    groups = Groups(log, warn)
+    for row in groups.lag():
+        queue = groups.queues.either(row.topic, row.queueId)
+        if row.consumerOffset is None or queue is None or isinstance(queue, BatchQueue):
+            continue
+        going = first_behind(queue, physical_offset) - max(row.consumerOffset, row.minOffset)
+        if going > 0:
+            found[row.group, row.topic] = found.get((row.group, row.topic), 0) + going
+    waiting = sum(_waiting(layout, groups.queues, physical_offset, log.min_offset))
+    if waiting:
+        found[None, SCHEDULE] = waiting
+    return [
+        Unread(group=group, topic=topic, messages=messages)
+        for (group, topic), messages in sorted(found.items(), key=lambda one: (one[0][0] or "", one[0][1]))
+    ]
+
+
+def _waiting(layout: StoreLayout, queues: TopicQueues, physical_offset: int, low: int) -> Iterator[int]:
+    """Delayed messages in front of an offset, by level."""
+    table = read_config(layout, "delayOffset.json")
+    delivered = table.offsets if isinstance(table, DelayOffsets) else {}
+    for queue in queues.of(SCHEDULE):
+        begin = max(delivered.get(queue.queue_id + 1, 0), first_behind(queue, low))
+        yield max(first_behind(queue, physical_offset) - begin, 0)

@@ -1,0 +1,68 @@
+"""``clean`` says what goes unread, by group, before it asks; with --yes that needs --accept-loss."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqtool import Message, Store
+from tests.cli.running import rmqtool
+
+CONF = {"mappedFileSizeCommitLog": "8192", "mappedFileSizeConsumeQueue": "2000"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """40 messages and 10 delayed ones over several files; all but the last file are old."""
+    path = tmp_path / "store"
+    with Store.create(path, broker_conf=CONF) as made:
+        for number in range(50):
+            delayed = {"DELAY": "3"} if number % 5 == 4 else {}
+            made.append(Message(topic="Orders", body=b"x" * 500, properties=delayed))
+    files = sorted((path / "commitlog").iterdir())
+    assert len(files) > 3
+    for file in files[:-1]:
+        os.utime(file, (1, 1))
+    return path
+
+
+def consumed(store: Path, **offsets: int) -> None:
+    table = {f"Orders@{group}": {"0": offset} for group, offset in offsets.items()}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+
+
+def test_the_number_by_group_is_said(store: Path) -> None:
+    consumed(store, behind=3, done=40)
+    planned = rmqtool("clean", store, "--dry-run", "-o", "json")
+    assert planned.code == 1
+    plan = json.loads(planned.out)
+    low = plan["newMinPhyOffset"]
+    before = list(Store(store).messages(0, low))
+    orders = sum(message.topic == "Orders" for message in before)
+    assert {(one["group"], one["topic"], one["messages"]) for one in plan["unread"]} == {
+        ("behind", "Orders", orders - 3),
+        (None, "SCHEDULE_TOPIC_XXXX", len(before) - orders),
+    }
+    assert f"LOSS: {orders - 3} messages of Orders that group behind has not consumed" in planned.err
+    assert f"LOSS: {len(before) - orders} delayed messages wait to be delivered" in planned.err
+
+
+def test_a_loss_needs_consent(store: Path) -> None:
+    consumed(store, behind=3)
+    refused = rmqtool("clean", store, "--yes")
+    assert refused.code == 4
+    assert "that group behind has not consumed" in refused.err
+    assert "--accept-loss" in refused.err
+    assert len(list((store / "commitlog").iterdir())) > 3
+    done = rmqtool("clean", store, "--yes", "--accept-loss")
+    assert done.code == 0, done.err
+    assert len(list((store / "commitlog").iterdir())) == 1
+
+
+def test_what_all_have_consumed_goes_without_a_word(store: Path) -> None:
+    consumed(store, done=40)
+    (store / "config" / "delayOffset.json").write_text('{"offsetTable":{3:10}}')
+    done = rmqtool("clean", store, "--yes", "-o", "json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["unread"] == []
