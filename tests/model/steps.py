@@ -184,7 +184,7 @@ def clean(world: World, rng: Random) -> None:
         return
     known = world.must | world.limbo
     cuts = frozenset(number for number in known if world.places[number].physical_offset < files[1])
-    words: list[object] = ["clean", world.store, "--hours", "0", "--files", "1", "--yes"]
+    words: list[object] = ["clean", world.store, "--hours", "0", "--files", "1", "--yes", "--accept-loss"]
     if rng.random() < 0.3:
         words.append("--delete")
     before = set(world.in_log())

@@ -67,7 +67,7 @@ def day(conf: Path) -> list[tuple[list[str], bytes]]:
         (["truncate", "STORE", "CUT", "--yes"], b""),
         (["undo", "STORE", "--yes"], b""),
         (["group", "reset", "STORE", "GROUP", "--to-earliest", "--clamp", "--yes"], b""),
-        (["clean", "STORE", "--hours", "0", "--yes"], b""),
+        (["clean", "STORE", "--hours", "0", "--yes", "--accept-loss"], b""),
         (["undo", "STORE", "--yes"], b""),
         (["commitlog", "dump", "STORE", "--output", "ndjson"], b""),
         (["consumequeue", "dump", "STORE", "--output", "ndjson"], b""),
