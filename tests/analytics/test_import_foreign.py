@@ -142,7 +142,7 @@ def test_what_is_written_of_messages_is_all_known(tmp_path: Path) -> None:
     assert rmqtool("dump-to-parquet", tmp_path / "store", tmp_path / "out", "--runner", "local").code == 0
     for source in ("out.ndjson", "out"):
         done = rmqtool("import", tmp_path / f"new-{source}", tmp_path / source)
-        assert (done.code, done.err) == (0, "1 messages appended\n")
+        assert (done.code, done.err) == (0, "1 message appended\n")
 
 
 @pytest.mark.parametrize(

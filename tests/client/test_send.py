@@ -248,7 +248,7 @@ def test_a_broker_that_has_not_heard_the_end_asks_and_is_told() -> None:
     with cluster() as (one, namesrv):
         place = "7F0000010000CF13" + f"{0:016X}"
         one.replies[C.SEND_MESSAGE_V2] = lambda request: request.response(
-            fields={"msgId": place, "queueId": "0", "queueOffset": "5"}
+            fields={"msgId": place, "queueId": (request.fields or {})["e"], "queueOffset": "5"}
         )
 
         def ended(request: Command) -> Command | None:

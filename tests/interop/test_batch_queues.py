@@ -133,7 +133,7 @@ def test_recovery_leaves_what_a_broker_leaves(damage: str, broker_5: Broker, tmp
             (theirs / "abort").unlink()
     damaged = batch_files(theirs)
     ours = shutil.copytree(theirs, tmp_path / "ours")
-    recover(StoreLayout(str(ours)))
+    recover(StoreLayout(str(ours)), exactly=True)
     queues = [queue for queue in batch_queues_of(StoreLayout(str(ours))) if queue.topic == TOPIC]
     broker_5.boot(theirs, config())
     for queue in queues:

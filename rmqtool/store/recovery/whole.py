@@ -266,33 +266,40 @@ class _Tags:
 
     def of(self, topic: str, queue_id: int) -> SameTags:
         """The judge of one queue."""
-        if topic == _DELAY_TOPIC:
-            return _DeliverTimes(self._inputs).same
+        times_of_level = _DeliverTimes(self._inputs) if topic == _DELAY_TOPIC else None
         extended: list[Segments] = []
 
-        def same(has: Units, units: Units, _times: Column) -> Column:
+        def same(has: Units, units: Units, times: Column) -> Column:
             if not extended:
                 path = self._inputs.layout.queue_path(topic, queue_id, kind="consumequeue_ext")
                 extended.append(self._inputs.layout.files_in(path))
-            pairs = zip(has["tags_code"].tolist(), units["tags_code"].tolist(), strict=True)
-            return np.array([_leads_to(extended[0], code, wanted) for code, wanted in pairs], bool)
+            found = _resolved(extended[0], has)
+            equal: Column = found["tags_code"] == units["tags_code"]
+            if times_of_level is not None and not equal.all():
+                equal |= times_of_level.same(found, units, times)
+            return equal
 
         return same
 
 
-def _leads_to(extension: Segments, code: int, wanted: int) -> bool:
-    """Whether a tags code is the address of a unit that holds another one."""
-    if not is_ext_address(code):
-        return False
-    offset = real_offset(code)
+def _resolved(extension: Segments, has: Units) -> Units:
+    """Entries with the tags code of its unit in the place of an address in a queue's extension."""
+    found = has.copy()
+    for row, code in enumerate(has["tags_code"].tolist()):
+        if is_ext_address(code) and (unit := _unit_at(extension, real_offset(code))) is not None:
+            found["tags_code"][row] = unit.tags_code
+    return found
+
+
+def _unit_at(extension: Segments, offset: int) -> Unit | None:
     segment = extension.find(offset)
     if segment is None:
-        return False
+        return None
     try:
         unit = read_unit(segment.view(), offset - segment.base, segment.size)
     except UnreadableStore:
-        return False
-    return isinstance(unit, Unit) and unit.tags_code == wanted
+        return None
+    return unit if isinstance(unit, Unit) else None
 
 
 class _DeliverTimes:
