@@ -14,7 +14,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,6 +161,13 @@ def with_answer(recipe: str, folder: Path) -> str:
     return "\n".join([*lines, *(f"# {line}" for line in done.stdout.splitlines())]) + "\n"
 
 
+@contextmanager
+def room() -> Iterator[Path]:
+    """A directory whose path has the same length everywhere: lines are folded by what they hold."""
+    with tempfile.TemporaryDirectory(prefix="rmq", dir="/tmp") as directory:
+        yield Path(directory)
+
+
 def update(page: Path, folder: Path) -> None:
     """Write a page's outputs anew."""
     prepare(folder)
@@ -176,10 +185,8 @@ def update(page: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    import tempfile
-
     if sys.argv[1:2] != ["--update"]:
         sys.exit(__doc__)
     for name in sys.argv[2:] or PAGES:
-        with tempfile.TemporaryDirectory() as directory:
-            update(PAGES[name], Path(directory))
+        with room() as folder:
+            update(PAGES[name], folder)

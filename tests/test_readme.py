@@ -34,16 +34,17 @@ def page_params() -> list[object]:
 
 
 @pytest.mark.parametrize("page", page_params())
-def test_the_examples_print_what_the_page_says(page: str, tmp_path: Path) -> None:
+def test_the_examples_print_what_the_page_says(page: str) -> None:
     """In the page's order: later examples build on what earlier ones did to their stores."""
-    readme.prepare(tmp_path)
     seen = 0
-    for kind, block in readme.blocks(readme.PAGES[page]):
-        if kind == "python":
-            readme.run_script(block, tmp_path)
-        else:
-            assert readme.loose(readme.rendered(block, tmp_path)) == readme.loose(block)
-        seen += 1
+    with readme.room() as folder:
+        readme.prepare(folder)
+        for kind, block in readme.blocks(readme.PAGES[page]):
+            if kind == "python":
+                readme.run_script(block, folder)
+            else:
+                assert readme.loose(readme.rendered(block, folder)) == readme.loose(block)
+            seen += 1
     assert seen
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.live.send import NamesrvOption, TopicArgument
+from rmqtool.cli.live.send import NAMESRV, NamesrvOption, TopicArgument
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
     AclOption,
@@ -22,7 +22,7 @@ from rmqtool.errors import BadValue
 @command("consume", "rmqtool consume --namesrv 127.0.0.1:9876 Orders --from -1h --follow")
 def consume(
     topic: TopicArgument,
-    namesrv: NamesrvOption = "127.0.0.1:9876",
+    namesrv: NamesrvOption = NAMESRV,
     start: Annotated[
         str | None,
         typer.Option(

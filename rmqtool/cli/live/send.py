@@ -16,6 +16,8 @@ class Ending(StrEnum):
     rollback = "rollback"
 
 
+NAMESRV = "127.0.0.1:9876"
+"""Where --namesrv and NAMESRV_ADDR name no other."""
 NamesrvOption = Annotated[
     str,
     typer.Option(
@@ -30,8 +32,8 @@ TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic."
 
 @command("send", "rmqtool send --namesrv 127.0.0.1:9876 Orders messages.ndjson")
 def send(
-    namesrv: NamesrvOption,
     topic: TopicArgument,
+    namesrv: NamesrvOption = NAMESRV,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="NDJSON, a message a line; - is stdin.")] = "-",
     lines: Annotated[bool, typer.Option("--lines", help="Each line is the body of a message, as it is.")] = False,
     key: Annotated[

@@ -8,6 +8,7 @@ import typer
 from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
+    AcceptLossOption,
     BackupOption,
     BrokerConfOption,
     DryRunOption,
@@ -38,12 +39,7 @@ def clean(
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete for good, which frees space; else undo brings all back.")
     ] = False,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss", help="With --yes: even if messages go that a group has not consumed, or that wait."
-        ),
-    ] = False,
+    accept_loss: AcceptLossOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     backup: BackupOption = None,

@@ -9,6 +9,7 @@ from rmqtool.cli.look.run_query import engine_of, need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
     RECOVERY_TABLES,
+    AcceptLossOption,
     BackupOption,
     BrokerConfOption,
     DryRunOption,
@@ -43,13 +44,7 @@ def recover(
             "not load.",
         ),
     ] = False,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss",
-            help="With --yes: even if intact messages are cut off, or all queues because the log is missing.",
-        ),
-    ] = False,
+    accept_loss: AcceptLossOption = False,
     fix_delay_times: Annotated[
         bool,
         typer.Option("--fix-delay-times", help="Keep the deliver time of delayed messages, where 4.9 would lose it."),

@@ -115,6 +115,10 @@ TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="With --output csv: this table of the report.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+AcceptLossOption = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="With --yes: even if intact messages are lost by it; the plan says how many."),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and change nothing.")]
 BackupOption = Annotated[
     str | None,

@@ -321,8 +321,14 @@ class LiveStore:
             before: where the log ended before; an error that has added nothing to it was only a wrong argument.
 
         Raises:
+            Disturbed: a broker has begun to load the store, which is why files are not what they were.
             OSError: instead of one that does not say what it is about.
         """
+        if isinstance(error, UnreadableStore) and not self._broken and self._lock.held:
+            try:
+                self._lock.check()
+            except Disturbed as found:
+                raise self.disturbed(found) from error
         torn = not isinstance(error, Exception) or isinstance(error, (OSError, UnreadableStore, MemoryError))
         self._broken |= not isinstance(error, (Illegal, Refused)) and (torn or self.end != before)
         if isinstance(error, OSError) and error.filename is None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.live.send import NamesrvOption
+from rmqtool.cli.live.send import NAMESRV, NamesrvOption
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
     AclOption,
@@ -19,10 +19,10 @@ from rmqtool.cli.shell.options import (
 
 @command("mirror", "rmqtool mirror --namesrv 127.0.0.1:9876 Orders Payments store --follow", progress=True)
 def mirror(
-    namesrv: NamesrvOption,
     words: Annotated[
         list[str], typer.Argument(metavar="TOPIC... STORE", help="The topics, and the store, made where there is none.")
     ],
+    namesrv: NamesrvOption = NAMESRV,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages, until a signal.")] = False,
     limit: LimitOption = None,
     keep_times: Annotated[

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.live.send import NamesrvOption
+from rmqtool.cli.live.send import NAMESRV, NamesrvOption
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
     AclOption,
@@ -30,7 +30,7 @@ def replay(
     store: Annotated[
         str, typer.Argument(metavar="STORE", help="Store directory; or Parquet, NDJSON, or - for NDJSON on stdin.")
     ],
-    namesrv: NamesrvOption,
+    namesrv: NamesrvOption = NAMESRV,
     topic: TopicOption = None,
     queue: QueueOption = None,
     tag: TagOption = None,
