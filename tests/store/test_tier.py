@@ -203,7 +203,7 @@ def test_clean_does_not_remove_what_was_not_uploaded(node: Node) -> None:
     next(folder.glob("*00000001200")).unlink()
     cut(next(folder.glob("*00000000600")), 5 * UNIT)  # a tier that has come to 35 only; the local queue begins at 34
     before = prints(node.store)
-    result = rmqtool("clean", node.store, "--hours", "0", "--yes", *node.options())
+    result = rmqtool("clean", node.store, "--hours", "0", "--yes", "--accept-loss", *node.options())
     assert result.code == 4, result.out + result.err
     assert "a broker deletes the whole tier of this queue" in result.err
     assert prints(node.store) == before

@@ -13,6 +13,7 @@ from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import BatchQueue
+from rmqtool.store.tier.tier import Tier
 from rmqtool.words import counted
 
 
@@ -44,16 +45,21 @@ class Unread:
 def unread_below(layout: StoreLayout, physical_offset: int, warn: Warn) -> list[Unread]:
     """What nobody has consumed of the messages in front of a physical offset, by group and topic.
 
-    A group without an offset in a queue does not count: it may begin at the end. Batch queues are not looked at.
+    A group without an offset in a queue does not count: it may begin at the end. What the tier has stays. Batch queues
+    are not looked at.
     """
-    log = CommitLog(layout)
+    log, tier = CommitLog(layout), Tier.of(layout)
     found: dict[tuple[str | None, str], int] = {}
     groups = Groups(log, warn)
     for row in groups.lag():
         queue = groups.queues.either(row.topic, row.queueId)
         if row.consumerOffset is None or queue is None or isinstance(queue, BatchQueue):
             continue
-        going = first_behind(queue, physical_offset) - max(row.consumerOffset, row.minOffset)
+        begin = max(row.consumerOffset, row.minOffset)
+        uploaded = tier.queues.get((row.topic, row.queueId)) if tier is not None else None
+        if uploaded is not None and uploaded.min_offset <= begin:
+            begin = max(begin, uploaded.max_offset)  # the tier has them
+        going = first_behind(queue, physical_offset) - begin
         if going > 0:
             found[row.group, row.topic] = found.get((row.group, row.topic), 0) + going
     waiting = sum(_waiting(layout, groups.queues, physical_offset, log.min_offset))

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from formats.errors import BadText
-from formats.message.properties import REAL_TOPIC, TAGS, UNIQ_KEY, parse
+from formats.message.properties import REAL_TOPIC, TAGS, UNIQ_KEY, build, parse
 from formats.message.read import java_int
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
@@ -112,7 +112,7 @@ class Recalling:
         mark = Message(
             topic=handle.topic,
             body=_BODY,
-            properties=properties,
+            properties=build(properties, trailing_separator=True),  # with the empty one, as a broker has it
             born_host=connection.peer,
             store_host=core.settings.address,
         )
