@@ -3,6 +3,7 @@
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ __all__ = ["conf", "torn"]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 STEP = 195  # in the middle of the renames
 each = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+
+
+@pytest.fixture(autouse=True)
+def as_at_the_start() -> Iterator[None]:
+    """SIGTERM as a process begins: a command that ran here before may have left its own way."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
