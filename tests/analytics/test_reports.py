@@ -262,4 +262,4 @@ def test_an_empty_store(spark: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     for name in ("traffic", "sizes", "duplicates", "producers", "lag", "unconsumed", "retries"):
         assert rows(name, tmp_path) == []
-    assert table("traffic", tmp_path).out.split() in ([], ["broker", "topic", "hour", "messages", "bytes", "bar"])
+    assert table("traffic", tmp_path).out == ""  # a title alone says nothing
