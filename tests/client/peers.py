@@ -111,3 +111,13 @@ async def raw_peer(answer: bytes) -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+
+
+@asynccontextmanager
+async def unreadable(topic: str) -> AsyncIterator[str]:
+    """The address of a name server that knows a topic whose permission forbids reading."""
+    data = route(("a", "127.0.0.1:1"), queues=1)
+    data.queue_datas[0].perm = 2
+    async with peer() as namesrv:
+        namesrv.replies[RequestCode.GET_ROUTEINFO_BY_TOPIC] = tells({topic: data})
+        yield namesrv.address

@@ -17,6 +17,8 @@ from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.client.peers import unreadable
+from tests.client.test_hostile_commands import serving
 from tests.client.test_replay import CONF, bodies, made, messages
 from tests.client.test_replay_away import Known, name_server
 from tests.model.neighbours import free_port
@@ -282,3 +284,11 @@ def test_bad_options_are_one_line(tmp_path: Path, words: list[str], code: int, p
     assert done.err.count("\n") == 1
     assert part in done.err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_topic_that_may_not_be_read_is_not_an_empty_one(tmp_path: Path, conf: str) -> None:
+    """Nothing can be copied of it, which is no copy of nothing."""
+    with serving(unreadable("T")) as address:
+        done = rmqtool("mirror", "--namesrv", address, "T", tmp_path / "copy", "--broker-conf", conf)
+    assert done.code == 3, done
+    assert "T: cannot be read: its permission on a forbids it" in done.err

@@ -25,7 +25,7 @@ from rmqtool.contract import MESSAGE_FIELDS
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.testing import TestBroker, broker
 from tests.cli.running import RMQTOOL, ROOT, rmqtool
-from tests.client.peers import Peer, peer, raw_peer, route, run, tells
+from tests.client.peers import Peer, peer, raw_peer, route, run, tells, unreadable
 from tests.client.test_hostile_commands import serving
 
 TOPIC, COUNT = "Numbers", 100
@@ -299,16 +299,7 @@ def test_a_topic_that_nobody_knows(served: TestBroker) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--group", "g", "--ack")])
 def test_a_topic_that_may_not_be_read_is_not_an_empty_one(words: tuple[str, ...]) -> None:
-    data = route(("a", "127.0.0.1:1"), queues=1)
-    data.queue_datas[0].perm = 2
-
-    @asynccontextmanager
-    async def name_server() -> AsyncIterator[str]:
-        async with peer() as namesrv:
-            namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = lambda request: tells({"T": data})(request)
-            yield namesrv.address
-
-    with serving(name_server()) as address:
+    with serving(unreadable("T")) as address:
         done = rmqtool("consume", "--namesrv", address, "T", *words)
     assert (done.code, done.out) == (3, "")
     assert "T: cannot be read: its permission on a forbids it" in done.err

@@ -11,7 +11,7 @@ from functools import partial
 from formats.message.properties import parse
 from formats.primitives import TRANSACTION_MASK
 from formats.remoting.shapes import MessageQueue
-from rmqtool.cli.live.common import client_options
+from rmqtool.cli.live.common import client_options, readable_queues
 from rmqtool.cli.live.copying.positions import Key, Last, Positions, key_of, last_of
 from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import Told, until_told
@@ -158,6 +158,9 @@ class _Mirror:
                 raise Refused(
                     f"{store.layout.root}: has messages of {topic} that were not mirrored: name another store"
                 )
+        for topic in self._plan.topics:
+            if not any(key.topic == topic for key in positions.at):
+                await readable_queues(cluster, topic)
         ends = await self._find_queues(cluster, origin, store, positions)
         self._away = {key for key in positions.at.keys() - ends.keys() if key.topic in self._plan.topics}
         for key in sorted(self._away):
