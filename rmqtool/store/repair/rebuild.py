@@ -347,7 +347,7 @@ def rebuild(
     for part in _ALONE.keys() & set(parts):
         if len(parts) > 1:
             raise BadValue(_ALONE[part])
-    said = list(dict.fromkeys(words for part in parts for words in heed(layout, f"rebuild {part}")))
+    said = heed(layout, *(f"rebuild {part}" for part in parts))
     if not {CONFIG, COMPACTION, LENGTHS} & set(parts) and layout.aborted:
         raise Refused(f"{layout.root}: was not stopped cleanly: run {layout.command('recover')} first")
     if dry_run:

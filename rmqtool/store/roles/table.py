@@ -197,8 +197,8 @@ def rule_of(role: Role, command: str) -> Rule:
     return TABLE[role][command]
 
 
-def heed(layout: StoreLayout, command: str) -> list[str]:
-    """What the table warns of before a command changes a directory; empty where it is allowed.
+def heed(layout: StoreLayout, *commands: str) -> list[str]:
+    """What the table warns of before commands change a directory; empty where they are allowed.
 
     Raises:
         Refused: one of the directory's roles forbids it.
@@ -206,11 +206,11 @@ def heed(layout: StoreLayout, command: str) -> list[str]:
     """
     warnings = []
     for fact in roles_of(layout):
-        rule = rule_of(fact.role, command)
-        if rule.verdict is Verdict.REFUSED:
-            raise Refused(f"{layout.root}: {_said(layout, fact, rule)}")
-        if rule.verdict is Verdict.WARNED:
-            warnings.append(_said(layout, fact, rule))
+        for rule in dict.fromkeys(rule_of(fact.role, command) for command in commands):
+            if rule.verdict is Verdict.REFUSED:
+                raise Refused(f"{layout.root}: {_said(layout, fact, rule)}")
+            if rule.verdict is Verdict.WARNED:
+                warnings.append(_said(layout, fact, rule))
     return warnings
 
 

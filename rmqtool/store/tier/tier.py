@@ -22,11 +22,10 @@ from rmqtool.errors import RmqError
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import UNIT, StoreLayout
-from rmqtool.store.layout.tier_signs import METADATA
+from rmqtool.store.layout.tier_signs import METADATA, tier_sign
 from rmqtool.store.layout.tiered import tiered_files
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, every_queue
-from rmqtool.store.roles.role import Role, has_role
 
 Key = tuple[str, int]  # topic, queue id
 Ranges = Mapping[Key, tuple[int, int]]  # lowest and next queue offset of local queues
@@ -74,7 +73,7 @@ class Tier:
         Raises:
             UnreadableStore: a directory or a segment cannot be read.
         """
-        if not has_role(layout, Role.TIERED):
+        if tier_sign(layout) is None:
             return None
         metadata = metadata_of(layout)
         files = tiered_files(layout)
