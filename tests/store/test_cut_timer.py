@@ -22,7 +22,9 @@ def laid(tmp_path: Path) -> tuple[Path, list[int]]:
     """A store with forty timer messages over many files of the timer log, and where each lies."""
     lab = Lab(file_size=5 * 52 + 20)
     offsets = [lab.put(10 + n % 7) for n in range(40)]
-    return lab.write(tmp_path, file_size=1 << 20), offsets
+    store = lab.write(tmp_path, file_size=1 << 20)
+    recover(layout_of(store))  # gives it a checkpoint
+    return store, offsets
 
 
 def layout_of(store: Path) -> StoreLayout:
@@ -32,11 +34,6 @@ def layout_of(store: Path) -> StoreLayout:
 def problems(store: Path) -> list[str]:
     found = [one.code for one in check_store(layout_of(store)) if is_problem(one)]
     return [code for code in found if not code.startswith("index-")]  # it was laid without one
-
-
-def leaves_the_timer(store: Path) -> bool:
-    """Whether a recovery would leave the timer's files as they are; the stores are laid without true checkpoints."""
-    return not any("timer" in action for action in plan(layout_of(store)).actions)
 
 
 def waiting(store: Path) -> list[int]:
@@ -53,7 +50,7 @@ def test_truncate_takes_their_units_along(tmp_path: Path) -> None:
     assert files.checkpoint.last_timer_queue_offset == 23
     assert files.end == files.checkpoint.last_timer_log_flush_position == files.log.files[-1].base + 3 * 52
     assert problems(store) == []
-    assert leaves_the_timer(store)
+    assert plan(layout_of(store)).clean
 
 
 def test_recover_takes_their_units_along_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -64,7 +61,7 @@ def test_recover_takes_their_units_along_and_the_rest_goes_on(tmp_path: Path) ->
     report = recover(layout_of(store), guard=None)
     assert report.applied
     assert waiting(store) == offsets[:31]
-    assert leaves_the_timer(store)
+    assert plan(layout_of(store)).clean
 
     now = [NOW + 1]
     with Store(store, write=True, broker_conf=CONF, engine="5.3", clock=lambda: now[0]) as opened:
@@ -91,7 +88,7 @@ def test_slots_that_lose_all_lead_nowhere(tmp_path: Path) -> None:
 def test_a_store_without_such_units_is_left_alone(tmp_path: Path) -> None:
     store, _offsets = laid(tmp_path)
     before = {path: path.read_bytes() for path in sorted((store / "timerlog").iterdir())}
-    assert leaves_the_timer(store)
+    assert plan(layout_of(store)).clean
     assert {path: path.read_bytes() for path in sorted((store / "timerlog").iterdir())} == before
 
 
@@ -116,7 +113,7 @@ def test_a_torn_end_is_cut_and_its_message_is_taken_up_again(tmp_path: Path) -> 
     assert files.checkpoint.last_timer_queue_offset == 39
     assert waiting(store) == offsets
     assert problems(store) == []
-    assert leaves_the_timer(store)
+    assert plan(layout_of(store)).clean
 
 
 def test_a_slot_falls_back_to_its_last_unit_before_the_damage(tmp_path: Path) -> None:
@@ -131,7 +128,7 @@ def test_a_slot_falls_back_to_its_last_unit_before_the_damage(tmp_path: Path) ->
     # of the slot in 11 s: messages 1, 8, 15, 22, 29 and 36
     assert timer.slot_for(wheel, NOW + 11_000) == timer.Slot(NOW // 1000 + 11, 52, 29 // 5 * 280 + 29 % 5 * 52, 5)
     assert waiting(store) == offsets
-    assert leaves_the_timer(store)
+    assert plan(layout_of(store)).clean
 
 
 def test_what_a_kill_left_is_the_brokers_to_do(tmp_path: Path) -> None:
@@ -143,7 +140,7 @@ def test_what_a_kill_left_is_the_brokers_to_do(tmp_path: Path) -> None:
             wheel.write(bytes(32))
     point = timer.Checkpoint(NOW, 0, 0, 0)
     (store / "config" / "timercheck").write_bytes(timer.build_checkpoint(point))
-    assert leaves_the_timer(store)
+    assert plan(layout_of(store)).clean
     assert waiting(store) == offsets
 
 
@@ -153,7 +150,7 @@ def test_a_timer_that_no_broker_starts_on_is_told(tmp_path: Path) -> None:
         wheel.truncate(1 << 20)
     report = recover(layout_of(store))
     assert report.loadOk
-    assert not any("timer" in action for action in report.actions)
+    assert not report.applied
     (warning,) = [warning for warning in report.warnings if "a broker does not start" in warning]
     assert "timerwheel: 1048576 bytes long, not 38707200" in warning
 
