@@ -74,8 +74,6 @@ def check_store(
         check_presence(ctx, queues.entries, read=True)
     if with_queues:
         found.situation.queues_damaged = queues.damaged
-    if with_index:
-        found.situation.index_shortened = index.shortened
     check_tier_goes_on(ctx)
     told = _tell_passed(ctx, set())
     yield from found.drain()

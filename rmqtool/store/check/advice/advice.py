@@ -61,8 +61,6 @@ class Situation:
         refused: a broker would not load the store.
         stuck: recovery would not either, before a person has put files right.
         queues_damaged: more is wrong with queues than their tails; a start may cut them there.
-        index_shortened: the next start removes an index file, and builds it anew only from where it begins in the log.
-        index_damaged: an index file has more wrong with it than its end; a start writes on in it.
     """
 
     settled: bool = False
@@ -75,8 +73,6 @@ class Situation:
     refused: bool = False
     stuck: bool = False
     queues_damaged: bool = False
-    index_shortened: bool = False
-    index_damaged: bool = False
 
     def advise(self, code: str, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """A code's own advice as it is right here."""

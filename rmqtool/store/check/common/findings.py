@@ -7,9 +7,8 @@ from typing import Any
 
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.advice.steps import Step, sentences
-from rmqtool.store.check.codes.all import CODES, INFO
+from rmqtool.store.check.codes.all import CODES
 
-_INDEX_DAMAGE = {"index-count", "index-header", "index-chain", "index-unreadable"}
 DETAILS = 20  # findings of one code, file and queue that are told one by one
 
 
@@ -84,7 +83,7 @@ class Collector:
         for name in ("expected", "actual"):
             if about.get(name) is not None:
                 about[name] = str(about[name])
-        self._note(code, about["severity"])
+        self._note(code)
         if about.get("topic") is not None:
             about.setdefault("topicKind", self.topic_kind(about["topic"]))
         finding = Finding(code=code, file=file, **about)
@@ -95,11 +94,9 @@ class Collector:
         else:
             self._more[group] += finding.count
 
-    def _note(self, code: str, severity: str) -> None:
+    def _note(self, code: str) -> None:
         if code.startswith("log-"):
             self.situation.log_codes.add(code)
-        elif code in _INDEX_DAMAGE and severity != INFO:
-            self.situation.index_damaged = True
 
     def first(self) -> None:
         """What was added last is told before all else."""
@@ -111,7 +108,7 @@ class Collector:
             return
         kind = CODES[code]
         severity = about.setdefault("severity", kind.severity)
-        self._note(code, severity)
+        self._note(code)
         group = (code, severity, file, about.get("topic"), about.get("queueId"))
         told = min(places, max(self._details - self._told[group], 0))
         for i in range(told):

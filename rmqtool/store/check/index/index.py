@@ -131,13 +131,6 @@ class IndexCheck:
             yield
         self._next = max(ctx.log.min_offset, 0)
 
-    @property
-    def shortened(self) -> bool:
-        """Whether the next start removes a file that it builds anew only in part: from where it begins in the log."""
-        files = self.ctx.log.segments.files
-        start = files[self.ctx.start.number].base if files else 0
-        return any(file.moot and file.header.begin_physical_offset < start for file in self.files)
-
     def _by_the_others(self, bad: BadIndex) -> IndexView | BadIndex:
         """A file too damaged to tell its numbers of slots and entries has those of the other files."""
         slots, entries = self.ctx.inputs.geometry
