@@ -22,16 +22,19 @@ BASE = {
 LAYERS = {
     "formats": set(),
     "rmqtool.kernels": {"formats"},
-    "rmqtool.store": {"formats", "rmqtool.kernels"},
-    "rmqtool.services": {"formats", "rmqtool.kernels", "rmqtool.store"},
-    "rmqtool.analytics": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services"},
+    "rmqtool.rules": {"formats"},
+    "rmqtool.store": {"formats", "rmqtool.kernels", "rmqtool.rules"},
+    "rmqtool.services": {"formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store"},
+    "rmqtool.analytics": {"formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store", "rmqtool.services"},
     "rmqtool.remoting": {"formats"},
-    "rmqtool.server": {"formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.remoting"},
-    "rmqtool.client": {"formats", "rmqtool.services", "rmqtool.remoting"},
-    "rmqtool.testing": {"formats", "rmqtool.server"},
+    "rmqtool.server": {
+        "formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store", "rmqtool.services", "rmqtool.remoting",
+    },
+    "rmqtool.client": {"formats", "rmqtool.rules", "rmqtool.remoting"},
+    "rmqtool.testing": {"formats", "rmqtool.rules", "rmqtool.server"},
     "rmqtool.cli": {
-        "formats", "rmqtool.kernels", "rmqtool.store", "rmqtool.services", "rmqtool.analytics", "rmqtool.remoting",
-        "rmqtool.server", "rmqtool.client",
+        "formats", "rmqtool.kernels", "rmqtool.rules", "rmqtool.store", "rmqtool.services", "rmqtool.analytics",
+        "rmqtool.remoting", "rmqtool.server", "rmqtool.client",
     },
 }  # fmt: skip
 PACKAGES = {

@@ -17,6 +17,7 @@ from random import Random
 
 from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
 from rmqtool.errors import RmqError
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.check import check_store
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.check.run import is_problem
@@ -166,13 +167,13 @@ def run_case(rng: Random, base: Base, store: Path, verbs: dict[str, damage.Verb]
         (store / "abort").touch()
         outcome.done.append("abort")
     try:
-        report = recover(StoreLayout(str(store), base.conf), engine=engine)
+        report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
     except RmqError as err:
         outcome.faults.append(f"refused: {err}")
         return outcome
     if report.refusals and _move_directories(store):  # as is advised; nothing of a store's is in them
         outcome.done.append("what is foreign is moved away")
-        report = recover(StoreLayout(str(store), base.conf), engine=engine)
+        report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
     outcome.faults += [f"refused: {why}" for why in report.refusals]
     if not report.refusals:
         _move_directories(store)  # 5.3 passes over them
@@ -193,7 +194,7 @@ def faults_of(store: Path, conf: BrokerConf, engine: str) -> list[str]:
     layout = StoreLayout(str(store), conf)
     found = [f"check: {words(finding)}" for finding in check_store(layout) if is_problem(finding)]
     found += [f"entries: {fault}" for fault in wrong_entries(StoreLayout(str(store), conf))]
-    again = plan(StoreLayout(str(store), conf), engine=engine)
+    again = plan(StoreLayout(str(store), conf), release=RELEASES[engine])
     if not again.clean:
         found.append(f"again: {'; '.join([*again.refusals, *again.actions])}")
     return found

@@ -6,14 +6,12 @@ from that line.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
 from formats.config.json import Key, Value, dumps, loads, locate
 from formats.config.kinds import LONG, Kind, Unfit, describe
 from formats.errors import BadText
-
-Engine = Literal["4.9", "5.3"]
-ENGINES: tuple[str, ...] = get_args(Engine)  # in the order of their release
+from formats.versions import V4_9, V5_3, VERSIONS, Version
 
 
 class Nested(Kind):
@@ -25,11 +23,11 @@ class Nested(Kind):
     def read(self, raw: Value) -> "Bean":
         return self.bean.read(raw)
 
-    def write(self, value: "Bean", engine: str) -> Value:
-        return value.write(engine)
+    def write(self, value: "Bean", version: Version) -> Value:
+        return value.write(version)
 
 
-def member(name: str, kind: Kind, default: Any = None, *, since: Engine = "4.9") -> Any:
+def member(name: str, kind: Kind, default: Any = None, *, since: Version = V4_9) -> Any:
     """A dataclass field for the member ``name`` of the file.
 
     Args:
@@ -90,14 +88,14 @@ class Bean:
         except Unfit as err:
             raise BadText(locate(data, err.path), f"{_path(err.path)}: {err.reason}") from None
 
-    def write(self, engine: str) -> dict[Key, Value]:
+    def write(self, version: Version) -> dict[Key, Value]:
         """The JSON value for a version of the broker."""
         made = dict(self.extra) | {name: getattr(self, name) for name in self.DERIVED}
         for attribute, name, kind, since in _members(type(self)):
             value = getattr(self, attribute)
             made.pop(name, None)
-            if value is not None and ENGINES.index(since) <= ENGINES.index(engine):
-                made[name] = kind.write(value, engine)
+            if value is not None and since <= version:
+                made[name] = kind.write(value, version)
         return dict(sorted(made.items(), key=lambda entry: str(entry[0])))
 
 
@@ -107,7 +105,7 @@ class DataVersion(Bean):
 
     counter: int = member("counter", LONG, 0)  # changes so far
     timestamp: int = member("timestamp", LONG, 0)  # of the last change, ms since the epoch
-    state_version: int = member("stateVersion", LONG, 0, since="5.3")  # epoch of the master; 0 without controller
+    state_version: int = member("stateVersion", LONG, 0, since=V5_3)  # epoch of the master; 0 without controller
 
 
 VERSION = Nested(DataVersion)
@@ -117,29 +115,28 @@ VERSION = Nested(DataVersion)
 class ConfigFile(Bean):
     """A whole file."""
 
-    SINCE: ClassVar[Engine] = "4.9"  # the first version that has the file
+    SINCE: ClassVar[Version] = V4_9  # the first version that has the file
     COMPACT: ClassVar[bool] = False  # on one line, see `formats.config.json.dumps`
 
-    def build(self, *, engine: str = "4.9") -> bytes:
+    def build(self, version: Version = V4_9) -> bytes:
         """The file as a broker of a version writes it, apart from the order of tables, which is ours.
 
         Args:
-            engine: ``"4.9"`` or ``"5.3"``. Members that came later are left out; a file that 4.9 does not have is
-                always built for 5.3. `extra` members are written for every version: brokers skip what they do not know.
+            version: of the broker. Members that came later are left out; a file that came later is built for the
+                version that brought it. `extra` members are always written: brokers skip what they do not know.
 
         Raises:
-            ValueError: another version, or `extra` holds what JSON cannot.
+            ValueError: a version whose forms are not known, or `extra` holds what JSON cannot.
         """
-        if engine not in ENGINES:
-            raise ValueError(f"{engine!r} is not one of {', '.join(ENGINES)}")
-        newest = max(engine, self.SINCE, key=ENGINES.index)
-        return dumps(self.write(newest), compact=self.COMPACT)
+        if version not in VERSIONS:
+            raise ValueError(f"{version} is not one of {', '.join(map(str, VERSIONS))}")
+        return dumps(self.write(max(version, self.SINCE)), compact=self.COMPACT)
 
 
-_declared: dict[type, tuple[tuple[str, str, Kind, str], ...]] = {}
+_declared: dict[type, tuple[tuple[str, str, Kind, Version], ...]] = {}
 
 
-def _members(bean: type[Bean]) -> tuple[tuple[str, str, Kind, str], ...]:
+def _members(bean: type[Bean]) -> tuple[tuple[str, str, Kind, Version], ...]:
     """(attribute, name in the file, kind, version that brought it) of each member."""
     if bean not in _declared:
         members = ((one.name, one.metadata) for one in fields(bean) if one.metadata)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar, NamedTuple, Self
 
-from formats.config.beans import ENGINES, VERSION, Bean, ConfigFile, DataVersion, Nested, member
+from formats.config.beans import VERSION, Bean, ConfigFile, DataVersion, Nested, member
 from formats.config.files_v5 import (
     ConsumerOrderInfos,
     LogicQueueMapping,
@@ -37,10 +37,10 @@ from formats.config.groups import (
 from formats.config.json import Key, Value
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
 from formats.config.tiered import TieredMetadata
-from formats.message.properties import LMQ_PREFIX
+from formats.topics import LMQ_PREFIX
+from formats.versions import V5_3, Version
 
 __all__ = [
-    "ENGINES",
     "KINDS",
     "BloomFilterData",
     "ConfigFile",
@@ -99,7 +99,7 @@ class ConsumerOffsets(ConfigFile):
     in `extra`, and left out where it no longer agrees with the offsets or the version is 4.9.
     """
 
-    data_version: DataVersion = member("dataVersion", VERSION, DataVersion, since="5.3")
+    data_version: DataVersion = member("dataVersion", VERSION, DataVersion, since=V5_3)
     offsets: Mapping[str, Mapping[int, int]] = member("offsetTable", Table(Numbered(LONG)), dict)  # topic@group → queue
 
     def entries(self) -> Iterator[QueueOffset]:
@@ -118,9 +118,9 @@ class ConsumerOffsets(ConfigFile):
         key = f"{topic}@{group}"
         return replace(self, offsets={**self.offsets, key: {**self.offsets.get(key, {}), queue_id: offset}})
 
-    def write(self, engine: str) -> dict[Key, Value]:
-        made = super(ConsumerOffsets, self).write(engine)  # slots=True makes a new class, which bare super() misses
-        if engine == "4.9" or not _agree(made.get("groupTopicMap"), self.offsets):
+    def write(self, version: Version) -> dict[Key, Value]:
+        made = super(ConsumerOffsets, self).write(version)  # slots=True makes a new class, which bare super() misses
+        if version < V5_3 or not _agree(made.get("groupTopicMap"), self.offsets):
             made.pop("groupTopicMap", None)
         return made
 
@@ -170,7 +170,7 @@ class TopicConfig(Bean):
     topic_filter_type: str = member("topicFilterType", TEXT, "SINGLE_TAG")  # or MULTI_TAG
     topic_sys_flag: int = member("topicSysFlag", INT, 0)  # 1 unit, 2 has unit subscription
     order: bool = member("order", FLAG, False)
-    attributes: Mapping[str, str] = member("attributes", Table(TEXT), dict, since="5.3")
+    attributes: Mapping[str, str] = member("attributes", Table(TEXT), dict, since=V5_3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ class Topics(ConfigFile):
 class DelayOffsets(ConfigFile):
     """``delayOffset.json`` (``DelayOffsetSerializeWrapper``)."""
 
-    data_version: DataVersion = member("dataVersion", VERSION, DataVersion, since="5.3")
+    data_version: DataVersion = member("dataVersion", VERSION, DataVersion, since=V5_3)
     offsets: Mapping[int, int] = member("offsetTable", Numbered(LONG), dict)  # level (queue id + 1) → next queue offset
 
 

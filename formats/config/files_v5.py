@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from formats.config.beans import VERSION, Bean, ConfigFile, DataVersion, Engine, Nested, member
+from formats.config.beans import VERSION, Bean, ConfigFile, DataVersion, Nested, member
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Numbered, Table
+from formats.versions import V5_3, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class OrderInfo(Bean):
 class ConsumerOrderInfos(ConfigFile):
     """``consumerOrderInfo.json``, of ordered pop (``ConsumerOrderInfoManager``)."""
 
-    SINCE: ClassVar[Engine] = "5.3"
+    SINCE: ClassVar[Version] = V5_3
     table: Mapping[str, Mapping[int, OrderInfo]] = member(  # topic@group → queue
         "table", Table(Numbered(Nested(OrderInfo))), dict
     )
@@ -74,7 +75,7 @@ class TopicQueueMapping(Bean):
 class TopicQueueMappings(ConfigFile):
     """``topicQueueMapping.json`` (``TopicQueueMappingSerializeWrapper``)."""
 
-    SINCE: ClassVar[Engine] = "5.3"
+    SINCE: ClassVar[Version] = V5_3
     data_version: DataVersion = member("dataVersion", VERSION, DataVersion)
     mappings: Mapping[str, TopicQueueMapping] = member(
         "topicQueueMappingInfoMap", Table(Nested(TopicQueueMapping)), dict
@@ -95,7 +96,7 @@ class MessageRequestMode(Bean):
 class MessageRequestModes(ConfigFile):
     """``messageRequestMode.json`` (``MessageRequestModeManager``)."""
 
-    SINCE: ClassVar[Engine] = "5.3"
+    SINCE: ClassVar[Version] = V5_3
     modes: Mapping[str, Mapping[str, MessageRequestMode]] = member(  # topic → group
         "messageRequestModeMap", Table(Table(Nested(MessageRequestMode))), dict
     )
@@ -113,7 +114,7 @@ class Metric(Bean):
 class TimerMetrics(ConfigFile):
     """``timermetrics``: messages in the timer by topic (``TimerMetrics``)."""
 
-    SINCE: ClassVar[Engine] = "5.3"
+    SINCE: ClassVar[Version] = V5_3
     COMPACT: ClassVar[bool] = True
     data_version: DataVersion = member("dataVersion", VERSION, DataVersion)
     counts: Mapping[str, Metric] = member("timingCount", Table(Nested(Metric)), dict)
@@ -123,7 +124,7 @@ class TimerMetrics(ConfigFile):
 class TransactionMetrics(ConfigFile):
     """``transactionMetrics``: half messages by topic (``TransactionMetrics``)."""
 
-    SINCE: ClassVar[Engine] = "5.3"
+    SINCE: ClassVar[Version] = V5_3
     COMPACT: ClassVar[bool] = True
     data_version: DataVersion = member("dataVersion", VERSION, DataVersion)
     counts: Mapping[str, Metric] = member("transactionCount", Table(Nested(Metric)), dict)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from formats.config.beans import VERSION, Bean, ConfigFile, DataVersion, Nested, member
 from formats.config.kinds import FLAG, INT, LONG, TEXT, Items, Table
+from formats.versions import V5_3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,21 +57,21 @@ class SubscriptionGroup(Bean):
     consume_enable: bool = member("consumeEnable", FLAG, True)
     consume_from_min_enable: bool = member("consumeFromMinEnable", FLAG, True)
     consume_broadcast_enable: bool = member("consumeBroadcastEnable", FLAG, True)
-    consume_message_orderly: bool = member("consumeMessageOrderly", FLAG, False, since="5.3")
+    consume_message_orderly: bool = member("consumeMessageOrderly", FLAG, False, since=V5_3)
     retry_queue_nums: int = member("retryQueueNums", INT, 1)
     retry_max_times: int = member("retryMaxTimes", INT, 16)
     group_retry_policy: GroupRetryPolicy = member(
-        "groupRetryPolicy", Nested(GroupRetryPolicy), GroupRetryPolicy, since="5.3"
+        "groupRetryPolicy", Nested(GroupRetryPolicy), GroupRetryPolicy, since=V5_3
     )
     broker_id: int = member("brokerId", LONG, 0)
     which_broker_when_consume_slowly: int = member("whichBrokerWhenConsumeSlowly", LONG, 1)
     notify_consumer_ids_changed_enable: bool = member("notifyConsumerIdsChangedEnable", FLAG, True)
-    group_sys_flag: int = member("groupSysFlag", INT, 0, since="5.3")
-    consume_timeout_minute: int = member("consumeTimeoutMinute", INT, 15, since="5.3")
+    group_sys_flag: int = member("groupSysFlag", INT, 0, since=V5_3)
+    consume_timeout_minute: int = member("consumeTimeoutMinute", INT, 15, since=V5_3)
     subscriptions: tuple[SimpleSubscription, ...] | None = member(
-        "subscriptionDataSet", Items(Nested(SimpleSubscription), inline=True), since="5.3"
+        "subscriptionDataSet", Items(Nested(SimpleSubscription), inline=True), since=V5_3
     )
-    attributes: Mapping[str, str] = member("attributes", Table(TEXT), dict, since="5.3")
+    attributes: Mapping[str, str] = member("attributes", Table(TEXT), dict, since=V5_3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,5 +81,5 @@ class SubscriptionGroups(ConfigFile):
     data_version: DataVersion = member("dataVersion", VERSION, DataVersion)
     groups: Mapping[str, SubscriptionGroup] = member("subscriptionGroupTable", Table(Nested(SubscriptionGroup)), dict)
     forbidden: Mapping[str, Mapping[str, int]] = member(  # group → topic → bits
-        "forbiddenTable", Table(Table(INT)), dict, since="5.3"
+        "forbiddenTable", Table(Table(INT)), dict, since=V5_3
     )

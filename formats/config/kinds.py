@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from formats.config.json import Inline, Key, Real, Value
+from formats.versions import Version
 
 
 class Unfit(Exception):
@@ -34,7 +35,7 @@ class Kind(ABC):
         """The model's value. Raises `Unfit`, also for None; a bean leaves null members out before."""
 
     @abstractmethod
-    def write(self, value: Any, engine: str) -> Value:
+    def write(self, value: Any, version: Version) -> Value:
         """The JSON value, made anew: what two objects of a model share must not become a reference in the file.
 
         fastjson 1.2.83 writes one for a shared ``attributes`` map, but reads it back as an attribute named ``$ref``.
@@ -59,7 +60,7 @@ class Whole(Kind):
             raise Unfit(f"an integer that does not fit into {self.bits} bits")
         return number
 
-    def write(self, value: int, engine: str) -> Value:
+    def write(self, value: int, version: Version) -> Value:
         return value
 
 
@@ -74,7 +75,7 @@ class Flag(Kind):
             return False
         raise Unfit(f"{describe(raw)} where true or false must be")
 
-    def write(self, value: bool, engine: str) -> Value:
+    def write(self, value: bool, version: Version) -> Value:
         return value
 
 
@@ -90,7 +91,7 @@ class Text(Kind):
             return raw.text if isinstance(raw, Real) else str(raw)
         raise Unfit(f"{describe(raw)} where text must be")
 
-    def write(self, value: str, engine: str) -> Value:
+    def write(self, value: str, version: Version) -> Value:
         return value
 
 
@@ -112,8 +113,8 @@ class Items(Kind):
                 raise err.within(index) from None
         return tuple(items)
 
-    def write(self, value: tuple[Any, ...], engine: str) -> Value:
-        items = [self.item.write(item, engine) for item in value]
+    def write(self, value: tuple[Any, ...], version: Version) -> Value:
+        items = [self.item.write(item, version) for item in value]
         return Inline(items) if self.inline else items
 
 
@@ -139,8 +140,8 @@ class Table(Kind):
             raise Unfit("its key is a bare number where text must be")
         return key
 
-    def write(self, value: Mapping[Any, Any], engine: str) -> Value:
-        return {key: self.item.write(item, engine) for key, item in value.items()}
+    def write(self, value: Mapping[Any, Any], version: Version) -> Value:
+        return {key: self.item.write(item, version) for key, item in value.items()}
 
 
 class Numbered(Table):

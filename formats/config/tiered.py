@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 from hashlib import md5
 from typing import ClassVar
 
-from formats.config.beans import Bean, ConfigFile, Engine, Nested, member
+from formats.config.beans import Bean, ConfigFile, Nested, member
 from formats.config.json import Key, Value
 from formats.config.kinds import INT, LONG, TEXT, Numbered, Table
+from formats.versions import V5_3, Version
 
 COMMIT_LOG, CONSUME_QUEUE, INDEX = 0, 1, 2  # types of segments
 TYPES = {COMMIT_LOG: "COMMIT_LOG", CONSUME_QUEUE: "CONSUME_QUEUE", INDEX: "INDEX"}
@@ -28,8 +29,8 @@ class _Ordered(Bean):
 
     __slots__ = ()
 
-    def write(self, engine: str) -> dict[Key, Value]:
-        made = super().write(engine)
+    def write(self, version: Version) -> dict[Key, Value]:
+        made = super().write(version)
         declared = [about["name"] for one in fields(self) if (about := one.metadata)]
         first: dict[Key, Value] = {name: made.pop(name) for name in declared if name in made}
         return first | made
@@ -93,7 +94,7 @@ _SEGMENTS = Table(Numbered(Nested(TieredSegment), 64))
 class TieredMetadata(ConfigFile):
     """The file (``DefaultMetadataStore.TieredMetadataSerializeWrapper``)."""
 
-    SINCE: ClassVar[Engine] = "5.3"
+    SINCE: ClassVar[Version] = V5_3
     commit_logs: Mapping[str, Mapping[int, TieredSegment]] = member(  # path → base offset
         "commitLogFileSegmentTable", _SEGMENTS, dict
     )

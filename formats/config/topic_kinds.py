@@ -6,22 +6,7 @@ Source: common.topic.TopicValidator, common.TopicAttributes, common.attribute.To
 from collections.abc import Mapping
 
 from formats.config.files import TopicConfig
-from formats.message.properties import LMQ_PREFIX
-
-RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
-SYSTEM_TOPICS = frozenset(
-    {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "SELF_TEST_TOPIC",
-        "BenchmarkTest",
-        "RMQ_SYS_TRACE_TOPIC",
-    }
-)
+from formats.topics import DLQ_PREFIX, LMQ_PREFIX, REPLY_SUFFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, Perm
 
 
 def nature(
@@ -53,8 +38,8 @@ def kind_of(topic: str, config: TopicConfig | None, configs: Mapping[str, TopicC
         return "retry"
     if topic.startswith(DLQ_PREFIX):
         return "dlq"
-    reply = topic.endswith("_REPLY_TOPIC") and topic.removesuffix("_REPLY_TOPIC") in configs
-    inherited = config is not None and config.perm & 1
-    if topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_") or reply or inherited:
+    reply = topic.endswith(REPLY_SUFFIX) and topic.removesuffix(REPLY_SUFFIX) in configs
+    inherited = config is not None and config.perm & Perm.INHERIT
+    if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX) or reply or inherited:
         return "system"
     return "normal"

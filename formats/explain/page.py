@@ -21,6 +21,7 @@ from formats.layouts.codes import BORN_V6, MAGIC_V1, MAGIC_V2, STORE_V6
 from formats.layouts.docs import Doc, leaf_of
 from formats.primitives import flag_names
 from formats.variants.rocksdb import PLACES
+from formats.versions import Version
 
 _UNITS: dict[str, Struct] = {
     "record 1": message.record(0, MAGIC_V1),
@@ -166,7 +167,9 @@ def _config() -> Iterator[str]:
     yield ""
     yield CONFIG.strip()
     yield ""
-    todo: list[tuple[str, type[Bean], str]] = [(f"config/{name}", model, model.SINCE) for name, model in KINDS.items()]
+    todo: list[tuple[str, type[Bean], Version]] = [
+        (f"config/{name}", model, model.SINCE) for name, model in KINDS.items()
+    ]
     seen: set[type[Bean]] = set()
     for title, model, first in todo:
         if model in seen:
@@ -175,7 +178,7 @@ def _config() -> Iterator[str]:
         members = [one.metadata for one in fields(model) if one.metadata]
         yield f"### {title}"
         yield ""
-        cells = [(f"`{one['name']}`", max(first, one["since"]), kind_text(one["kind"])) for one in members]
+        cells = [(f"`{one['name']}`", str(max(first, one["since"])), kind_text(one["kind"])) for one in members]
         yield from table(("member", "since", "type"), cells)
         todo += [(bean.__name__, bean, max(first, one["since"])) for one in members for bean in _beans(one["kind"])]
 

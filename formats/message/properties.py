@@ -18,7 +18,6 @@ INNER_BASE = "INNER_BASE"
 INNER = "INNER_"  # begins the names of all properties that are numbers whatever the topic is
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
-LMQ_PREFIX = "%LMQ%"  # of a light queue's name, which stands for a topic or a group (MixAll)
 BATCH_NUMBERS = ((INNER_BASE.encode(), 64), (INNER_NUM.encode(), 16))  # which 5.x takes for numbers of so many bits
 
 NAME_END = 1  # the byte between a name and its value

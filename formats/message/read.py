@@ -9,9 +9,10 @@ from typing import NamedTuple
 from formats.endings import Ending
 from formats.layouts import derived
 from formats.layouts.codes import BORN_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_V6
+from formats.topics import SCHEDULE
 
 MIN_SIZE = 91  # V1, IPv4, no body, no topic, no properties
-SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC = SCHEDULE.encode()
 HEADS = {
     0: derived.HEAD_V4_V4,
     BORN_V6: derived.HEAD_V6_V4,

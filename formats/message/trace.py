@@ -6,7 +6,6 @@ Source: client.trace.TraceDataEncoder (4.9.8, 5.3.3).
 
 from dataclasses import dataclass
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 NORMAL, HALF, COMMIT, DELAYED = 0, 1, 2, 3  # types of messages (MessageType)
 OUTCOMES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")  # of a listener (ConsumeReturnType)
 _FIELD, _END = "\x01", "\x02"

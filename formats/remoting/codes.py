@@ -1,6 +1,6 @@
 """Numbers of the remoting protocol (protocol.RequestCode, ResponseCode, LanguageCode, common.MQVersion)."""
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum, IntFlag, StrEnum
 
 MAX_FRAME = 16 * 1024 * 1024
 """Bytes that the length of a frame may name (com.rocketmq.remoting.frameMaxLength)."""
@@ -45,6 +45,23 @@ class Language(IntEnum):
     OMS = 11
     RUST = 12
     NODE_JS = 13
+
+
+class PullFlag(IntFlag):
+    """Bits of a pull request's system flag (common.sysflag.PullSysFlag)."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL_MESSAGE = 16
+
+
+class RequestMode(StrEnum):
+    """How the clients of a group read a topic (common.message.MessageRequestMode)."""
+
+    PULL = "PULL"
+    POP = "POP"
 
 
 class RequestCode(IntEnum):

@@ -53,17 +53,17 @@ class _Node(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def compile_filter(text: str, engine: str = "5.3") -> Matches:
+def compile_filter(text: str, *, wide: bool = True) -> Matches:
     """Whether the properties of a message match.
 
     Args:
         text: the expression of a subscription.
-        engine: "4.9" or "5.3"; CONTAINS, STARTSWITH and ENDSWITH came with 5.
+        wide: with CONTAINS, STARTSWITH and ENDSWITH, which came with 5.0.
 
     Raises:
         BadFilter: a broker refuses it.
     """
-    evaluate = _Parser(_tokens(text, engine)).whole()
+    evaluate = _Parser(_tokens(text, wide)).whole()
 
     def matches(properties: Properties) -> bool:
         try:
@@ -80,8 +80,8 @@ class _Token(NamedTuple):
     at: int
 
 
-def _tokens(text: str, engine: str) -> list[_Token]:
-    words = _WORDS if engine == "4.9" else _WORDS | _OF_5
+def _tokens(text: str, wide: bool) -> list[_Token]:
+    words = _WORDS | _OF_5 if wide else _WORDS
     found: list[_Token] = []
     at = 0
     while at < len(text):

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from formats.config.beans import ConfigFile, Engine, member
+from formats.config.beans import ConfigFile, member
 from formats.config.kinds import FLAG, LONG, Table
 from formats.errors import Truncated
 from formats.layouts.derived import HEAD_V4_V4
 from formats.message import read as message
 from formats.queues import batch as batch_consume_queue
+from formats.versions import V5_3, Version
 
 _FEWEST = 5  # files of the queue that a file of the log is as long as
 _AT_PHYSICAL_OFFSET = HEAD_V4_V4.offsets["physical_offset"]  # before the first host: the same in all heads
@@ -48,7 +49,7 @@ def log_file_size(configured: int = 100 * 1024 * 1024, queue_configured: int = 1
 class Positions(ConfigFile):
     """``compaction/position-checkpoint``: up to which queue offset each queue has been compacted."""
 
-    SINCE: ClassVar[Engine] = "5.3"
+    SINCE: ClassVar[Version] = V5_3
     empty: bool = member("empty", FLAG, True)
     offsets: Mapping[str, int] = member("queueOffsetMap", Table(LONG), dict)  # by position_key
 

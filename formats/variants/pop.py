@@ -14,8 +14,8 @@ from typing import ClassVar, NamedTuple
 from formats.config.beans import Bean, member
 from formats.config.json import dumps
 from formats.config.kinds import INT, LONG, TEXT, Items, Whole
+from formats.versions import V5_3
 
-REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # then the name of the cluster
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offset is the last entry that was dealt with, not the next one
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 MOST = 32  # messages of a checkpoint: bits of its map
@@ -50,7 +50,7 @@ class _Handed(Bean):
 
     def body(self) -> bytes:
         """The body of its message."""
-        return dumps(self.write("5.3"), compact=True)
+        return dumps(self.write(V5_3), compact=True)
 
     def _unique(self, place: int, tag: str) -> str:
         parts = (self.topic, self.queue_id, place, self.group, self.pop_time, self.broker_name, tag)

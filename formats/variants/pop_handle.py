@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from formats.errors import BadText
+from formats.topics import RETRY_PREFIX
 
 ORDERED = 999  # revive queue of what was popped in order
 POP_CK = "POP_CK"  # property of a message that carries its handle itself
@@ -34,14 +35,14 @@ def retry_topic(topic: str, group: str, *, newer: bool = False) -> str:
 
 def origin_of(topic: str) -> Origin:
     """What a topic is to a POP group."""
-    if not topic.startswith("%RETRY%"):
+    if not topic.startswith(RETRY_PREFIX):
         return Origin.NORMAL
     return Origin.RETRY_V2 if "+" in topic else Origin.RETRY_V1
 
 
 def real_topic(topic: str, group: str, origin: str) -> str:
     """The topic in which a message lies, from the topic that was asked for."""
-    if origin == Origin.NORMAL or topic.startswith("%RETRY%"):
+    if origin == Origin.NORMAL or topic.startswith(RETRY_PREFIX):
         return topic
     return retry_topic(topic, group, newer=origin == Origin.RETRY_V2)
 

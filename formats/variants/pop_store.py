@@ -14,6 +14,7 @@ from formats.config.json import dumps
 from formats.config.kinds import FLAG, INT, LONG, TEXT
 from formats.errors import BadLength, BadText
 from formats.layouts.derived import POP_KEY_HEAD, POP_KEY_TAIL
+from formats.versions import V5_3
 
 PLACE = "kvStore"
 FAMILY = "popState"  # column family
@@ -57,7 +58,7 @@ class PopStoreRecord(Bean):
 
     def value(self) -> bytes:
         """As it is stored."""
-        return dumps(self.write("5.3"), compact=True)
+        return dumps(self.write(V5_3), compact=True)
 
 
 def build_key(key: PopStoreKey) -> bytes:

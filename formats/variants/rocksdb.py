@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from formats.versions import V5_3
+
 _FILES = re.compile(r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|MANIFEST-\d+|OPTIONS-\d+(\.dbtmp)?|\d+\.(sst|log|blob)")
 _TABLES = re.compile(r"MANIFEST-\d+|\d+\.sst")
 _STARTS = re.compile(r"CURRENT|(MANIFEST|OPTIONS)-\d+|\d+\.log")
@@ -27,8 +29,8 @@ PLACES = {
     "config/subscriptionGroups": Form("subscription groups", "5.x", "consumer groups (config manager v1)"),
     "config/consumerOffsets": Form("consumer offsets", "5.x", "consumer progress (config manager v1)"),
     "config/rdb": Form("config v2", "5.x", "topics, groups and consumer progress (config manager v2)"),
-    "config/users": Form("users", "5.3", "accounts of the auth module"),
-    "config/acls": Form("access lists", "5.3", "permissions of the auth module"),
+    "config/users": Form("users", str(V5_3), "accounts of the auth module"),
+    "config/acls": Form("access lists", str(V5_3), "permissions of the auth module"),
     "kvStore": Form("pop records", "5.x", "messages that pop consumers hold"),
     "rocksdbstore": Form("index, timers, transactions", "after 5.3", "index, timers and half messages"),
     "RocksDBMessageStore": Form("index, timers, transactions", "after 5.3", "indexes of newer development versions"),

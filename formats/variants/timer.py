@@ -10,6 +10,7 @@ from formats.endings import Ending, UnitEnd, short_tail
 from formats.errors import BadLength, Truncated
 from formats.layouts.codes import MAGIC_BLANK
 from formats.layouts.derived import TIMER_CHECKPOINT, TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
+from formats.topics import TIMER
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,7 @@ BLANK_SIZE = TIMER_LOG_BLANK.size
 CHECKPOINT_FILE_SIZE = 4096
 MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 NOWHERE = -1  # as a position: no unit
-TOPIC, QUEUE_ID = "rmq_sys_wheel_timer", 0  # where messages wait
+TOPIC, QUEUE_ID = TIMER, 0  # where messages wait
 OUT_MS, DELETE_KEY = "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
 DELIVER_MS, DELAY_SEC, DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"
 REQUESTS = DELIVER_MS, DELAY_SEC, DELAY_MS  # what a sender may ask for

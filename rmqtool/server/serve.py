@@ -21,6 +21,7 @@ from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.remoting.listener import Listener, TlsMode
 from rmqtool.remoting.tls import PLAIN, ServerTls, unverified
+from rmqtool.rules.releases import Release
 from rmqtool.services.opened.broker_state import setting
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.append.create import create
@@ -45,7 +46,7 @@ class ServeOptions:
         namesrv_listen: host and port of that.
         name, cluster: of the broker, instead of what the file says.
         create: make the store where there is none.
-        engine: "4.9" or "5.3"; None for what the store shows.
+        release: whose rules; None for what the store shows.
         read_only: nothing below the store is written, not even a lock.
         follow: a broker is writing the store, which is only read; what comes is served.
         offsets: where groups' offsets go then; None for a file beside the store.
@@ -61,7 +62,7 @@ class ServeOptions:
     name: str | None = None
     cluster: str | None = None
     create: bool = False
-    engine: str | None = None
+    release: Release | None = None
     read_only: bool = False
     follow: bool = False
     offsets: str | None = None
@@ -127,7 +128,7 @@ class Served:
         settings = Settings.of(
             conf,
             self.broker_address,
-            store.live.engine if state is None else state.engine,
+            store.live.release if state is None else state.release,
             name=options.name,
             cluster=options.cluster,
             read_only=read_only,
@@ -173,9 +174,9 @@ class Served:
         if options.create and not os.path.lexists(self._path):
             create(self._path, conf)
         if options.read_only or options.follow:
-            return Store(self._path, broker_conf=options.broker_conf, engine=options.engine)
+            return Store(self._path, broker_conf=options.broker_conf, release=options.release)
         store = Store(
-            self._path, write=True, broker_conf=options.broker_conf, engine=options.engine, mend=True, command="serve"
+            self._path, write=True, broker_conf=options.broker_conf, release=options.release, mend=True, command="serve"
         )
         for text in store.warnings:
             log.warning("%s", text)

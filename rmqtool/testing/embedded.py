@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from rmqtool.rules.releases import NEWEST, Release
 from rmqtool.server.serve import Served, ServeOptions
 
 _PATIENCE = 60.0  # s for the start and for the end
@@ -35,7 +36,7 @@ def broker(
     store: str | os.PathLike[str] | None = None,
     *,
     settings: dict[str, str] | None = None,
-    engine: str = "5.3",
+    release: Release = NEWEST,
     name: str = "broker-a",
     cluster: str = "DefaultCluster",
 ) -> Iterator[TestBroker]:
@@ -44,7 +45,7 @@ def broker(
     Args:
         store: directory of its store, made where there is none; None for one that is removed at the end.
         settings: of the broker, by the names of its properties file.
-        engine: whose rules it goes by, "4.9" or "5.3", where the store does not show it.
+        release: whose rules it goes by where the store does not show it.
 
     Raises:
         Refused: the store is in use, or not healthy.
@@ -62,7 +63,7 @@ def broker(
             name=name,
             cluster=cluster,
             create=True,
-            engine=engine if new else None,
+            release=release if new else None,
         )
         running = _Running(os.fspath(store), options)
         stack.callback(running.stop)

@@ -22,7 +22,7 @@ from tests.conftest import Unpacked
 
 
 def dump(layout: StoreLayout, out: Path, **options: Any) -> DumpReport:
-    return dump_to_parquet(layout, str(out), DumpOptions(engine="local", **options))
+    return dump_to_parquet(layout, str(out), DumpOptions(runner="local", **options))
 
 
 @pytest.mark.parametrize("case", goldens.cases())
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.
         {"partition_by": ("queueId",)},
         {"partition_by": ("day", "day")},
         {"codec": "lzo"},
-        {"engine": "flink"},
+        {"runner": "flink"},
         {"split_bytes": 0},
     ],
 )

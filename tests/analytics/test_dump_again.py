@@ -27,7 +27,7 @@ SIZE = 3000  # of a commit-log file
 
 
 def dump(layout: StoreLayout, out: Path, **options: Any) -> DumpReport:
-    return dump_to_parquet(layout, str(out), DumpOptions(engine="local", **options))
+    return dump_to_parquet(layout, str(out), DumpOptions(runner="local", **options))
 
 
 def offsets_in(out: Path) -> list[int]:
@@ -312,7 +312,7 @@ def test_files_of_a_size(tmp_path: Path) -> None:
 
 def test_progress_is_told(tmp_path: Path) -> None:
     layout, seen = a_store(tmp_path), []
-    dump_to_parquet(layout, str(tmp_path / "out"), DumpOptions(engine="local"), lambda *told: seen.append(told))
+    dump_to_parquet(layout, str(tmp_path / "out"), DumpOptions(runner="local"), lambda *told: seen.append(told))
     assert seen == [(SIZE * number, 4 * SIZE) for number in (1, 2, 3, 4)]
 
 
@@ -333,7 +333,7 @@ def test_an_output_elsewhere(elsewhere: Path, tmp_path: Path) -> None:
     layout, uri, out = a_store(tmp_path), "elsewhere://a/out?option=1", elsewhere / "a" / "out"
 
     def run(**options: Any) -> DumpReport:
-        return dump_to_parquet(layout, uri, DumpOptions(engine="local", **options))
+        return dump_to_parquet(layout, uri, DumpOptions(runner="local", **options))
 
     report = run(partition_by=("topic",))
     assert report.out == "elsewhere://a/out"  # options may be secrets
@@ -355,7 +355,7 @@ def test_an_output_elsewhere_grows_and_is_gone_on_with(
     broker, out = Broker(tmp_path), elsewhere / "out"
 
     def run() -> DumpReport:
-        return dump_to_parquet(broker.layout, "elsewhere://out", DumpOptions(engine="local", since_last=True))
+        return dump_to_parquet(broker.layout, "elsewhere://out", DumpOptions(runner="local", since_last=True))
 
     for _message in range(30):
         broker.put()

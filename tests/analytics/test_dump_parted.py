@@ -19,7 +19,7 @@ from rmqtool.store.layout.paths import StoreLayout
 from tests.analytics.helpers import log_of, rows_of, store_of
 
 TOPICS, FILES, SIZE = 300, 3, 1 << 17
-BY_TOPIC = DumpOptions(engine="local", partition_by=("topic",))
+BY_TOPIC = DumpOptions(runner="local", partition_by=("topic",))
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def layout(tmp_path: Path) -> StoreLayout:
 @pytest.mark.parametrize("engine", ["local", "spark"])
 @pytest.mark.parametrize("row_group_bytes", [1 << 16, 128 << 20])
 def test_each_partition_is_one_file(engine: str, row_group_bytes: int, layout: StoreLayout, tmp_path: Path) -> None:
-    options = replace(BY_TOPIC, engine=engine, row_group_bytes=row_group_bytes, split_bytes=SIZE)
+    options = replace(BY_TOPIC, runner=engine, row_group_bytes=row_group_bytes, split_bytes=SIZE)
     report = dump_to_parquet(layout, str(tmp_path / "out"), options)
-    dump_to_parquet(layout, str(tmp_path / "whole"), DumpOptions(engine="local"))
+    dump_to_parquet(layout, str(tmp_path / "whole"), DumpOptions(runner="local"))
     rows = rows_of(tmp_path / "out")
     for row in rows:
         row.pop("topicDir")
@@ -57,7 +57,7 @@ def test_buckets_of_topics_are_those_that_spark_says(layout: StoreLayout, tmp_pa
     assert {row["topic"]: row.pop("topicBucket") for row in rows} == {
         row["topic"]: zlib.crc32(row["topic"].encode()) % 64 for row in rows
     }
-    dump_to_parquet(layout, str(tmp_path / "whole"), DumpOptions(engine="local"))
+    dump_to_parquet(layout, str(tmp_path / "whole"), DumpOptions(runner="local"))
     assert rows == rows_of(tmp_path / "whole")
     assert report.partitions == 64  # which 301 topics fill
 

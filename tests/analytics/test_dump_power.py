@@ -155,7 +155,7 @@ def test_the_power_goes_at_any_step(
     old, new = a_store(tmp_path / "old", 1), a_store(tmp_path / "new", 2)
     root = tmp_path / "disk"
     out = root / "a" / "out"
-    chosen = DumpOptions(engine="local", partition_by=("topic",), **options)
+    chosen = DumpOptions(runner="local", partition_by=("topic",), **options)
 
     def run(layout: StoreLayout, stop_at: int = -1) -> None:
         disk.begin(stop_at)

@@ -46,7 +46,7 @@ def command(place: Path, *words: object) -> "subprocess.CompletedProcess[str]":
 
 
 def dump(layout: StoreLayout, out: object, **options: Any) -> DumpReport:
-    return dump_to_parquet(layout, str(out), DumpOptions(engine="local", **options))
+    return dump_to_parquet(layout, str(out), DumpOptions(runner="local", **options))
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])

@@ -26,7 +26,7 @@ def a_store(folder: Path) -> StoreLayout:
 
 
 def dump(layout: StoreLayout, out: Path, **options: Any) -> None:
-    dump_to_parquet(layout, str(out), DumpOptions(engine="local", **options))
+    dump_to_parquet(layout, str(out), DumpOptions(runner="local", **options))
 
 
 def everything(folder: Path) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def test_small_stores_do_without_compiled_code(golden: Unpacked, tmp_path: Path)
         "import sys\n"
         "from rmqtool.analytics.dump.dump import DumpOptions, dump_to_parquet\n"
         "from rmqtool.store.layout.paths import StoreLayout\n"
-        "print(dump_to_parquet(StoreLayout(sys.argv[1]), sys.argv[2], DumpOptions(engine='local')).rows)\n"
+        "print(dump_to_parquet(StoreLayout(sys.argv[1]), sys.argv[2], DumpOptions(runner='local')).rows)\n"
         "print([name for name in sys.modules if name.startswith(('rmqtool.kernels.load', 'rmqtool.kernels.scan'))])"
     )
     call = [sys.executable, "-c", script, str(golden("clean")), str(tmp_path / "out")]

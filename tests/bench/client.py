@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmqtool.client import ClientOptions, From, Message, Producer, PushConsumer, PushOptions, Received
+from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import VERSIONS, Broker
 
 WANTED = {"16 in flight": 0.4, "batches of 100": 0.8, "backlog": 0.5}
@@ -87,7 +88,7 @@ def report(release: str, messages: int, profile: str | None = None) -> dict[str,
     with tempfile.TemporaryDirectory(prefix="bench-client-") as work, Broker(release) as broker:
         broker.boot(Path(work, "store"), {"sendThreadPoolQueueCapacity": 100_000})
         addresses = broker.ask("addresses")
-        options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+        options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
         with Broker(release) as clients:
             clients.connect(addresses["namesrv"], addresses["broker"])
 

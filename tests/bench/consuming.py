@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rmqtool.client import ClientOptions, From, PushConsumer, PushOptions, Received
+from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import VERSIONS, Broker
 
 WANTED = 0.5
@@ -31,7 +32,7 @@ async def drain(broker: Broker, group: str, count: int) -> float:
         if left <= 0:
             done.set()
 
-    client = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+    client = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
     options = PushOptions(start=From.FIRST, batch=32)
     async with PushConsumer(client, group, {"Backlog": "*"}, listen, options):
         await done.wait()

@@ -20,6 +20,7 @@ from formats.remoting.shapes import ConsumerData, SubscriptionData
 from formats.remoting.typed import body_of, to_fields
 from rmqtool import Message, Store
 from rmqtool.remoting.client import connected
+from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import VERSIONS, Broker
 from tests.interop.hostile import memory
 from tests.interop.serving import Serving
@@ -34,7 +35,7 @@ def write_store(folder: Path, size: int, engine: str) -> int:
     """A healthy store with about so many bytes of messages; how many there are."""
     count = 0
     batch = [Message(topic=_TOPIC, queue_id=number % _QUEUES, body=bytes(_BODY)) for number in range(_BATCH)]
-    with Store.create(folder, engine=engine) as store:
+    with Store.create(folder, release=RELEASES[engine]) as store:
         while count * _BODY < size:
             store.append_many(batch)
             count += _BATCH

@@ -20,6 +20,7 @@ from typing import TypedDict
 
 from rmqtool import Message, Store
 from rmqtool.cli.shell.output import NdjsonWriter, write_all
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.waiting.plain_timers import PlainTimers
 from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -50,13 +51,13 @@ def make(store: Path, messages: int, timers: int) -> None:
     """A store that a broker stopped cleanly."""
     conf = BrokerConf(CONFIG)
     begin = int(time.time() * 1000) + 3_600_000
-    with Store.create(store, broker_conf=CONFIG, engine="5.3") as made:
+    with Store.create(store, broker_conf=CONFIG, release=V5_3) as made:
         table = {
             name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "attributes": attributes}
             for name, attributes in (("Batches", {"queue.type": "BatchCQ"}), ("Timed", {"message.type": "DELAY"}))
         }
         (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
-    with Store(store, broker_conf=CONFIG, write=True, engine="5.3") as made:
+    with Store(store, broker_conf=CONFIG, write=True, release=V5_3) as made:
         for first in range(0, messages, BATCH):
             batch = [
                 Message(

@@ -17,7 +17,8 @@ from rmqtool.client.cluster.errors import NoRoute
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing.choice import Choice
 from rmqtool.remoting.errors import ConnectionLost, NoAnswer, NotReached
-from rmqtool.services.sending.select import unavailable
+from rmqtool.rules.queue_selection import unavailable
+from rmqtool.rules.releases import RELEASES
 
 OK, REFUSED, GONE, SILENT, LOST = "stored", "refused", "not reached", "no answer", "lost"
 ENDS = {  # code of an answer: whether 4.9 tries again, and whether 5.3 does
@@ -59,7 +60,7 @@ class Script:
 
 class Simulated(Cluster):
     def __init__(self, script: Script, engine: str) -> None:
-        super().__init__(ClientOptions(namesrv="127.0.0.1:1", engine=engine))
+        super().__init__(ClientOptions(namesrv="127.0.0.1:1", release=RELEASES[engine]))
         self.script = script
 
     async def publish_route(self, topic: str, template: str = "", queue_nums: int = 4) -> Route:
@@ -152,18 +153,18 @@ def test_brokers_that_failed_are_left_out_as_long_as_the_table_says(
     engine: str, happened: list[tuple[str, str, int, int]], detected: bool, last: str | None
 ) -> None:
     now = 1_000_000
-    choice = Choice(engine, tolerant=True, detected=detected, clock=lambda: now)
+    choice = Choice(RELEASES[engine], tolerant=True, detected=detected, clock=lambda: now)
     until = dict.fromkeys("abc", 0)
     unreachable: set[str] = set()
     isolated = 600_000 if engine == "4.9" else 10_000
     for name, what, took, passed in happened:
         if what == "answered":
             choice.answered(name, took)
-            end = now + unavailable(took, engine)
+            end = now + unavailable(took, RELEASES[engine])
             unreachable.discard(name)
         else:
             choice.failed(name, took, refused=what == "refused", unasked=what == "unasked")
-            end = now + (unavailable(took, engine) if what == "unasked" and engine != "4.9" else isolated)
+            end = now + (unavailable(took, RELEASES[engine]) if what == "unasked" and engine != "4.9" else isolated)
             unreachable.discard(name)
             if engine != "4.9" and (what == "refused" or (detected and what != "unasked")):
                 unreachable.add(name)

@@ -9,7 +9,7 @@ from formats.message.bodies import build_batch
 from formats.message.properties import DELAY, UNIQ_KEY, build
 from rmqtool.client.producing.batching import batches
 from rmqtool.client.producing.message import Message
-from rmqtool.services.sending.rules import Rejected
+from rmqtool.rules.sending import Rejected
 
 IDS = [f"{number:032X}" for number in range(40)]
 MIB = 1 << 20

@@ -25,6 +25,7 @@ from rmqtool.client.consuming.broker.sending_back import SendBack
 from rmqtool.client.popping.assigning import Assigning
 from rmqtool.client.popping.popper import Popped, Popper
 from rmqtool.client.pulling.pull import Puller
+from rmqtool.rules.releases import RELEASES
 from tests import wire
 from tests.client.peers import Peer, peer, route, run, tells
 
@@ -69,7 +70,7 @@ def repeat(release: str, client_id: str, test: Callable[[Cluster, Peer], Awaitab
         async with peer() as namesrv, peer() as one:
             routes = dict.fromkeys(topics, route((BROKER, one.address)))
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(routes)
-            options = ClientOptions(namesrv=namesrv.address, engine=release[:3], client_id=client_id)
+            options = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]], client_id=client_id)
             async with Cluster(options) as cluster:
                 for topic in topics:
                     await cluster.route(topic)

@@ -17,8 +17,8 @@ from rmqtool.client import FlowLimits, Received
 from rmqtool.client.consuming.offsets.table import Offsets
 from rmqtool.client.consuming.process_queue import ProcessQueue
 from rmqtool.client.consuming.sharing import share, subscription, tags_of
-from rmqtool.services.consumers import rebalance
-from rmqtool.services.consumers.rebalance import Strategy
+from rmqtool.rules import rebalance
+from rmqtool.rules.rebalance import Strategy
 
 QUEUE = MessageQueue("T", "a", 0)
 LIMITS = FlowLimits(messages=6, size=60, span=12)

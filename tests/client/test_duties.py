@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from formats.message.bodies import decompress
-from formats.message.trace import TRACE_TOPIC
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
+from formats.topics import TRACE
 from rmqtool.client import (
     ClientOptions,
     Credentials,
@@ -238,13 +238,13 @@ def test_traces_never_hold_up_and_are_not_traced(monkeypatch: pytest.MonkeyPatch
 
     async def test() -> None:
         async with peer() as namesrv, peer() as one:
-            routes = {name: route(("a", one.address)) for name in ("T", TRACE_TOPIC)}
+            routes = {name: route(("a", one.address)) for name in ("T", TRACE)}
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(routes)
             held: list[Command] = []
             may = asyncio.Event()
 
             async def slow(request: Command) -> Command:
-                if (request.fields or {})["b"] == TRACE_TOPIC:
+                if (request.fields or {})["b"] == TRACE:
                     held.append(request)
                     await may.wait()
                 return stored(request)

@@ -17,6 +17,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.client import ClientOptions, From, Message, Producer, PushConsumer, PushOptions, Received
+from rmqtool.rules.releases import RELEASES
 from tests import wire
 from tests.client.peers import Peer, peer, route, run, tells
 from tests.client.test_producer import stored
@@ -75,7 +76,7 @@ def test_a_producer_says_who_it_is_and_leaves(release: str) -> None:
         async with peer() as namesrv, peer() as one:
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("lab-a", one.address))})
             one.replies[C.SEND_MESSAGE_V2] = stored
-            options = ClientOptions(namesrv=namesrv.address, engine=release[:3], client_id=said["clientID"])
+            options = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]], client_id=said["clientID"])
             async with Producer(options, said["producerDataSet"][0]["groupName"]) as producer:
                 await producer.send(Message("T", b"x"))
                 await until(lambda: one.of(C.HEART_BEAT))
@@ -133,7 +134,7 @@ def test_a_consumer_asks_as_the_java_client_does(release: str) -> None:
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells(routes)
             client_id = json.loads(beat.body)["clientID"]
             behave(one, client_id)
-            options = ClientOptions(namesrv=namesrv.address, engine=release[:3], client_id=client_id)
+            options = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]], client_id=client_id)
             asks = PushOptions(start=From.FIRST, persist_interval=0.2)
             async with PushConsumer(options, group, subscribed, take, asks):
                 await until(lambda: pulls(one))

@@ -8,6 +8,7 @@ from formats.remoting.shapes import ConsumerData, SubscriptionData
 from formats.remoting.typed import read_body, to_fields
 from rmqtool.client import ClientOptions, Cluster
 from rmqtool.remoting.errors import ConnectionLost
+from rmqtool.rules.releases import V4_9
 from tests.client.peers import peer, route, run, tells
 from tests.client.test_consuming import until
 
@@ -86,7 +87,7 @@ def test_a_broker_of_4_9_is_told_everything() -> None:
     async def test() -> None:
         async with peer() as one, peer() as namesrv:
             namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(("a", one.address))})
-            client = ClientOptions(namesrv=namesrv.address, heartbeat_v2=True, engine="4.9")
+            client = ClientOptions(namesrv=namesrv.address, heartbeat_v2=True, release=V4_9)
             async with Cluster(client) as cluster:
                 await cluster.route("T")
                 cluster.add_consumer("g", lambda: wants("g", "T"))

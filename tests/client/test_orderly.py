@@ -16,6 +16,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.typed import body_of, read_body
 from rmqtool.client import Later, Ordered, PushConsumer, PushOptions, Received, Suspend
+from rmqtool.rules.releases import RELEASES
 from tests.client.peers import run
 from tests.client.test_consuming_hostile import OPTIONS, QUEUE, Store, consuming, fields_of, until
 
@@ -163,7 +164,7 @@ def test_what_fails_too_often_goes_to_the_retry_topic_which_brokers_make_dead_le
 
         options = replace(ORDERLY, max_tries=2)
         async with orderly(3, listen, options, prepare) as (store, _locks, consumer, _got):
-            object.__setattr__(consumer.cluster.options, "engine", engine)
+            object.__setattr__(consumer.cluster.options, "release", RELEASES[engine])
             await until(lambda: store.committed == 3)
         # the third time it is sent away, which fails once
         assert seen == [0, 1, 1, 1, 1, 2]

@@ -17,7 +17,7 @@ from formats.remoting.shapes import Assignment, MessageQueue
 from formats.remoting.typed import body_of, read_body
 from formats.variants.pop_handle import Handle
 from rmqtool.client import From, Later, Message, Producer, PullConsumer, PushConsumer, PushOptions, Received
-from rmqtool.services.consumers.rebalance import consistent_hash
+from rmqtool.rules.rebalance import consistent_hash
 from rmqtool.testing import TestBroker, broker
 from tests.client.peers import Peer, run
 from tests.client.test_consuming import committed, until

@@ -19,8 +19,9 @@ from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing.choice import Choice
 from rmqtool.client.sync import Producer as SyncProducer
 from rmqtool.contract import message_row
+from rmqtool.rules.releases import RELEASES, V5_3
+from rmqtool.rules.sending import Rejected
 from rmqtool.services.opened.engine import Store
-from rmqtool.services.sending.rules import Rejected
 from rmqtool.testing import TestBroker, broker
 from tests import wire
 from tests.client.peers import Peer, peer, raw_peer, route, run, tells
@@ -48,7 +49,7 @@ async def sending(
             each.replies[C.SEND_MESSAGE_V2] = each.replies[C.SEND_BATCH_MESSAGE] = stored
         pairs = [(name, each.address) for name, each in zip(names, brokers, strict=True)]
         namesrv.replies[C.GET_ROUTEINFO_BY_TOPIC] = tells({"T": route(*pairs, queues=queues)})
-        client = ClientOptions(namesrv=namesrv.address, engine=engine)
+        client = ClientOptions(namesrv=namesrv.address, release=RELEASES[engine])
         async with Producer(client, "senders", ProducerOptions(**options)) as producer:
             yield producer, brokers
 
@@ -89,7 +90,7 @@ def test_requests_are_those_of_the_java_client(release: str) -> None:
             )
             for java in wanted:
                 fields = java.fields or {}
-                client = ClientOptions(namesrv=namesrv.address, engine=release[:3])
+                client = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]])
                 kind = compression(int(fields["f"])) or "zlib"
                 settings = ProducerOptions(compression=kind, batch_unique_id=release == "5.3.3")
                 async with Producer(client, fields["a"], settings) as producer:
@@ -326,7 +327,7 @@ def chosen(choice: Choice, found: Route, times: int = 12, last: str | None = Non
 @pytest.mark.parametrize(("engine", "out"), [("4.9", 600_000), ("5.3", 10_000)])
 def test_brokers_that_fail_are_left_out_for_a_while(engine: str, out: int) -> None:
     now = [0]
-    choice = Choice(engine, tolerant=True, clock=lambda: now[0])
+    choice = Choice(RELEASES[engine], tolerant=True, clock=lambda: now[0])
     found = Route.of("T", route(("a", "h:1"), ("b", "h:2"), ("c", "h:3")))
     assert chosen(choice, found) == {"a", "b", "c"}
     choice.failed("a", 20)
@@ -341,7 +342,7 @@ def test_brokers_that_fail_are_left_out_for_a_while(engine: str, out: int) -> No
 
 def test_in_5_3_a_broker_that_refused_comes_after_one_that_was_not_reached() -> None:
     now = [0]
-    choice = Choice("5.3", tolerant=True, clock=lambda: now[0])
+    choice = Choice(V5_3, tolerant=True, clock=lambda: now[0])
     found = Route.of("T", route(("a", "h:1"), ("b", "h:2")))
     choice.failed("a", 20, refused=True)
     choice.failed("b", 20)

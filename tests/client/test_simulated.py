@@ -24,7 +24,7 @@ from rmqtool.client import (
 )
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.services.consumers.rebalance import averagely, averagely_by_circle, consistent_hash
+from rmqtool.rules.rebalance import averagely, averagely_by_circle, consistent_hash
 from tests.client.simulated import GROUP, TOPIC, Broker, Member, simulate
 
 OPTIONS = PushOptions(

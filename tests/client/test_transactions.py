@@ -14,6 +14,7 @@ from rmqtool.client.producing.transactions import State, TransactionProducer
 from rmqtool.client.pulling.pull import Received
 from rmqtool.client.sync import PullConsumer as SyncConsumer
 from rmqtool.client.sync import TransactionProducer as SyncProducer
+from rmqtool.rules.releases import RELEASES
 from rmqtool.testing import broker
 from tests import wire
 from tests.client.peers import peer, route, run, tells
@@ -95,7 +96,7 @@ def test_the_end_is_told_as_the_java_client_does(release: str) -> None:
                     **({"transactionId": wanted["transactionId"]} if "transactionId" in wanted else {}),
                 }
             )  # fmt: skip
-            client = ClientOptions(namesrv=namesrv.address, engine=release[:3])
+            client = ClientOptions(namesrv=namesrv.address, release=RELEASES[release[:3]])
             async with TransactionProducer(client, wanted["producerGroup"], lambda _: State.UNKNOWN) as producer:
                 message = Message("Payments", b"x", properties={"UNIQ_KEY": wanted["msgId"]})
                 await producer.send_in_transaction(message, lambda *_: State(int(wanted["commitOrRollback"])))

@@ -8,6 +8,7 @@ from formats.message.build import append_crc, pack, verify_crc
 from formats.message.read import End, Record
 from formats.queues import batch
 from formats.variants import compaction
+from formats.versions import V5_3
 from tests.formats.strategies import a_record
 
 
@@ -76,4 +77,4 @@ def test_positions_as_a_broker_writes_them() -> None:
 
     assert found.of("A_b", 0) == 53
     assert found.of("A_b", 1) == -1
-    assert found.build(engine="5.3") == raw
+    assert found.build(V5_3) == raw

@@ -22,6 +22,7 @@ from formats.config.files import (
     split_key,
 )
 from formats.errors import BadText
+from formats.versions import V4_9, V5_3, Version
 from tests.formats.config_samples import GOLDEN, text
 
 
@@ -61,12 +62,12 @@ def test_lmq_groups_have_their_own_table() -> None:
 def test_the_derived_topics_of_groups_are_written_while_they_are_true() -> None:
     raw = (GOLDEN / "5.3-managers" / "consumerOffset.json").read_bytes()
     table = ConsumerOffsets.parse(raw)
-    assert b"groupTopicMap" in table.with_offset("TopicA", "GroupA", 0, 99).build(engine="5.3")
-    assert b"groupTopicMap" not in table.with_offset("TopicB", "GroupA", 0, 99).build(engine="5.3")
-    assert b"groupTopicMap" not in table.build(engine="4.9")
+    assert b"groupTopicMap" in table.with_offset("TopicA", "GroupA", 0, 99).build(V5_3)
+    assert b"groupTopicMap" not in table.with_offset("TopicB", "GroupA", 0, 99).build(V5_3)
+    assert b"groupTopicMap" not in table.build(V4_9)
     for broken in (b"5", b'{"g":5}', b'{"g":[[]]}', b"[]"):
         edited = ConsumerOffsets.parse(b'{"groupTopicMap":' + broken + b',"offsetTable":{"t@g":{}}}')
-        assert b"groupTopicMap" not in edited.build(engine="5.3")
+        assert b"groupTopicMap" not in edited.build(V5_3)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -124,7 +125,7 @@ def test_unknown_members_are_kept_and_written_in_order() -> None:
     topics = Topics.parse(raw)
     assert topics.extra == {"aNew": {1: [2.5]}, "zNew": None}
     assert topics.data_version.extra == {"later": "x"}
-    assert topics.build(engine="4.9") == raw
+    assert topics.build(V4_9) == raw
 
 
 @pytest.mark.parametrize(
@@ -216,8 +217,8 @@ def test_a_reference_to_a_container_is_refused() -> None:
 
 
 def test_only_two_versions_can_be_built_for() -> None:
-    with pytest.raises(ValueError, match=r"'5' is not one of 4.9, 5.3"):
-        Topics().build(engine="5")
+    with pytest.raises(ValueError, match=r"5\.0 is not one of 4\.9, 5\.3"):
+        Topics().build(Version(5, 0))
 
 
 def test_what_json_has_not_is_not_built() -> None:

@@ -35,6 +35,7 @@ from formats.config.files import (
     TransactionMetrics,
 )
 from formats.config.kinds import Flag, Items, Kind, Numbered, Table, Text, Whole
+from formats.versions import V4_9, VERSIONS, Version
 from tests.formats.config_samples import GOLDEN
 
 MODELS: dict[str, type[Bean]] = {
@@ -97,7 +98,7 @@ def java_default(value: object) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value).replace("None", "null")
 
 
-def declared(bean: type[Bean], since: tuple[str, ...] = ("4.9", "5.3")) -> dict[str, tuple[str, str]]:
+def declared(bean: type[Bean], since: tuple[Version, ...] = VERSIONS) -> dict[str, tuple[str, str]]:
     fresh = bean()
     return {
         field.metadata["name"]: (java_type(field.metadata["kind"]), java_default(getattr(fresh, field.name)))
@@ -122,7 +123,7 @@ def test_members_types_and_defaults_are_those_of_the_java_class(java: str) -> No
 
 @pytest.mark.parametrize("java", listed("4.9.8"))
 def test_members_that_4_9_has_are_those_of_its_java_class(java: str) -> None:
-    ours, theirs = declared(MODELS[java], since=("4.9",)), listed("4.9.8")[java]
+    ours, theirs = declared(MODELS[java], since=(V4_9,)), listed("4.9.8")[java]
     assert {name: kind for name, (kind, _) in ours.items()} == {name: kind for name, (kind, _) in theirs.items()}
 
 

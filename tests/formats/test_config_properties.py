@@ -16,6 +16,7 @@ from formats.config.files import (
 from formats.config.json import Real
 from formats.config.kinds import Flag, Items, Kind, Numbered, Table, Text, Whole
 from formats.errors import BadText, FormatError
+from formats.versions import V4_9, V5_3
 from tests.formats.config_samples import FILES, model
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6).filter(lambda name: name != "$ref")
@@ -59,24 +60,24 @@ ANY_FILE = st.sampled_from(sorted(KINDS.values(), key=str)).flatmap(beans)
 
 @given(ANY_FILE)
 def test_what_is_built_for_5_reads_as_it_was(file: ConfigFile) -> None:
-    built = file.build(engine="5.3")
+    built = file.build(V5_3)
     again = type(file).parse(built)
     assert again == file
-    assert again.build(engine="5.3") == built
+    assert again.build(V5_3) == built
 
 
 @given(ANY_FILE)
 def test_what_is_built_for_4_has_all_that_4_knows(file: ConfigFile) -> None:
-    built = file.build(engine="4.9")
+    built = file.build(V4_9)
     again = type(file).parse(built)
-    assert again.build(engine="4.9") == built
-    if file.SINCE != "4.9":
+    assert again.build(V4_9) == built
+    if file.SINCE != V4_9:
         assert again == file
         return
     assert b'"stateVersion"' not in built
     assert b'"attributes"' not in built
     for field in dataclasses.fields(file):
-        if field.metadata.get("since") == "4.9" and not isinstance(field.metadata["kind"], Nested):
+        if field.metadata.get("since") == V4_9 and not isinstance(field.metadata["kind"], Nested):
             assert list(getattr(again, field.name)) == list(getattr(file, field.name))
 
 
@@ -87,7 +88,7 @@ def reads_or_is_refused(kind: type[ConfigFile], raw: bytes) -> None:
         refused: FormatError | None = err
     else:
         refused = None
-        assert kind.parse(file.build(engine="5.3")).build() == file.build()
+        assert kind.parse(file.build(V5_3)).build() == file.build()
     assert refused is None or (type(refused) is BadText and 0 <= refused.at <= len(raw))
 
 

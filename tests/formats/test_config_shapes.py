@@ -32,6 +32,7 @@ from formats.config.files import (
     TransactionMetrics,
 )
 from formats.config.json import loads
+from formats.versions import V4_9
 from tests.formats.config_samples import VERSION, check, text
 
 
@@ -117,7 +118,7 @@ def test_topics() -> None:
     older = [line for line in sample.split("\n") if "stateVersion" not in line]
     first = older.index('      "attributes":{')
     del older[first : first + 3]
-    assert topics.build(engine="4.9") == text("\n".join(older))
+    assert topics.build(V4_9) == text("\n".join(older))
 
 
 def test_subscription_groups() -> None:
@@ -180,7 +181,7 @@ def test_subscription_groups() -> None:
         data_version=VERSION, forbidden={"billing": {"OrderEvents": 4}}, groups={"billing": group}
     )
     check(sample, groups)
-    plain: Any = loads(groups.build(engine="4.9"))
+    plain: Any = loads(groups.build(V4_9))
     assert list(plain) == ["dataVersion", "subscriptionGroupTable"]
     assert list(plain["subscriptionGroupTable"]["billing"]) == [
         "brokerId",

@@ -66,4 +66,4 @@ def test_long_chains() -> None:
 
 def test_words_of_5_are_names_in_4_9() -> None:
     assert compile_filter("TAGS CONTAINS 'ai'")(MESSAGE)
-    assert not compile_filter("TAGS CONTAINS 'ai'", "4.9")(MESSAGE)  # TAGS, and what is not looked at
+    assert not compile_filter("TAGS CONTAINS 'ai'", wide=False)(MESSAGE)  # TAGS, and what is not looked at

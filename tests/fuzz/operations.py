@@ -30,6 +30,7 @@ from rmqtool.cli.repair.run_salvage import write_ndjson
 from rmqtool.cli.shell.message_rows import message_writer, write_messages
 from rmqtool.cli.shell.output import dump_json
 from rmqtool.errors import RmqError
+from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.compacted import get_compacted, latest
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.info import store_info
@@ -183,7 +184,7 @@ def _pull(rng: Random, store: Path, base: Base) -> None:
         topic, queue_id, _key, _unique = rng.choice(base.asked)
         queue = open_queue(log.layout, topic, queue_id)
         offset = rng.choice((-1, 0, 1, 5, rng.randrange(40), 2**62))
-        get_message(log, queue, offset, rng.choice((1, 32)), engine=rng.choice(("4.9", "5.3")))
+        get_message(log, queue, offset, rng.choice((1, 32)), release=RELEASES[rng.choice(("4.9", "5.3"))])
 
 
 def _time(rng: Random, store: Path, base: Base) -> None:

@@ -40,6 +40,7 @@ from rmqtool.client import (
 )  # fmt: skip
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import VERSIONS, Broker
 from tests.interop.test_consuming import PATIENT
 from tests.interop.test_serve import make
@@ -72,7 +73,7 @@ class Soak:
 
     def __init__(self, broker: Broker, rate: int, seed: int) -> None:
         self.broker, self.rate, self.chance = broker, rate, random.Random(seed)
-        self.client = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+        self.client = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
         self.accounts = {ANY: Account(), ORDER: Account()}
         if broker.engine != "4.9":
             self.accounts[POPS] = Account()

@@ -6,8 +6,9 @@ from typing import Any
 
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from formats.message.read import Record
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool import Message, Store
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
+from rmqtool.rules.releases import RELEASES
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.waiting.delivery import Delivered, Delivery
 from tests.services.build import never
@@ -96,7 +97,9 @@ class Replay:
     def __init__(self, theirs: Path, ours: Path, engine: str, **settings: str) -> None:
         self.theirs = records(theirs)
         self.clock = self.theirs[0].store_timestamp
-        self.store = Store.create(ours, broker_conf=SETTINGS | settings, engine=engine, clock=lambda: self.clock)
+        self.store = Store.create(
+            ours, broker_conf=SETTINGS | settings, release=RELEASES[engine], clock=lambda: self.clock
+        )
         self.state = BrokerState(self.store, never)
 
     def at(self, record: Record) -> None:

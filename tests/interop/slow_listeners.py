@@ -30,6 +30,7 @@ from rmqtool.client import (
     PushOptions,
     Received,
 )
+from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import VERSIONS, Broker
 
 TOPIC = "Backlog"
@@ -91,7 +92,7 @@ async def consume(kind: str, client: ClientOptions, seconds: float) -> tuple[int
 
 def _one(arguments: tuple[str, str, str, float]) -> tuple[int, int, int]:
     kind, namesrv, engine, seconds = arguments
-    return asyncio.run(consume(kind, ClientOptions(namesrv=namesrv, engine=engine), seconds))
+    return asyncio.run(consume(kind, ClientOptions(namesrv=namesrv, release=RELEASES[engine]), seconds))
 
 
 async def _let_pop(broker: Broker) -> None:

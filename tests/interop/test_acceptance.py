@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rmqtool import Store
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -30,7 +31,7 @@ def test_five_hundred_behind_them_survive(release: str, light: bool, engine: Eng
     config = SIZES | (LIGHT if light else {})
     ours = {name: str(value).lower() for name, value in config.items()}
     path = tmp_path / "store"
-    with Store.create(path, broker_conf=ours, engine=release) as store:
+    with Store.create(path, broker_conf=ours, release=RELEASES[release]) as store:
         count = 0
         for fields in [*REFUSED, *TAKEN]:
             one = message(**fields)

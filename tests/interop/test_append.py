@@ -11,6 +11,7 @@ import pytest
 from formats.message.bodies import BatchItem, build_batch
 from formats.message.properties import build
 from rmqtool import Message, Store
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -163,7 +164,7 @@ def same_files(variant: str, engine: Engine, tmp_path: Path) -> None:
     said = engine.write(theirs, made, SIZES | VARIANTS[variant])
     assert {row["status"] for row in said["results"]} == {"PUT_OK"}
     ours = tmp_path / "ours"
-    with Store.create(ours, broker_conf=settings(variant), engine=engine.version[:3]) as store:
+    with Store.create(ours, broker_conf=settings(variant), release=RELEASES[engine.version[:3]]) as store:
         append_all(store, made, times_in(theirs, variant), engine.version[:3])
     assert written(ours) == written(theirs)
     assert plan(StoreLayout(str(ours), _conf(variant))).clean
@@ -175,7 +176,7 @@ def test_an_engine_goes_on_where_we_stopped(engine: Engine, tmp_path: Path) -> N
     store = tmp_path / "store"
     made = puts(Random(7), 200, light=False)
     config = dict(SIZES)
-    with Store.create(store, broker_conf=settings("plain"), engine=release) as ours:
+    with Store.create(store, broker_conf=settings("plain"), release=RELEASES[release]) as ours:
         for put in made[:100]:
             messages = messages_of(put, [(1, None)] * len(put.get("batch", [put])))
             results = ours.append_batch(messages) if "batch" in put else ours.append_many(messages)
@@ -191,7 +192,7 @@ def test_an_engine_goes_on_where_we_stopped(engine: Engine, tmp_path: Path) -> N
     }
     results = engine.write(store, made[100:], config)["results"]
     assert {row["status"] for row in results} == {"PUT_OK"}
-    with Store(store, write=True, broker_conf=settings("plain"), engine=release) as ours:
+    with Store(store, write=True, broker_conf=settings("plain"), release=RELEASES[release]) as ours:
         more = ours.append_many([Message(topic="Mixed", queue_id=1, body=b"%d" % n, keys="last") for n in range(600)])
         assert all(result.ok for result in more)
         assert len(ours.query_key("Mixed", "last")) == 600

@@ -15,6 +15,7 @@ from formats.message.properties import INNER_BASE, INNER_NUM, UNIQ_KEY
 from formats.message.read import Record
 from formats.primitives import host_text
 from rmqtool import Message, Store
+from rmqtool.rules.releases import V5_3
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -117,7 +118,7 @@ def test_batches_as_a_broker_stores_them(broker_5: Broker, tmp_path: Path) -> No
     broker_5.stop()
     found = stored(theirs)
     assert [is_inner_batch(record.sys_flag) for record in found] == [True, False] * 3 + [False] * 3
-    Store.create(ours, broker_conf=CONF, engine="5.3").close()
+    Store.create(ours, broker_conf=CONF, release=V5_3).close()
     (ours / "config").mkdir(exist_ok=True)
     shutil.copy(theirs / "config" / "topics.json", ours / "config" / "topics.json")
     with Store(ours, write=True, broker_conf=CONF) as store:

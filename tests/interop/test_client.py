@@ -21,6 +21,7 @@ from rmqtool.client import (
     State,
     TransactionProducer,
 )
+from rmqtool.rules.releases import RELEASES
 from tests.cli.running import rmqtool
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import PATIENT
@@ -43,7 +44,7 @@ def test_what_we_send_reaches_java_consumers(broker: Broker, tmp_path: Path) -> 
     make(broker, "Ours")
 
     async def send() -> list[SendResult]:
-        options = ClientOptions(namesrv=namesrv, engine=broker.engine)
+        options = ClientOptions(namesrv=namesrv, release=RELEASES[broker.engine])
         async with Producer(options, "ours", PATIENT) as producer:
             sent = [await producer.send(Message("Ours", b"%d" % n, "t", [f"s{n}"])) for n in range(8)]
             sent.append(await producer.send(Message("Ours", b"z" * 9000, keys=["large"])))
@@ -92,7 +93,7 @@ def test_the_broker_picks_by_sql(broker: Broker, tmp_path: Path) -> None:
 
 async def transactions(broker: Broker, namesrv: str) -> None:
     """The broker asks for the end that it was not told."""
-    options = ClientOptions(namesrv=namesrv, engine=broker.engine)
+    options = ClientOptions(namesrv=namesrv, release=RELEASES[broker.engine])
     async with (
         asyncio.timeout(120),
         TransactionProducer(options, "payers", lambda _: State.COMMIT, PATIENT) as producer,
@@ -128,7 +129,9 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
     assert all(by_id[row["offsetMsgId"]] == row for row in rows)
 
     async def pull() -> None:
-        async with PullConsumer(ClientOptions(namesrv=namesrv, engine=broker.engine), "ours-pull") as consumer:
+        async with PullConsumer(
+            ClientOptions(namesrv=namesrv, release=RELEASES[broker.engine]), "ours-pull"
+        ) as consumer:
             queues = await consumer.queues("Ours")
             await consumer.assign(dict.fromkeys(queues, 0))
             found: list[str] = []
@@ -140,7 +143,7 @@ def consumed_as_dumped(broker: Broker, namesrv: str, store: Path, count: int) ->
             assert [await consumer.committed(queue) for queue in queues] == ends
 
     async def poll() -> None:
-        options = ClientOptions(namesrv=namesrv, engine=broker.engine)
+        options = ClientOptions(namesrv=namesrv, release=RELEASES[broker.engine])
         async with LitePullConsumer(options, "ours-poll", PollOptions(start=From.FIRST, batch=4)) as consumer:
             await consumer.subscribe("Ours")
             found: list[str] = []

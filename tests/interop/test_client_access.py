@@ -25,6 +25,7 @@ from rmqtool.client import (
     State,
     TransactionProducer,
 )
+from rmqtool.rules.releases import RELEASES
 from tests.cli.running import Result, rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
@@ -160,7 +161,9 @@ async def _consume(broker: Broker) -> None:
     """Consumers of each kind, and a transaction that the broker has to ask for."""
 
     def options(name: str, secret: str) -> ClientOptions:
-        return ClientOptions(namesrv=broker.namesrv, engine=broker.engine, credentials=Credentials(name, secret))
+        return ClientOptions(
+            namesrv=broker.namesrv, release=RELEASES[broker.engine], credentials=Credentials(name, secret)
+        )
 
     consumer = options("the-consumer", "consumer-secret")
     got: dict[str, list[tuple[bytes, int]]] = {"pushed": [], "pushed-in-order": [], "strangers": []}

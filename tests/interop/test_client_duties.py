@@ -25,6 +25,7 @@ from rmqtool.client import (
     TransactionProducer,
     reply_to,
 )
+from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import PATIENT, until
 from tests.interop.test_serve import make
@@ -45,7 +46,7 @@ def test_requests_are_answered_across_languages(broker: Broker, tmp_path: Path) 
         make(broker, topic)
     broker.ask("heartbeat")
     broker.ask("reply", group="java-replier", topic="AskJava")
-    options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+    options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
 
     async def ask_java() -> None:
         async with Producer(options, "askers", PATIENT) as producer:
@@ -90,7 +91,7 @@ def test_traces_are_read_by_the_admin_tool(broker: Broker, tmp_path: Path) -> No
     make(broker, "Traced")
 
     async def work() -> list[str]:
-        options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+        options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
         async with Tracer(options) as tracer:
             hooks = ProducerOptions(timeout=60, hooks=[tracer.sends, tracer.endings])
             got: list[str] = []
@@ -138,7 +139,7 @@ def test_names_in_a_namespace(broker: Broker, tmp_path: Path) -> None:
     broker.boot(tmp_path / "store", _CONF)
 
     async def work() -> None:
-        options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine, namespace="shop")
+        options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine], namespace="shop")
         async with Producer(options, "senders", PATIENT) as producer:
             sent = await producer.send(Message("Named", b"n", keys=["n"]))
             assert sent.queue.topic == "Named"

@@ -18,16 +18,18 @@ from formats.message.bodies import decompress
 from formats.message.ids import parse_unique_id
 from formats.primitives import parse_address
 from formats.remoting.shapes import MessageQueue
+from formats.topics import NOT_SENT_TO
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.producing import choice as choosing
-from rmqtool.services.offsets import broadcast as broadcast_offsets
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.rules import batches as send_batch
+from rmqtool.rules import broadcast as broadcast_offsets
+from rmqtool.rules import ids as send_ids
+from rmqtool.rules import sending as send_rules
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector, select_by_hash, unavailable
+from rmqtool.rules.releases import V4_9, V5_3
+from rmqtool.rules.sending import OutMessage, Rejected
 from rmqtool.services.offsets.files import BrokerFile
-from rmqtool.services.sending import batch as send_batch
-from rmqtool.services.sending import ids as send_ids
-from rmqtool.services.sending import rules as send_rules
-from rmqtool.services.sending.rules import OutMessage, Rejected
-from rmqtool.services.sending.select import Faults, QueueIndex, Selector, select_by_hash, unavailable
 from rmqtool.store.layout.paths import StoreLayout
 from tests.interop.broker import Broker
 from tests.interop.client import Client, available
@@ -47,7 +49,7 @@ def client() -> Iterator[Client]:
 NAMES = [
     *("Orders", "a", "%RETRY%g", "%DLQ%g", "a|b-c_d", "a b", "", " ", "\t\n", "\u00a0", "\u2003", "\x1c", "\u2007"),
     *("a/b", "a.b", "é", "主题", "a\n", "🙂", "x" * 127, "x" * 128, "x" * 255, "x" * 256, "é" * 200, " " * 130),
-    *sorted(send_rules.NOT_SENT_TO),
+    *sorted(NOT_SENT_TO),
     *("TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x", "DefaultCluster"),
 ]
 
@@ -169,7 +171,7 @@ def test_choice_of_queues_with_fault_tolerance(client: Client) -> None:
             for n, broker in enumerate(hurt)
         ]
         said = client.ask("select", queues=as_json(queues), index=start, faults=faults, count=9)
-        table = Faults(lambda: 1_000_000, QueueIndex(start))
+        table = Faults(lambda: 1_000_000, QueueIndex(start), V4_9)
         for fault in faults:
             table.put(fault["broker"], fault["latency"], fault["duration"])
         left_out += not any(table.available(broker) for broker in brokers)
@@ -182,7 +184,7 @@ def test_how_long_brokers_are_left_out(client: Client) -> None:
     times = sorted(
         {edge + shift for edge in (0, 50, 100, 550, 1000, 2000, 3000, 15_000, 10**6) for shift in (-1, 0, 1)}
     )
-    assert client.ask("duration", offsets=times)["durations"] == [unavailable(time) for time in times]
+    assert client.ask("duration", offsets=times)["durations"] == [unavailable(time, V4_9) for time in times]
 
 
 @pytest.mark.xdist_group("broker-5.3.3")
@@ -196,7 +198,7 @@ def test_choice_of_queues_of_5_3(broker_5: Broker, tolerant: bool, monkeypatch: 
         route = Route("T", queues, (), {name: {0: f"{name}:1"} for name in names}, {})
         start, last, detected = pick.choice([0, 5, 2**31 - 4]), pick.choice([None, "b1"]), pick.random() < 0.5
         monkeypatch.setattr(choosing, "_index", lambda start=start: QueueIndex(start))
-        choice = choosing.Choice("5.3", tolerant=tolerant, detected=detected, clock=lambda: 1_000_000)
+        choice = choosing.Choice(V5_3, tolerant=tolerant, detected=detected, clock=lambda: 1_000_000)
         events: list[tuple[str, int, bool, bool]] = []
         for _ in range(pick.randrange(0, 7)):
             name, took = pick.choice(names), pick.choice([0, 60, 4000, 20_000])  # left out for long, or not at all

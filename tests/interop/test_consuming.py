@@ -24,8 +24,9 @@ from rmqtool.client import (
     PushOptions,
     Received,
 )
-from rmqtool.services.consumers import rebalance
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.rules import rebalance
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.releases import RELEASES
 from tests import goldens
 from tests.conftest import Unpacked
 from tests.interop.broker import Broker
@@ -95,7 +96,9 @@ async def divide(broker: Broker) -> None:
         ours: dict[str, list[Callable[[], list[MessageQueue]]]] = {}
         for name, strategy in STRATEGIES.items():
             group, one, other = f"by-{name}", *[
-                ClientOptions(namesrv=broker.namesrv, engine=broker.engine, client_id=f"127.0.0.1@r1-ours{n}-{name}")
+                ClientOptions(
+                    namesrv=broker.namesrv, release=RELEASES[broker.engine], client_id=f"127.0.0.1@r1-ours{n}-{name}"
+                )
                 for n in range(2)
             ]  # fmt: skip
             push = PushOptions(strategy=strategy, rebalance_interval=5)
@@ -134,7 +137,7 @@ async def broadcast(broker: Broker) -> None:
     async def listen(messages: Sequence[Received]) -> None:
         got.extend(message.keys[0] for message in messages)
 
-    options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+    options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
     async with asyncio.timeout(240), Producer(options, "caster", PATIENT) as producer:
         queues = await producer.queues("Cast")
 
@@ -163,7 +166,7 @@ async def broadcast(broker: Broker) -> None:
         await java(await send("a"))
         (client_id,) = [path.parent.parent.name for path in broker.offsets.glob("*/cast/offsets.json")]
         ours = PushOptions(broadcasting=True, start=From.FIRST, persist_interval=0.5, local_offsets=broker.offsets)
-        client = ClientOptions(namesrv=broker.namesrv, engine=broker.engine, client_id=client_id)
+        client = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine], client_id=client_id)
         wanted = await send("b")
         async with PushConsumer(client, "cast", {"Cast": "*"}, listen, ours):
             await until(lambda: len(got) >= len(wanted))
@@ -181,7 +184,7 @@ def test_new_groups_begin_where_those_of_java_do(broker: Broker, golden_copy: Un
 
 
 async def begin(broker: Broker) -> None:
-    options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+    options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
     async with asyncio.timeout(240), Producer(options, "beginner", PATIENT) as producer, AsyncExitStack() as stack:
         queues = await producer.queues("TopicA")
 
@@ -265,7 +268,7 @@ async def begin(broker: Broker) -> None:
 
 
 async def share(broker: Broker) -> None:
-    options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+    options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
     ours: set[str] = set()
     failed: set[str] = set()
 

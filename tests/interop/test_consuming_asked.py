@@ -10,6 +10,7 @@ import pytest
 
 from formats.remoting.dialect import loads
 from rmqtool.client import ClientOptions, From, Message, Producer, PushConsumer, PushOptions, Received
+from rmqtool.rules.releases import RELEASES
 from tests.interop import broker as brokers
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import _CONF, PATIENT, until
@@ -39,7 +40,7 @@ def test_admins_see_and_move_our_consumer(broker: Broker, tmp_path: Path) -> Non
 
 
 async def ask(broker: Broker, *, orderly: bool) -> None:
-    options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+    options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
     got: Counter[str] = Counter()
     topic, group = ("AskedInOrder", "asked-in-order") if orderly else ("Asked", "asked")
 

@@ -19,6 +19,7 @@ from rmqtool.client import (
     Received,
     SendResult,
 )
+from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import Broker
 from tests.interop.test_serve import make
 
@@ -71,7 +72,10 @@ async def _work(broker: Broker, other: Broker, tolerant: bool) -> tuple[dict[str
     number = 0
     stop = False
     options = ClientOptions(
-        namesrv=f"{other.namesrv};{broker.namesrv}", engine=broker.engine, route_interval=2, heartbeat_interval=5
+        namesrv=f"{other.namesrv};{broker.namesrv}",
+        release=RELEASES[broker.engine],
+        route_interval=2,
+        heartbeat_interval=5,
     )
 
     def take(messages: Sequence[Received]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from formats.config.files import ConsumerOffsets
 from rmqtool import Store
+from rmqtool.rules.releases import RELEASES
 from rmqtool.services.consumers import offset_plan
 from rmqtool.services.consumers.offset_plan import Planner, Target, clone, reset
 from rmqtool.services.lookup.query_time import offset_by_time_v4, offset_by_time_v5
@@ -61,7 +62,7 @@ def test_the_file_that_a_broker_writes(broker: Broker, tmp_path: Path) -> None:
     assert {key: known["Orders", "readers-Orders", key] for key in range(3)} == {0: 2, 1: 2, 2: 2}
     rows = sorted(known.items())
     pick.shuffle(rows)
-    store = Store.create(ours, broker_conf=SETTINGS, engine=broker.engine)
+    store = Store.create(ours, broker_conf=SETTINGS, release=RELEASES[broker.engine])
     state = BrokerState(store, never)
     for (topic, group, number), offset in rows:
         state.set_offset(topic, group, number, offset)

@@ -21,6 +21,7 @@ from rmqtool.client import (
     Received,
     Suspend,
 )  # fmt: skip
+from rmqtool.rules.releases import RELEASES
 from tests.interop.broker import Broker
 from tests.interop.test_consuming import _CONF, PATIENT, until
 from tests.interop.test_serve import make
@@ -74,7 +75,7 @@ def test_both_keep_the_order_of_each_queue_through_restarts(broker: Broker, tmp_
 
 async def restart(broker: Broker) -> tuple[list[tuple[int, str, int, int]], int]:
     """Send to four queues while consumers come and go; who got what when, and messages in each queue."""
-    options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+    options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
     ours = Ours()
     rows: list[tuple[int, str, int, int]] = []
     sent = 0
@@ -146,7 +147,7 @@ def test_what_fails_too_often_is_a_dead_letter_as_of_java(broker: Broker, tmp_pa
 
 
 async def die(broker: Broker) -> None:
-    options = ClientOptions(namesrv=broker.namesrv, engine=broker.engine)
+    options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[broker.engine])
     calls: list[tuple[str, int]] = []
 
     async def listen(messages: Sequence[Received]) -> None:

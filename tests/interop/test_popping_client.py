@@ -14,6 +14,7 @@ from formats.remoting.frame import Command
 from formats.remoting.typed import read_body
 from rmqtool.client import ClientOptions, From, Later, Message, Producer, PushConsumer, PushOptions, Received
 from rmqtool.client.cluster.hooks import RpcHook
+from rmqtool.rules.releases import V5_3
 from tests.interop.broker import Broker
 from tests.interop.serving import Serving
 from tests.interop.test_consuming import PATIENT, until
@@ -64,7 +65,7 @@ async def together(broker: Broker) -> None:
     where = broker.ask("addresses")
     beats = Beats()
     client = ClientOptions(
-        namesrv=where["namesrv"], engine="5.3", heartbeat_v2=True, heartbeat_interval=0.5, hooks=[beats]
+        namesrv=where["namesrv"], release=V5_3, heartbeat_v2=True, heartbeat_interval=0.5, hooks=[beats]
     )
     got: list[tuple[str, int]] = []
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.query_time import offset_by_time_v5
 from rmqtool.store.layout.paths import StoreLayout
@@ -40,7 +41,7 @@ def test_times_and_pulls(case: str, engine_5: Engine, tmp_path: Path) -> None:
         assert offset_by_time_v5(log, queue, row["timestamp"]) == row["offset"], row
     for row in said["getMessage"]:
         queue = queues[row["topic"], row["queueId"]]
-        got = get_message(log, queue, row["offset"], row["maxMsgNums"], engine="5.3")
+        got = get_message(log, queue, row["offset"], row["maxMsgNums"], release=V5_3)
         expected = (row["status"], row["nextBeginOffset"], row["minOffset"], row["maxOffset"], row["count"])
         assert (*got[:4], len(got.messages)) == expected, row
     assert len(said["offsetByTime"]) > 50

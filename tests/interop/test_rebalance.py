@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.services.consumers import rebalance
-from rmqtool.services.consumers.rebalance import BadAllocation, Strategy
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.rules import rebalance
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.rebalance import BadAllocation, Strategy
 from tests.interop.client import Client, available
 
 pytestmark = pytest.mark.interop

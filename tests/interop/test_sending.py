@@ -12,14 +12,12 @@ import pytest
 from formats.config.files import TopicConfig, Topics
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse
 from formats.primitives import host_text
+from formats.topics import AUTO_CREATE, DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SCHEDULE
 from rmqtool import Message, Store
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
-from rmqtool.services.sending import batch as send_batch
-from rmqtool.services.sending.back import SendBack
-from rmqtool.services.sending.rules import (
-    AUTO_CREATE_TOPIC,
+from rmqtool.rules import batches as send_batch
+from rmqtool.rules.releases import RELEASES
+from rmqtool.rules.sending import (
     COMPRESS_FROM,
-    NOT_SENT_TO,
     OutMessage,
     Rejected,
     auto_create,
@@ -27,6 +25,7 @@ from rmqtool.services.sending.rules import (
     check_at_store,
     compress,
 )
+from rmqtool.services.sending.back import SendBack
 from rmqtool.services.waiting.retry import DeadLetter, Retries
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -75,7 +74,7 @@ def test_batches_as_the_broker_stores_them(broker: Broker, tmp_path: Path) -> No
         assert unique not in said["msgId"]
     else:
         unique = None
-    with Store.create(ours, broker_conf=SETTINGS, engine=broker.engine) as store:
+    with Store.create(ours, broker_conf=SETTINGS, release=RELEASES[broker.engine]) as store:
         result = store.live.append_encoded(
             Message(
                 topic="Batched", queue_id=said["queueId"], body=send_batch.encode(messages),
@@ -113,7 +112,7 @@ def test_bodies_are_compressed_as_the_client_does_it(broker: Broker, tmp_path: P
 def header(topic: str, **fields: Any) -> dict[str, str]:
     """The fields of a request to send."""
     named = {
-        "producerGroup": "lab", "topic": topic, "defaultTopic": AUTO_CREATE_TOPIC, "defaultTopicQueueNums": 4,
+        "producerGroup": "lab", "topic": topic, "defaultTopic": AUTO_CREATE, "defaultTopicQueueNums": 4,
         "queueId": 0, "sysFlag": 0, "bornTimestamp": int(time.time() * 1000), "flag": 0, "properties": "",
         "reconsumeTimes": 0, "unitMode": "false", "batch": "false",
     }  # fmt: skip
@@ -150,14 +149,14 @@ def test_topics_come_to_be_as_in_the_broker(broker: Broker, tmp_path: Path) -> N
     broker.boot(store, SETTINGS)
     broker.ask("send", topic="ByClient", keys="k")
     wanted = {
-        "Few": (AUTO_CREATE_TOPIC, 2),
-        "Many": (AUTO_CREATE_TOPIC, 100),
-        "None": (AUTO_CREATE_TOPIC, 0),
-        "Negative": (AUTO_CREATE_TOPIC, -3),
+        "Few": (AUTO_CREATE, 2),
+        "Many": (AUTO_CREATE, 100),
+        "None": (AUTO_CREATE, 0),
+        "Negative": (AUTO_CREATE, -3),
         "LikeCluster": ("LabCluster", 9),
         "NotInherited": ("Few", 2),
         "NoTemplate": ("Nothing", 2),
-        RETRY_PREFIX + "fresh": (AUTO_CREATE_TOPIC, 4),
+        RETRY_PREFIX + "fresh": (AUTO_CREATE, 4),
         RETRY_PREFIX + "alone": ("Nothing", 4),
         DLQ_PREFIX + "alone": ("Nothing", 4),
     }
@@ -167,18 +166,20 @@ def test_topics_come_to_be_as_in_the_broker(broker: Broker, tmp_path: Path) -> N
     }
     broker.stop()
     theirs = topics_of(store)
-    for topic, (template, count) in {"ByClient": (AUTO_CREATE_TOPIC, 4), **wanted}.items():
+    for topic, (template, count) in {"ByClient": (AUTO_CREATE, 4), **wanted}.items():
         made = auto_create(topic, template, theirs.get(template), count)
         assert theirs.get(topic) == made, topic
         if topic in codes:
-            assert codes[topic] == verdict(check_at_broker, topic, queue_of(count), made, engine=broker.engine), topic
+            assert codes[topic] == verdict(
+                check_at_broker, topic, queue_of(count), made, release=RELEASES[broker.engine]
+            ), topic
     assert [name for name in wanted if name not in theirs] == ["NotInherited", "NoTemplate", DLQ_PREFIX + "alone"]
 
 
 def test_no_topics_come_to_be_where_that_is_switched_off(broker: Broker, tmp_path: Path) -> None:
     store = tmp_path / "store"
     broker.boot(store, SETTINGS | {"autoCreateTopicEnable": "false"})
-    names = {"Plain": AUTO_CREATE_TOPIC, RETRY_PREFIX + "g": AUTO_CREATE_TOPIC, "LikeCluster": "LabCluster"}
+    names = {"Plain": AUTO_CREATE, RETRY_PREFIX + "g": AUTO_CREATE, "LikeCluster": "LabCluster"}
     codes = {topic: send(broker, topic, defaultTopic=template) for topic, template in names.items()}
     broker.stop()
     theirs = topics_of(store)
@@ -219,7 +220,9 @@ def test_what_the_broker_refuses(broker: Broker, tmp_path: Path) -> None:
     theirs = topics_of(store)
     for (topic, body, fields), code in zip(cases, codes, strict=True):
         properties = str(fields.get("properties", "")).encode() + b"\x02CLUSTER\x01LabCluster"
-        ours = verdict(check_at_broker, topic, fields.get("queueId", 0), theirs.get(topic), engine=broker.engine)
+        ours = verdict(
+            check_at_broker, topic, fields.get("queueId", 0), theirs.get(topic), release=RELEASES[broker.engine]
+        )
         ours = ours or verdict(check_at_store, topic.encode(), properties, body, most)
         assert code == ours, (topic, len(body), {**fields, "properties": len(properties)})
     assert len({*codes}) > 3

@@ -16,8 +16,9 @@ import pytest
 from formats.config.files import DelayOffsets, TopicConfig, Topics
 from formats.message.properties import REAL_QID, REAL_TOPIC, parse
 from formats.message.read import Record
+from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool import Message, Store
-from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
+from rmqtool.rules.releases import RELEASES
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.serving.run_loop import RunLoop
@@ -63,7 +64,7 @@ def now() -> int:
 
 def our_store(path: Path, engine: str) -> tuple[Store, BrokerState]:
     """An empty store of ours with the topics that the clients use."""
-    store = Store.create(path, broker_conf=SETTINGS, engine=engine)
+    store = Store.create(path, broker_conf=SETTINGS, release=RELEASES[engine])
     topics = {name: TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4) for name in TOPICS}
     (path / "config" / "topics.json").write_bytes(Topics(topics=topics).build())
     return store, BrokerState(store, never)

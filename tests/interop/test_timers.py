@@ -10,6 +10,7 @@ import pytest
 from formats.message.properties import parse
 from formats.variants import timer
 from rmqtool import Message, Store
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop, RunReport
 from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.check import check_store, is_problem
@@ -165,7 +166,7 @@ def test_the_same_sends_are_stored_alike(broker_5: Broker, tmp_path: Path) -> No
     broker_5.stop()
     theirs = {parse(record.properties)["KEYS"]: record for record in records(tmp_path / "theirs")}
     assert len(theirs) + len(refused) == len(asked)
-    with Store.create(tmp_path / "ours", broker_conf=SETTINGS, engine="5.3") as store:
+    with Store.create(tmp_path / "ours", broker_conf=SETTINGS, release=V5_3) as store:
         for number, properties in enumerate(asked):
             result = store.append(Message(topic="Timed", body=b"x", keys=str(number), properties=properties))
             assert result.ok == (number not in refused), (number, result)

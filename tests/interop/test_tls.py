@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.client import ClientOptions, Message, NotSent, Producer, client_tls
+from rmqtool.rules.releases import RELEASES
 from tests.cli.running import rmqtool
 from tests.interop import broker as brokers
 from tests.interop.broker import VERSIONS, Broker
@@ -59,7 +60,7 @@ def test_both_ways(java: Broker, made: Certificates, tmp_path: Path) -> None:
             for number in range(3):
                 await producer.send(Message("Secret", b"%d" % number))
 
-    asyncio.run(send(ClientOptions(namesrv=java.namesrv, engine=java.engine, tls=tls)))
+    asyncio.run(send(ClientOptions(namesrv=java.namesrv, release=RELEASES[java.engine], tls=tls)))
     with pytest.raises(NotSent, match="no name server answers"):
         asyncio.run(send(ClientOptions(namesrv=java.namesrv, timeout=1)))
     words = ("consume", "--namesrv", java.namesrv, "Secret", "-o", "ndjson", "--tls-config", made.client())

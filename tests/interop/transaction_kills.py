@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 from formats.message.properties import UNIQ_KEY, parse
+from formats.topics import HALF
 from rmqtool.client import ClientOptions, Message, State, TransactionProducer
-from rmqtool.services.lookup.queue_messages import HALF
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -92,7 +93,7 @@ async def go_through(store: Path, side: str, *, messages: int = 50, kills: int =
 
     for turn in range(kills + 1):
         with start() as broker:
-            options = ClientOptions(namesrv=broker.namesrv, engine=(engine if kind else side)[:3])
+            options = ClientOptions(namesrv=broker.namesrv, release=RELEASES[(engine if kind else side)[:3]])
             async with TransactionProducer(options, "payers", lambda _: State.COMMIT) as producer:
                 began = time.monotonic()
                 if turn == 0:

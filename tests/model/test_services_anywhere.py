@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rmqtool import Message, Store
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.opened.broker_state import BrokerState
 from tests.amounts import every
 from tests.goldens import unpack
@@ -43,7 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Messages that wait for their level, for their time, and as dead letters; and offsets of a group."""
     path = tmp_path_factory.mktemp("whole") / "store"
     hour_ago = int(time.time() * 1000) - 3_600_000
-    with Store.create(path, broker_conf=SIZES, engine="5.3", clock=lambda: hour_ago) as store:
+    with Store.create(path, broker_conf=SIZES, release=V5_3, clock=lambda: hour_ago) as store:
         for n in range(30):
             store.append(Message(topic=f"T{n % 2}", queue_id=n % 2, body=b"plain %d" % n, keys=f"k{n}"))
             store.append(Message(topic="T0", body=b"level %d" % n, properties={"DELAY": "2"}))

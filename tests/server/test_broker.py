@@ -27,6 +27,7 @@ from rmqtool import Message
 from rmqtool.errors import Refused
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.layout.paths import StoreLayout
@@ -113,7 +114,7 @@ def test_what_is_acknowledged_is_there_when_the_store_is_opened_again(tmp_path: 
         for start in range(0, 600, 100):
             await asyncio.gather(*(one(number) for number in range(start, start + 100)))
 
-    serving(tmp_path / "store", test, create=True, engine=engine)
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
     with Store(tmp_path / "store", broker_conf=_CONF) as store:
         for queue_id, queue_offset, body in acknowledged:
             got = store.get("Orders", queue_id, queue_offset, 1)
@@ -140,7 +141,7 @@ def test_a_pull_is_held_until_a_message_comes_that_it_wants(tmp_path: Path) -> N
         assert [record.queue_offset for record in records(answer.body)] == [2]
         assert from_fields(h.Pulled, answer.fields).next_begin_offset == 3
 
-    serving(tmp_path / "store", test, create=True, engine="5.3")
+    serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
 def test_a_pull_that_waits_in_vain_is_answered(tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_a_pull_that_waits_in_vain_is_answered(tmp_path: Path) -> None:
         answer = await client.call(Command(C.PULL_MESSAGE, fields=fields), 30)
         assert answer.code == ResponseCode.PULL_NOT_FOUND
 
-    serving(tmp_path / "store", test, create=True, engine="4.9")
+    serving(tmp_path / "store", test, create=True, release=V4_9)
 
 
 def test_members_of_a_group_are_told_when_one_comes_or_goes(tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_members_of_a_group_are_told_when_one_comes_or_goes(tmp_path: Path) -> N
 
     async def run() -> None:
         options = ServeOptions(
-            listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), broker_conf=_CONF, create=True, engine="4.9"
+            listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), broker_conf=_CONF, create=True, release=V4_9
         )
         async with asyncio.timeout(60), Served(str(tmp_path / "store"), options) as served:
             at = address(served.broker_address)
@@ -202,7 +203,7 @@ def test_a_queue_is_locked_for_one_client(tmp_path: Path) -> None:
         await lock("one", C.UNLOCK_BATCH_MQ)
         assert len(await lock("two")) == 2
 
-    serving(tmp_path / "store", test, create=True, engine="4.9")
+    serving(tmp_path / "store", test, create=True, release=V4_9)
 
 
 def test_offsets_are_kept(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_offsets_are_kept(tmp_path: Path) -> None:
         answer = await client.call(Command(C.QUERY_CONSUMER_OFFSET, fields=fields))
         assert from_fields(h.Offset, answer.fields).offset == 77
 
-    serving(tmp_path / "store", commit, create=True, engine="4.9")
+    serving(tmp_path / "store", commit, create=True, release=V4_9)
     serving(tmp_path / "store", ask)
 
 
@@ -229,7 +230,7 @@ def test_topics_are_written_before_they_get_messages(tmp_path: Path) -> None:
         assert not (await client.call(Command(C.HEART_BEAT, body=body_of(b.HeartbeatData("id", [], [consumer]))))).code
         assert "Fresh" in Topics.parse((config / "topics.json").read_bytes()).topics
 
-    serving(tmp_path / "store", test, create=True, engine="4.9")
+    serving(tmp_path / "store", test, create=True, release=V4_9)
     assert "%RETRY%fresh" in Topics.parse((config / "topics.json").read_bytes()).topics
     assert "fresh" in SubscriptionGroups.parse((config / "subscriptionGroup.json").read_bytes()).groups
 
@@ -249,7 +250,7 @@ def test_lists_of_topics_and_groups_are_made_whole_or_not_at_all(tmp_path: Path)
         assert await ask(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, groups % "second") == 0
         assert (await client.call(one)).code == 0
 
-    serving(tmp_path / "store", test, create=True, engine="5.3")
+    serving(tmp_path / "store", test, create=True, release=V5_3)
     config = tmp_path / "store" / "config"
     written = Topics.parse((config / "topics.json").read_bytes()).topics
     assert (written["One"].write_queue_nums, written["Two"].write_queue_nums) == (3, 16)
@@ -265,7 +266,7 @@ def test_offsets_of_a_group_that_is_not_known(tmp_path: Path, engine: str, code:
         commit = h.Commit(topic="Orders", consumer_group="nobody", queue_id=0, commit_offset=1)
         assert (await client.call(Command(C.UPDATE_CONSUMER_OFFSET, fields=to_fields(commit)))).code == code
 
-    serving(tmp_path / "store", test, create=True, engine=engine)
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
 
 
 @pytest.mark.parametrize("name", ["broker", "broker-5.3.3", "broker-crash"])
@@ -331,7 +332,7 @@ def test_every_code_with_broken_fields_and_bodies_is_answered(tmp_path: Path) ->
         answer = await client.call(Command(C.SEND_MESSAGE_V2, fields=send(), body=b"x"))
         assert answer.code == ResponseCode.SUCCESS
 
-    serving(tmp_path / "store", test, create=True, engine="5.3")
+    serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
 @pytest.fixture
@@ -433,7 +434,7 @@ def test_a_topic_with_batch_queues_is_made_and_sent_to(tmp_path: Path) -> None:
         return (queue for queue in batch_queues_of(StoreLayout(str(store))) if queue.topic == "InBatches")
 
     for _ in range(2):
-        serving(store, test, create=True, engine="5.3")
+        serving(store, test, create=True, release=V5_3)
     (queue,) = queues()
     assert [(entry.queue_offset, entry.batch_num) for entry in queue.entries()] == [(0, 5), (5, 1), (6, 5), (11, 1)]
 
@@ -448,7 +449,7 @@ def test_a_batch_to_an_ordinary_topic_has_an_id_for_each_message(tmp_path: Path)
         assert (done.code, done.fields["msgId"].count(",")) == (0, 9)
         assert "batchUniqId" not in done.fields
 
-    serving(tmp_path / "store", test, create=True, engine="5.3")
+    serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
 def test_a_popped_message_that_is_sent_on_loses_its_handle(tmp_path: Path) -> None:
@@ -463,7 +464,7 @@ def test_a_popped_message_that_is_sent_on_loses_its_handle(tmp_path: Path) -> No
         assert (stored["own"], stored["TAGS"]) == ("kept", "t")
         assert "POP_CK" not in stored
 
-    serving(tmp_path / "store", test, create=True, engine="5.3")
+    serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
@@ -486,7 +487,11 @@ def test_tags_with_an_extension_of_the_queue(engine: str, tmp_path: Path) -> Non
         assert [parse(record.properties)["TAGS"] for record in records(got.body)] == ["b"]
 
     serving(
-        tmp_path / "store", test, create=True, engine=engine, broker_conf={**_CONF, "enableConsumeQueueExt": "true"}
+        tmp_path / "store",
+        test,
+        create=True,
+        release=RELEASES[engine],
+        broker_conf={**_CONF, "enableConsumeQueueExt": "true"},
     )
     assert (tmp_path / "store" / "consumequeue_ext").exists()
 
@@ -502,7 +507,7 @@ def test_a_query_by_key_is_answered_with_64_messages(engine: str, tmp_path: Path
         found = await client.call(Command(C.QUERY_MESSAGE, fields=to_fields(asked)))
         assert len(records(found.body)) == 64
 
-    serving(tmp_path / "store", test, create=True, engine=engine)
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
 
 
 def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
@@ -522,7 +527,7 @@ def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
         told = {queue.queue_id: wrapper for queue, wrapper in table.items()}[0]
         assert (told.broker_offset, told.consumer_offset, told.pull_offset) == (80, 8, 80)
 
-    serving(tmp_path / "store", test, create=True, engine="5.3")
+    serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
 @pytest.mark.parametrize("read_only", [False, True])

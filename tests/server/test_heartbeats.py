@@ -13,6 +13,7 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData, SubscriptionData
 from formats.remoting.typed import body_of, from_fields, read_body
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import V4_9, V5_3
 from tests.server.test_broker import pull, send, serving
 
 
@@ -45,7 +46,7 @@ def test_short_heartbeats_keep_what_was_said(tmp_path: Path) -> None:
         assert not (await beat(client, 8)).is_sub_change
         assert (await beat(client, 0, "Orders")).is_sub_change  # one that knows no fingerprints
 
-    serving(tmp_path / "store", test, create=True, engine="5.3")
+    serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
 @pytest.mark.parametrize("fingerprint", [0, 7])
@@ -53,7 +54,7 @@ def test_a_broker_of_4_9_says_nothing_of_them(tmp_path: Path, fingerprint: int) 
     async def test(client: Connection) -> None:
         assert await beat(client, fingerprint, "Orders") == h.HeartbeatAnswer()
 
-    serving(tmp_path / "store", test, create=True, engine="4.9")
+    serving(tmp_path / "store", test, create=True, release=V4_9)
 
 
 def test_numbers_stand_for_names_as_clients_in_c_plus_plus_write_them() -> None:

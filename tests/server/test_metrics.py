@@ -19,6 +19,7 @@ from formats.remoting.typed import body_of, to_fields
 from rmqtool.errors import Refused
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import V5_3
 from rmqtool.server.serve import Served, ServeOptions
 from tests.server.test_broker import address, pull, send
 
@@ -32,7 +33,7 @@ def serving(store: Path, test: Test, *, read_only: bool = False) -> None:
     async def run() -> None:
         options = ServeOptions(
             listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), broker_conf=_CONF, name="lab-a", cluster="lab",
-            create=True, engine="5.3", metrics=("127.0.0.1", 0), read_only=read_only,
+            create=True, release=V5_3, metrics=("127.0.0.1", 0), read_only=read_only,
         )  # fmt: skip
         async with (
             asyncio.timeout(60),

@@ -17,6 +17,7 @@ from formats.remoting.shapes import ConsumerData
 from formats.remoting.typed import body_of, from_fields, read_body, to_fields
 from formats.variants.pop_handle import Handle, parse_parts
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.services.popping.records import Records
 from rmqtool.store.append.answers import PutResult, PutStatus
 from tests.server.test_broker import digest, records, send, serving
@@ -59,7 +60,7 @@ async def put(client: Connection, body: bytes, queue_id: int = 0) -> None:
 
 
 def serve(tmp_path: Path, test: Callable[[Connection], Awaitable[None]], **options: Any) -> None:
-    given = {"create": True, "engine": "5.3", "broker_conf": CONF}
+    given = {"create": True, "release": V5_3, "broker_conf": CONF}
     serving(tmp_path / "store", test, **{**given, **options})
 
 
@@ -149,7 +150,7 @@ def test_brokers_of_4_9_know_no_pop(tmp_path: Path) -> None:
             answer = await client.call(Command(code, fields=pop().fields), 30)
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
-    serve(tmp_path, test, engine="4.9")
+    serve(tmp_path, test, release=V4_9)
 
 
 def test_a_store_that_is_only_read_tells_its_consumers_to_pull(tmp_path: Path) -> None:

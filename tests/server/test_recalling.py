@@ -12,6 +12,7 @@ from formats.remoting.frame import Command
 from formats.remoting.typed import from_fields, to_fields
 from formats.variants.recall_handle import RecallHandle
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import RELEASES, V5_3
 from tests.server.test_broker import digest, send, serving
 from tests.server.test_popping import CONF
 
@@ -47,7 +48,7 @@ def test_who_waits_for_a_time_gets_a_handle(tmp_path: Path) -> None:
         answer = await client.call(recall(handle.text), 30)
         assert (answer.code, from_fields(h.Recalled, answer.fields).msg_id) == (0, "A")
 
-    serving(tmp_path / "store", test, create=True, engine="5.3", broker_conf=_ON)
+    serving(tmp_path / "store", test, create=True, release=V5_3, broker_conf=_ON)
 
 
 def test_a_key_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_a_key_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
             assert (await client.call(recall(handle.text), 30)).code == ResponseCode.SYSTEM_ERROR
         assert await handle_of(client, later())  # it goes on
 
-    serving(tmp_path / "store", test, create=True, engine="5.3", broker_conf=_ON)
+    serving(tmp_path / "store", test, create=True, release=V5_3, broker_conf=_ON)
 
 
 def test_nothing_is_called_back_from_a_store_that_is_only_read(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_nothing_is_called_back_from_a_store_that_is_only_read(tmp_path: Path) -
         answer = await client.call(recall(handles[0] or ""), 30)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
-    serving(store, put, create=True, engine="5.3", broker_conf=_ON)
+    serving(store, put, create=True, release=V5_3, broker_conf=_ON)
     before = digest(store)
     serving(store, refused, read_only=True, broker_conf=_ON)
     assert digest(store) == before
@@ -86,4 +87,4 @@ def test_a_broker_of_4_9_knows_no_such_request(tmp_path: Path, engine: str) -> N
         unknown, off = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION
         assert answer.code == (unknown if engine == "4.9" else off)
 
-    serving(tmp_path / "store", test, create=True, engine=engine)
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine])

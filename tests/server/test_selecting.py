@@ -14,6 +14,7 @@ from formats.remoting.typed import body_of
 from rmqtool.client import ClientOptions, Message, Producer, PullConsumer
 from rmqtool.client.cluster.errors import BrokerError
 from rmqtool.remoting.client import connected
+from rmqtool.rules.releases import RELEASES
 from rmqtool.server.serve import Served, ServeOptions
 from tests.server.test_broker import address
 
@@ -24,10 +25,14 @@ CONF = {"enablePropertyFilter": "true"}
 def test_only_what_is_selected_comes(engine: str, tmp_path: Path) -> None:
     async def run() -> list[str]:
         options = ServeOptions(
-            listen=("127.0.0.1", 0), namesrv_listen=("127.0.0.1", 0), create=True, engine=engine, broker_conf=CONF
+            listen=("127.0.0.1", 0),
+            namesrv_listen=("127.0.0.1", 0),
+            create=True,
+            release=RELEASES[engine],
+            broker_conf=CONF,
         )
         async with asyncio.timeout(60), Served(str(tmp_path / "store"), options) as served:
-            client = ClientOptions(namesrv=served.name_servers[0], engine=engine)
+            client = ClientOptions(namesrv=served.name_servers[0], release=RELEASES[engine])
             async with Producer(client) as producer:
                 for n in range(40):
                     await producer.send(Message("Orders", b"x", keys=[f"k{n}"], properties={"amount": str(n)}))

@@ -9,6 +9,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.typed import from_fields
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import V5_3
 from tests.server.test_broker import pull, send, serving
 
 
@@ -53,7 +54,7 @@ def test_what_clients_of_5_change_is_taken(tmp_path: Path) -> None:
         assert got.code == ResponseCode.PULL_NOT_FOUND
         assert 0.2 <= time.monotonic() - begin <= 4
 
-    serving(tmp_path / "store", test, create=True, engine="5.3")
+    serving(tmp_path / "store", test, create=True, release=V5_3)
 
 
 def test_secrets_are_not_told(tmp_path: Path) -> None:
@@ -67,4 +68,4 @@ def test_secrets_are_not_told(tmp_path: Path) -> None:
         assert not any("12345678" in line for line in told)
 
     conf = {"innerClientAuthenticationCredentials": secret}
-    serving(tmp_path / "store", test, create=True, engine="5.3", broker_conf=conf)
+    serving(tmp_path / "store", test, create=True, release=V5_3, broker_conf=conf)

@@ -5,6 +5,7 @@ from pathlib import Path
 from formats.message.properties import parse
 from formats.message.read import Record
 from rmqtool import Message, Store
+from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.queue_messages import TopicQueues, messages_of
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.store.log.commit_log import CommitLog
@@ -29,14 +30,21 @@ class Lab:
         self.path, self.settings, self.engine = root / "store", SIZES | settings, engine
         self.now = TIME
         self.warnings: list[str] = []
-        self.store = Store.create(self.path, broker_conf=self.settings, engine=engine, clock=lambda: self.now)
+        self.store = Store.create(
+            self.path, broker_conf=self.settings, release=RELEASES[engine], clock=lambda: self.now
+        )
         self.state = BrokerState(self.store, self.warnings.append)
 
     def again(self, *, mend: bool = False) -> None:
         """Close the store and open it, as another process would."""
         self.store.close()
         self.store = Store(
-            self.path, write=True, broker_conf=self.settings, engine=self.engine, clock=lambda: self.now, mend=mend
+            self.path,
+            write=True,
+            broker_conf=self.settings,
+            release=RELEASES[self.engine],
+            clock=lambda: self.now,
+            mend=mend,
         )
         self.state = BrokerState(self.store, self.warnings.append)
 

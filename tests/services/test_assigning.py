@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.services.consumers.rebalance import averagely
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.rebalance import averagely
 from rmqtool.services.popping.assigning import ANY, Mode, assign
 
 QUEUES = [QueueName("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(4)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import BadText
-from rmqtool.services.offsets.broadcast import QueueName, brokers, build, parse
+from rmqtool.rules.broadcast import QueueName, brokers, build, parse
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 TABLES = st.dictionaries(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from formats.config.files import SubscriptionGroups, Topics
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from formats.topics import RETRY_PREFIX
 from tests.services.live import Lab
 
 RETRY = RETRY_PREFIX + "G"

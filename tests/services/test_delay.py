@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from formats.topics import SCHEDULE
 from rmqtool.errors import CorruptFile
-from rmqtool.services.lookup.queue_messages import SCHEDULE
 from rmqtool.services.waiting.delay import DelayedMessage, DelayLevel, Delays, number_of
 from rmqtool.store.layout.broker_conf import DEFAULT_DELAY_LEVELS, BrokerConf
 from tests import goldens

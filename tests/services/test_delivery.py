@@ -7,9 +7,9 @@ import pytest
 
 from formats.message.properties import REAL_QID, REAL_TOPIC
 from formats.message.read import SCHEDULE_TOPIC
+from formats.topics import HALF, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.errors import CorruptFile
-from rmqtool.services.lookup.queue_messages import HALF, SCHEDULE
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.waiting.delivery import Delivered, Delivery, deliver_due
 from rmqtool.store.layout.broker_conf import BrokerConf

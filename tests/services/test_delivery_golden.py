@@ -10,16 +10,10 @@ from formats.message.ids import parse_offset_id
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, OP, RETRY_PREFIX, SCHEDULE
 from rmqtool import Store
-from rmqtool.services.lookup.queue_messages import (
-    DLQ_PREFIX,
-    GIVEN_UP,
-    HALF,
-    OP,
-    ORIGIN_MESSAGE_ID,
-    RETRY_PREFIX,
-    SCHEDULE,
-)
+from rmqtool.rules.releases import V4_9
+from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.sending.copies import copy_of
@@ -50,7 +44,7 @@ class Replay:
 
     def __init__(self, golden: CommitLog, root: Path, settings: dict[str, str]) -> None:
         self.now = 0
-        self.store = Store.create(root / "ours", broker_conf=settings, engine="4.9", clock=lambda: self.now)
+        self.store = Store.create(root / "ours", broker_conf=settings, release=V4_9, clock=lambda: self.now)
         self.state = BrokerState(self.store, never)
         self.delivery = Delivery(self.store, self.state, never)
         self.transactions = TransactionService(self.store, self.state, never)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.rules.releases import RELEASES
 from rmqtool.services.lookup.get_message import get_message
 from rmqtool.services.lookup.info import store_info
 from rmqtool.services.lookup.topics import StoreTopics
@@ -29,7 +30,7 @@ def rows(*words: object) -> list[dict[str, Any]]:
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, int]:
     """(release, its store, queue offset that a group has come to); messages 0 to 4 of ``Gone`` lie before the log."""
     root = tmp_path / "store"
-    with Store.create(root, broker_conf=CONF, engine=request.param) as store:
+    with Store.create(root, broker_conf=CONF, release=RELEASES[request.param]) as store:
         for n in range(5):
             store.append(Message(topic="Gone", body=n.to_bytes(2, "big")))
         for _ in range(60):

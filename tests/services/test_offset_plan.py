@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, Topics
+from formats.versions import V4_9, V5_3
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.services.consumers import offset_plan
 from rmqtool.services.consumers.groups import Groups
@@ -208,7 +209,7 @@ def test_no_file_at_all(golden_copy: Unpacked) -> None:
 def test_a_file_of_5_x_keeps_its_version(golden_copy: Unpacked) -> None:
     store = golden_copy("broker")
     table = ConsumerOffsets.parse((store / FILE).read_bytes())
-    new = table.build(engine="5.3")
+    new = table.build(V5_3)
     assert b'"dataVersion"' in new
     (store / FILE).write_bytes(new)
     apply(store, reset(GROUP, ["Orders"], [0], Target("earliest")))
@@ -457,7 +458,7 @@ def test_a_queue_that_is_configured_and_empty_has_an_offset(golden_copy: Unpacke
     topics = store / "config" / "topics.json"
     table = Topics.parse(topics.read_bytes())
     wide = replace(table.topics["Orders"], read_queue_nums=6)
-    topics.write_bytes(replace(table, topics={**table.topics, "Orders": wide}).build(engine="4.9"))
+    topics.write_bytes(replace(table, topics={**table.topics, "Orders": wide}).build(V4_9))
     file = tmp_path / "plan.csv"
     file.write_text(HEAD + f"{GROUP},Orders,5,0\n")
     assert apply(store, from_rows(GROUP, read_rows(str(file)))).changes == {("Orders", GROUP, 5): 0}

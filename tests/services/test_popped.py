@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from formats.errors import BadText
+from formats.topics import REVIVE_PREFIX
 from formats.variants import pop
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.waiting.pop_events import pops_of
@@ -21,7 +22,7 @@ from tests.timers import NOW, Timers
 
 CASE = "broker-5.3.3"
 FACTS = goldens.STORES_OF_5 / CASE / "facts"
-REVIVE = pop.REVIVE_PREFIX + "LabCluster"
+REVIVE = REVIVE_PREFIX + "LabCluster"
 RETRY = "%RETRY%pop-group_Popped"
 
 

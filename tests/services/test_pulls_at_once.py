@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from rmqtool.kernels.load.library import Code
+from rmqtool.rules.releases import V4_9
 from rmqtool.services.lookup.get_message import Pulled, physical_memory, select
 from rmqtool.services.lookup.pull_at_once import PullAtOnce
 from rmqtool.services.opened.engine import Store
@@ -28,7 +29,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     conf = {"mappedFileSizeCommitLog": str(_LOG_FILE), "mappedFileSizeConsumeQueue": str(_QUEUE_FILE)}
     create(str(tmp_path / "store"), BrokerConf(conf))
     random = Random(1)
-    with Store(str(tmp_path / "store"), write=True, broker_conf=conf, engine="4.9") as opened:
+    with Store(str(tmp_path / "store"), write=True, broker_conf=conf, release=V4_9) as opened:
         for number in range(_MESSAGES):
             size = random.choice(_SIZES) if number % 100 > 60 else 90
             opened.append(Message(topic="T", queue_id=number % 2, body=bytes(size)))
@@ -53,7 +54,7 @@ def _agree(reading: Reading, at_once: PullAtOnce) -> set[tuple[str, int]]:
                 # all messages in memory, none, and some
                 for log_end in (reading.end, reading.end + memory, reading.end // 2 + memory):
                     one_by_one = select(reading.log, queue, offset, most, reading.record, log_end=log_end)
-                    found = at_once.pull(reading.log, queue, offset, most, log_end=log_end, engine=None)
+                    found = at_once.pull(reading.log, queue, offset, most, log_end=log_end, release=None)
                     if found is not None:
                         *said, messages = one_by_one
                         assert found == Pulled(*said, len(messages), b"".join(messages))
@@ -86,7 +87,7 @@ def test_records_that_are_not_what_their_entries_say(store: Store, at_once: Pull
                 damaged.write(bytes([file.mapped()[at] ^ 0x55]))
             assert reading.record(entry.physical_offset, entry.size) is None
             asked = reading.log, queue, offset, 32
-            assert at_once.pull(*asked, log_end=reading.end, engine=None) is None
+            assert at_once.pull(*asked, log_end=reading.end, release=None) is None
 
     assert ("FOUND", 32) in _agree(reading, at_once)
 

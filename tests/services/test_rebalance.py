@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.services.consumers import rebalance
-from rmqtool.services.consumers.rebalance import BadAllocation, Strategy
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.rules import rebalance
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.rebalance import BadAllocation, Strategy
 
 QUEUES = [QueueName("T", broker, n) for broker in ("broker-a", "broker-b") for n in range(4)]
 THREE = ["c1", "c2", "c3"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from formats.message.ids import parse_offset_id
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.waiting.retry import Retries
 from tests.conftest import Unpacked
 from tests.services import lab

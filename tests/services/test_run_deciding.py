@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from formats.message.read import Record, read
+from formats.topics import HALF
 from rmqtool import Store
 from rmqtool.cli.write.run_decide import Command
-from rmqtool.services.lookup.queue_messages import HALF
 from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
 from tests.cli.running import RMQTOOL, rmqtool
 from tests.services.build import Builder

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool import Message, Store
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.sending.back import SendBack
 from rmqtool.services.serving.run_loop import RunLoop

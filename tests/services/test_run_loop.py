@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from formats.config.files import DelayOffsets
+from formats.topics import HALF, OP, SCHEDULE
 from rmqtool import Message, Store
 from rmqtool.services.lookup.configs import known_offsets
-from rmqtool.services.lookup.queue_messages import HALF, OP, SCHEDULE
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.half_messages import CHECK_GROUP
 from rmqtool.services.waiting.transaction_check import TransactionService

@@ -12,11 +12,11 @@ import pytest
 from formats.config.files import SubscriptionGroups, Topics
 from formats.message.ids import offset_id
 from formats.message.properties import parse
+from formats.topics import DLQ_PREFIX, HALF, RETRY_PREFIX, SCHEDULE
 from rmqtool import Message, Store
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, HALF, RETRY_PREFIX, SCHEDULE
+from rmqtool.rules.sending import Rejected
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.sending.back import SendBack
-from rmqtool.services.sending.rules import Rejected
 from rmqtool.services.waiting.delivery import Delivery
 from rmqtool.services.waiting.requeue import REQUEUED_FROM, Requeued, requeue
 from rmqtool.services.waiting.retry import Retries

@@ -14,12 +14,13 @@ from formats.config.files import TopicConfig
 from formats.message.bodies import decompress
 from formats.message.ids import parse_unique_id
 from formats.message.properties import parse
-from rmqtool.services.offsets.broadcast import QueueName
-from rmqtool.services.sending import batch as send_batch
-from rmqtool.services.sending import rules as send_rules
-from rmqtool.services.sending.ids import UniqueIds, month_of, nearly_time
-from rmqtool.services.sending.rules import OutMessage, Rejected, check_at_broker, check_at_store, check_message
-from rmqtool.services.sending.select import Faults, QueueIndex, Selector, select_by_hash, unavailable
+from rmqtool.rules import batches as send_batch
+from rmqtool.rules import sending as send_rules
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.ids import UniqueIds, month_of, nearly_time
+from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector, select_by_hash, unavailable
+from rmqtool.rules.releases import V4_9, V5_3
+from rmqtool.rules.sending import OutMessage, Rejected, check_at_broker, check_at_store, check_message
 
 HALF_MINUTE = 30_000
 
@@ -62,7 +63,7 @@ def test_at_the_broker(topic: str, queue_id: int, config: TopicConfig | None, pe
 
 def test_a_code_of_its_own_in_5_3() -> None:
     for topic, queue_id, code in (("a b", 0, 29), ("T", 4, 29), ("T", 3, None), ("OFFSET_MOVED_EVENT", 0, 16)):
-        assert code_of(check_at_broker, topic, queue_id, CONFIG, engine="5.3") == code
+        assert code_of(check_at_broker, topic, queue_id, CONFIG, release=V5_3) == code
 
 
 def test_at_the_store() -> None:
@@ -249,7 +250,7 @@ def test_queues_come_in_turn(count: int, start: int) -> None:
 def test_brokers_that_are_left_out(brokers: list[str], slow: set[str], start: int) -> None:
     queues = [QueueName("T", broker, brokers[:n].count(broker)) for n, broker in enumerate(brokers)]
     now = [1000]
-    faults = Faults(lambda: now[0], QueueIndex(start))
+    faults = Faults(lambda: now[0], QueueIndex(start), V4_9)
     for number, broker in enumerate(sorted(slow)):
         faults.put(broker, 100 + number, HALF_MINUTE)
     nums = {broker: brokers.count(broker) for broker in brokers}
@@ -264,11 +265,11 @@ def test_brokers_that_are_left_out(brokers: list[str], slow: set[str], start: in
 
 def test_how_long_a_broker_is_left_out() -> None:
     times = [0, 49, 50, 549, 550, 1000, 2000, 3000, 15_000, 10**9]
-    assert [unavailable(time) // 1000 for time in times] == [0, 0, 0, 0, 30, 60, 120, 180, 600, 600]
-    assert [unavailable(time, "5.3") // 1000 for time in (549, 550, 1800, 3000, 5000, 15_000)] == [0, 2, 5, 6, 10, 30]
-    for engine, seconds in (("4.9", 600), ("5.3", 10)):
+    assert [unavailable(time, V4_9) // 1000 for time in times] == [0, 0, 0, 0, 30, 60, 120, 180, 600, 600]
+    assert [unavailable(time, V5_3) // 1000 for time in (549, 550, 1800, 3000, 5000, 15_000)] == [0, 2, 5, 6, 10, 30]
+    for release, seconds in ((V4_9, 600), (V5_3, 10)):
         now = [0]
-        faults = Faults(lambda: now[0], QueueIndex(0), engine)  # noqa: B023 - called within this turn
+        faults = Faults(lambda: now[0], QueueIndex(0), release)  # noqa: B023 - called within this turn
         faults.update("a", 3, isolation=True)
         now[0] = 1000 * seconds - 1
         assert not faults.available("a")
@@ -276,7 +277,7 @@ def test_how_long_a_broker_is_left_out() -> None:
         assert faults.available("a")
         faults.update("a", 3, isolation=False)
         assert faults.available("a")
-    assert Faults(lambda: 0, QueueIndex(0)).pick() is None
+    assert Faults(lambda: 0, QueueIndex(0), V5_3).pick() is None
 
 
 def test_sharding_keys() -> None:

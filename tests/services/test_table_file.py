@@ -10,6 +10,7 @@ import pytest
 
 from formats.config.files import DataVersion, SubscriptionGroup, SubscriptionGroups, TopicConfig, Topics
 from formats.primitives import java_hash
+from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.services.offsets.files import placed
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
@@ -23,7 +24,7 @@ NAMES = ["a", "Ä", '"topicConfigTable":{}', "x\n\ty", "%RETRY%g", *(f"topic-{nu
 def test_topics_are_written_as_when_all_is_built_anew(engine: str, known: list[str]) -> None:
     random = Random(7)
     table: dict[str, TopicConfig] = {name: TopicConfig(topic_name=name) for name in known}
-    file, before = TableFile[Topics](table, "topics", "topicConfigTable", engine), dict(table)
+    file, before = TableFile[Topics](table, "topics", "topicConfigTable", RELEASES[engine]), dict(table)
     for turn in range(60):
         for name in random.sample(NAMES, 9):
             if random.random() < 0.2:
@@ -33,16 +34,16 @@ def test_topics_are_written_as_when_all_is_built_anew(engine: str, known: list[s
                 table[name] = TopicConfig(topic_name=name, perm=random.choice([2, 4, 6]), attributes=attributes)
         whole = Topics(data_version=DataVersion(counter=turn), topics=dict(table))
         ordered = placed(whole.topics, before, java_hash, 2048)
-        assert file.build(whole) == replace(whole, topics=ordered).build(engine=engine)
+        assert file.build(whole) == replace(whole, topics=ordered).build(RELEASES[engine].version)
         before = ordered
 
 
 def test_groups_are_written_so_too() -> None:
     groups = SubscriptionGroups(groups={f"g{n}": SubscriptionGroup(group_name=f"g{n}") for n in range(50)})
-    file = TableFile[SubscriptionGroups]((), "groups", "subscriptionGroupTable", "5.3")
+    file = TableFile[SubscriptionGroups]((), "groups", "subscriptionGroupTable", V5_3)
     for _ in range(2):
         assert file.build(groups) == replace(groups, groups=placed(groups.groups, {}, java_hash, 2048)).build(
-            engine="5.3"
+            V5_3.version
         )
 
 
@@ -50,13 +51,13 @@ def test_a_new_group_costs_the_same_however_many_there_are(tmp_path: Path, monke
     built = []
     real = SubscriptionGroups.build
 
-    def build(groups: SubscriptionGroups, **named: Any) -> bytes:
+    def build(groups: SubscriptionGroups, *named: Any) -> bytes:
         built.append(len(groups.groups))
-        return real(groups, **named)
+        return real(groups, *named)
 
     monkeypatch.setattr(SubscriptionGroups, "build", build)
     monkeypatch.setattr(os, "fsync", lambda _fd: None)
-    with Store.create(tmp_path / "store", engine="5.3") as store:
+    with Store.create(tmp_path / "store", release=V5_3) as store:
         state = BrokerState(store, print)
         for turn in range(3):
             for number in range(500):

@@ -11,6 +11,7 @@ import pytest
 
 from formats.variants import timer
 from rmqtool import Message, Store
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.waiting.delay import DelayedMessage
 from rmqtool.services.waiting.plain_timers import PlainTimers
 from rmqtool.services.waiting.timers import Timers
@@ -236,7 +237,7 @@ def test_rows_that_come_as_columns_are_written_as_others(form: str, tmp_path: Pa
 def test_messages_in_many_files_of_the_log_come_in_the_order_of_their_slots(tmp_path: Path) -> None:
     config = {"timerWheelEnable": "true", "mappedFileSizeCommitLog": "16384"}
     begin = int(time.time()) * 1000 + HOUR
-    with Store.create(tmp_path / "s", broker_conf=config, engine="5.3") as made:
+    with Store.create(tmp_path / "s", broker_conf=config, release=V5_3) as made:
         for n in range(200):
             properties = {"UNIQ_KEY": f"{n:032X}", "TIMER_DELIVER_MS": str(begin + n * 7919 % 50_000)}
             made.append(Message(topic="Timed", body=b"x", properties=properties | ({"KEYS": f"k{n}"} if n % 3 else {})))

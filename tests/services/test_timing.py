@@ -11,6 +11,7 @@ from formats.message.properties import parse
 from formats.variants import timer
 from rmqtool import Message, Store
 from rmqtool.errors import Refused
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.check import check_store, is_problem
@@ -223,7 +224,7 @@ def test_a_broker_without_a_timer_says_so(tmp_path: Path) -> None:
     lab = Loop(tmp_path)
     lab.later("a", 5_000)
     lab.store.close()
-    with Store(lab.path, write=True, broker_conf=lab.settings | {"timerWheelEnable": "false"}, engine="5.3") as store:
+    with Store(lab.path, write=True, broker_conf=lab.settings | {"timerWheelEnable": "false"}, release=V5_3) as store:
         RunLoop(store, lab.warnings.append).run(lab.wait, once=True)
     assert "has no timer" in lab.warnings[0]
     assert not (lab.path / "timerwheel").exists()
@@ -248,7 +249,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 def prepare(path: Path, conf: dict[str, str]) -> None:
-    with Store.create(path, broker_conf=conf, engine="5.3", clock=lambda: TIME) as store:
+    with Store.create(path, broker_conf=conf, release=V5_3, clock=lambda: TIME) as store:
         for n in range(12):
             asked = {"TIMER_DELIVER_MS": str(TIME + (1_500 + 400 * n if n != 6 else 15_000)), "UNIQ_KEY": f"k{n}"}
             assert store.append(Message(topic="T", body=b"%d" % n, properties=asked)).ok
@@ -262,7 +263,7 @@ def serve(path: Path, conf: dict[str, str], start: int) -> int:
     def wait(millis: int) -> None:
         now[0] += millis
 
-    with Store(path, write=True, broker_conf=conf, engine="5.3", sync_flush=True, mend=True, clock=lambda: now[0]) as s:
+    with Store(path, write=True, broker_conf=conf, release=V5_3, sync_flush=True, mend=True, clock=lambda: now[0]) as s:
         loop = RunLoop(s, lambda _text: None)
         loop.run(wait, until=start + 3_000)
         late = {"TIMER_DELIVER_MS": str(now[0] + 700), "UNIQ_KEY": "late"}

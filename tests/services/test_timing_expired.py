@@ -8,6 +8,7 @@ import pytest
 
 from formats.variants import timer
 from rmqtool import Message, Store
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -31,9 +32,9 @@ def _small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepare(path: Path) -> None:
     """Timer messages over several files of both logs: the first half is delivered, the second waits."""
-    Store.create(path, broker_conf=CONF, engine="5.3", clock=lambda: TIME).close()
+    Store.create(path, broker_conf=CONF, release=V5_3, clock=lambda: TIME).close()
     for now, numbers, wait in ((TIME, range(COUNT // 2), 2_000), (TIME + 10_000, range(COUNT // 2, COUNT), 590_000)):
-        with Store(path, write=True, broker_conf=CONF, engine="5.3", clock=lambda now=now: now) as store:  # type: ignore[misc]
+        with Store(path, write=True, broker_conf=CONF, release=V5_3, clock=lambda now=now: now) as store:  # type: ignore[misc]
             for n in numbers:
                 asked = {"TIMER_DELIVER_MS": str(now + wait), "UNIQ_KEY": f"k{n}"}
                 assert store.append(Message(topic="T", body=b"%d" % n + bytes(300), properties=asked)).ok
@@ -46,7 +47,7 @@ def serve(path: Path, start: int, millis: int) -> None:
     def wait(some: int) -> None:
         now[0] += some
 
-    with Store(path, write=True, broker_conf=CONF, engine="5.3", sync_flush=True, mend=True, clock=lambda: now[0]) as s:
+    with Store(path, write=True, broker_conf=CONF, release=V5_3, sync_flush=True, mend=True, clock=lambda: now[0]) as s:
         RunLoop(s, lambda _text: None).run(wait, until=start + millis)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.waiting.trace import Trace, trace
 from tests import goldens
 from tests.conftest import Unpacked

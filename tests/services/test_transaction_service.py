@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from formats.message.properties import REAL_QID, REAL_TOPIC
+from formats.topics import GIVEN_UP, HALF, OP, SCHEDULE
 from rmqtool import Message
+from rmqtool.rules.sending import Rejected
 from rmqtool.services.lookup.configs import topics_of
-from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, SCHEDULE
-from rmqtool.services.sending.rules import Rejected
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.half_messages import CHECK_GROUP, Transactions
 from rmqtool.services.waiting.transaction_check import TransactionService

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from formats.message.ids import offset_id
-from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP
+from formats.topics import GIVEN_UP, HALF, OP
 from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions
 from tests.conftest import Unpacked
 from tests.services import lab

@@ -12,6 +12,7 @@ from formats.message.bodies import BatchItem, build_batch
 from formats.message.properties import parse
 from formats.message.read import SCHEDULE_TOPIC, java_int
 from rmqtool import Message, Store
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.append.answers import Illegal
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -99,11 +100,11 @@ def kept_by_both(path: Path, count: int) -> None:
     """A killed writer's store: neither release cuts any of so many messages."""
     (path / "abort").touch()
     for engine in ("4.9", "5.3"):
-        report = plan(StoreLayout(str(path), BrokerConf(SIZES)), engine=engine)
+        report = plan(StoreLayout(str(path), BrokerConf(SIZES)), release=RELEASES[engine])
         assert (report.loadOk, report.lost) == (True, []), engine
         assert not [action for action in report.actions if "cut" in str(action)], report.actions
         recovered = StoreLayout(str(path), BrokerConf(SIZES))
-        recover(recovered, engine=engine, backup=str(path.parent / f"backup-{engine}"))
+        recover(recovered, release=RELEASES[engine], backup=str(path.parent / f"backup-{engine}"))
         assert sum(isinstance(item, Found) for item in CommitLog(recovered).walk()) == count
         (path / "abort").touch()
 
@@ -112,7 +113,7 @@ def kept_by_both(path: Path, count: int) -> None:
 def test_what_a_start_would_stumble_over_is_refused_in_every_way(engine: str, tmp_path: Path) -> None:
     for settings_ in (SIZES, SIZES | {"enableMultiDispatch": "true", "enableLmq": "true"}):
         path = tmp_path / str(len(settings_))
-        with Store.create(path, broker_conf=settings_, engine=engine) as store:
+        with Store.create(path, broker_conf=settings_, release=RELEASES[engine]) as store:
             for fields in REFUSED:
                 nasty = message(**fields)
                 assert not store.append(nasty).ok, fields
@@ -146,7 +147,7 @@ def test_batches_as_clients_send_them_are_looked_at_too(topic: str, own: bytes, 
 
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 def test_what_is_taken_is_kept_with_all_behind_it(engine: str, tmp_path: Path) -> None:
-    with Store.create(tmp_path / "s", broker_conf=SIZES, engine=engine) as store:
+    with Store.create(tmp_path / "s", broker_conf=SIZES, release=RELEASES[engine]) as store:
         for fields in TAKEN:
             result = store.append(message(**fields))
             assert result.ok, (fields, result)
@@ -184,7 +185,7 @@ def test_whatever_is_taken_is_kept(
 ) -> None:
     path = tmp_path_factory.mktemp("s") / "store"
     conf = SIZES | ({"enableMultiDispatch": "true", "enableLmq": "true"} if light else {})
-    with Store.create(path, broker_conf=conf, engine=engine) as store:
+    with Store.create(path, broker_conf=conf, release=RELEASES[engine]) as store:
         results = [store.append(one) for one in messages] + list(store.append_many(messages))
         results += [store.append(message()) for _ in range(5)]
         assert all(result.ok for result in results[-5:])
@@ -239,7 +240,7 @@ def test_salvage_sets_aside_what_either_release_stumbles_over(tmp_path: Path) ->
     assert "INNER_BASE" in report.lostRanges[0].reason
     for engine in ("4.9", "5.3"):
         (tmp_path / "new" / "abort").touch()
-        assert plan(StoreLayout(str(tmp_path / "new")), engine=engine).lost == []
+        assert plan(StoreLayout(str(tmp_path / "new")), release=RELEASES[engine]).lost == []
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_properties_out_of_a_store_keep_what_they_have(tmp_path: Path) -> None:
 @pytest.mark.parametrize("properties", [{"a": ""}, {"": "b"}, {"a": "1", "b": ""}, {"b": "", "a": "1"}, {"": ""}])
 def test_what_no_reader_would_get_is_not_stored(properties: dict[str, str], engine: str, tmp_path: Path) -> None:
     """RocketMQ passes over properties without a name or a value, and check would warn of them."""
-    with Store.create(tmp_path / "store", engine=engine) as store:
+    with Store.create(tmp_path / "store", release=RELEASES[engine]) as store:
         lacking = Message(topic="T", properties=properties)
         refused = store.append(lacking)
         assert not refused.ok

@@ -8,6 +8,7 @@ import pytest
 
 from rmqtool import Message, Store
 from rmqtool.errors import NoRoom, Refused, UnreadableStore
+from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.store.append import dispatching, live, live_files
 from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.check import check_store
@@ -133,7 +134,7 @@ def test_what_is_not_taken_changes_nothing(many: int, tmp_path: Path) -> None:
 
 def test_5_3_takes_longer_retry_topics(tmp_path: Path) -> None:
     long = Message(topic="%RETRY%" + "g" * 200, body=b"x")
-    with new(tmp_path / "s", engine="5.3") as store:
+    with new(tmp_path / "s", release=V5_3) as store:
         assert store.append(long).ok
         assert all(result.ok for result in store.append_many([long] * 300))
         assert not store.append(Message(topic="g" * 200)).ok
@@ -141,7 +142,7 @@ def test_5_3_takes_longer_retry_topics(tmp_path: Path) -> None:
     assert record is not None
     assert record.record.version == 2
     assert not list(check_store(layout_of(tmp_path / "s")))
-    with Store(tmp_path / "s", write=True, broker_conf=SIZES, engine="4.9") as store:
+    with Store(tmp_path / "s", write=True, broker_conf=SIZES, release=V4_9) as store:
         assert not store.append(long).ok
 
 

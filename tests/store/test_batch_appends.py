@@ -13,6 +13,7 @@ from formats.message.inner import BATCH_BITS
 from formats.message.properties import parse
 from formats.primitives import COMPRESSED
 from rmqtool import Message, Store
+from rmqtool.rules.releases import V5_3
 from rmqtool.store.append.answers import Illegal
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
@@ -43,7 +44,7 @@ def units(store: Path, queue_id: int = 0) -> list[tuple[int, int]]:
 
 def empty(path: Path) -> Path:
     """A store without messages, where the topic has batch queues."""
-    Store.create(path, broker_conf=SMALL, engine="5.3").close()
+    Store.create(path, broker_conf=SMALL, release=V5_3).close()
     table = {TOPIC: {"topicName": TOPIC, "attributes": {"queue.type": "BatchCQ"}}}
     config = {"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table}
     (path / "config").mkdir(exist_ok=True)

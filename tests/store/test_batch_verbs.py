@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from rmqtool import Message, Store
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.lookup.get_message import asked_for, get_message
 from rmqtool.services.lookup.query_time import offset_by_time_batches
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -23,7 +24,7 @@ CONF = BrokerConf(SMALL)
 def filled(store: Path) -> Path:
     """A store of several files of the log and of the batch queue."""
     empty(store)
-    with Store(store, write=True, broker_conf=SMALL, engine="5.3") as opened:
+    with Store(store, write=True, broker_conf=SMALL, release=V5_3) as opened:
         for number in range(60):
             opened.live.append_encoded(batch())
             opened.append(Message(topic=TOPIC, body=b"x" * 700, keys=f"one-{number}"))

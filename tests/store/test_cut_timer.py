@@ -4,6 +4,7 @@ from pathlib import Path
 
 from formats.variants import timer
 from rmqtool import Store
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.timers import Timers
 from rmqtool.store.check import check_store, is_problem
@@ -64,7 +65,7 @@ def test_recover_takes_their_units_along_and_the_rest_goes_on(tmp_path: Path) ->
     assert plan(layout_of(store)).clean
 
     now = [NOW + 1]
-    with Store(store, write=True, broker_conf=CONF, engine="5.3", clock=lambda: now[0]) as opened:
+    with Store(store, write=True, broker_conf=CONF, release=V5_3, clock=lambda: now[0]) as opened:
 
         def wait(millis: int) -> None:
             now[0] += millis

@@ -9,6 +9,7 @@ from formats.message.properties import parse
 from formats.variants import timer
 from rmqtool import Message, Store
 from rmqtool.errors import CorruptFile
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.delayed import TimerRules
 
@@ -17,7 +18,7 @@ SIZES = {"mappedFileSizeCommitLog": str(1 << 20), "mappedFileSizeConsumeQueue": 
 
 
 def new(path: Path, engine: str = "5.3", **settings: str) -> Store:
-    return Store.create(path, broker_conf=SIZES | settings, engine=engine, clock=lambda: NOW)
+    return Store.create(path, broker_conf=SIZES | settings, release=RELEASES[engine], clock=lambda: NOW)
 
 
 def put(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
+from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.store.append.live import LiveStore
 from rmqtool.store.check.run import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -110,12 +111,12 @@ def test_a_change_is_made_by_a_fresh_look(store: Path) -> None:
 def test_the_release_that_recovery_goes_by_is_the_one_that_is_written_for(tmp_path: Path) -> None:
     """Nothing but the first record's version shows it here."""
     path = tmp_path / "store"
-    with Store.create(path, broker_conf=CONF, engine="5.3") as opened:
+    with Store.create(path, broker_conf=CONF, release=V5_3) as opened:
         assert opened.append(Message(topic="%RETRY%" + "x" * 200, body=b"a long topic needs a V2 record")).ok
         assert opened.append(Message(topic="t")).ok
     assert plan(layout_of(path)).engine == "5.3"
     with Store(path, write=True, broker_conf=CONF) as opened:
-        assert opened.live.engine == "5.3"
+        assert opened.live.release is V5_3
         assert opened.append(Message(topic="%RETRY%" + "y" * 200)).ok
-    with Store(path, write=True, broker_conf=CONF, engine="4.9") as opened:
-        assert opened.live.engine == "4.9"
+    with Store(path, write=True, broker_conf=CONF, release=V4_9) as opened:
+        assert opened.live.release is V4_9

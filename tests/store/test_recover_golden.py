@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.disk import files
 from rmqtool.store.dispatch import reading
 from rmqtool.store.layout.paths import StoreLayout
@@ -47,8 +48,8 @@ def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, engine: s
     """5.3.3 reads the same messages in all of these (tests/interop holds that)."""
     store = golden_copy(case)
     layout = layout_of(store, case)
-    planned = plan(layout, engine=engine, exactly=True).to_dict()
-    done = recover(layout_of(store, case), engine=engine, exactly=True).to_dict()
+    planned = plan(layout, release=RELEASES[engine], exactly=True).to_dict()
+    done = recover(layout_of(store, case), release=RELEASES[engine], exactly=True).to_dict()
     for name in ("actions", "applied", "backup"):
         planned.pop(name)
         done.pop(name)
@@ -62,7 +63,7 @@ def test_a_recovered_store_holds_what_the_engine_then_reads(case: str, engine: s
     assert entries_of(layout) == sorted(expected)
     for query in goldens.queries(case):
         assert key_hits(layout, query["topic"], query["key"]) == query["physicalOffsets"], query
-    assert plan(layout, engine=engine, exactly=True).actions == []
+    assert plan(layout, release=RELEASES[engine], exactly=True).actions == []
 
 
 @pytest.mark.parametrize("case", LOADED)
@@ -84,7 +85,7 @@ def test_the_same_files_survive(case: str, golden_copy: Unpacked) -> None:
 def test_a_healthy_store_is_not_touched(case: str, engine: str, golden_copy: Unpacked) -> None:
     store = golden_copy(case)
     before = tree(store.parent)
-    report = recover(layout_of(store, case), engine=engine)
+    report = recover(layout_of(store, case), release=RELEASES[engine])
     assert report.clean
     assert not report.applied
     assert tree(store.parent) == before

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Refused
+from rmqtool.rules.releases import V4_9
 from rmqtool.services.lookup.info import store_info
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.version import version_of
@@ -65,7 +66,7 @@ def test_what_shows_a_5_x_store(name: str, content: bytes, golden_copy: Unpacked
     (store / name).write_bytes(content)
     assert version_of(StoreLayout(str(store)))[0] == "5.x"
     assert plan(StoreLayout(str(store))).engine == "5.3"
-    assert any("5.x broker" in warning for warning in plan(StoreLayout(str(store)), engine="4.9").warnings)
+    assert any("5.x broker" in warning for warning in plan(StoreLayout(str(store)), release=V4_9).warnings)
 
 
 def test_a_lone_file_that_was_cut_is_not_taken_for_whole(golden_copy: Unpacked) -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from tests.conftest import Unpacked
@@ -32,7 +33,7 @@ def test_healthy_stores_are_left_alone(bases: list[Base]) -> None:
     for base in bases:
         before = tree(base.path)
         for engine in base.engines:
-            assert recover(StoreLayout(str(base.path), base.conf), engine=engine).clean, base.name
+            assert recover(StoreLayout(str(base.path), base.conf), release=RELEASES[engine]).clean, base.name
         assert tree(base.path) == before
 
 
@@ -41,7 +42,7 @@ def test_a_queue_file_of_wrong_length_after_a_crash_is_no_dead_end(engine: str, 
     store = golden_copy("crash")
     file = next((store / "consumequeue").glob("TopicA/*/*"))
     file.write_bytes(file.read_bytes()[:100])
-    assert plan(StoreLayout(str(store), conf_of("crash")), engine=engine, exactly=True).refusals
-    report = recover(StoreLayout(str(store), conf_of("crash")), engine=engine)
+    assert plan(StoreLayout(str(store), conf_of("crash")), release=RELEASES[engine], exactly=True).refusals
+    report = recover(StoreLayout(str(store), conf_of("crash")), release=RELEASES[engine])
     assert any(str(file) in why for why in report.unloaded)
     assert faults_of(store, conf_of("crash"), engine) == []

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
@@ -15,7 +16,7 @@ CONF = {"enableConsumeQueueExt": "true", "mappedFileSizeCommitLog": str(1 << 20)
 @pytest.mark.parametrize("engine", ["4.9", "5.3"])
 def test_a_healthy_store_with_extensions_is_left_alone(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "store"
-    with Store.create(path, broker_conf=CONF, engine=engine) as store:
+    with Store.create(path, broker_conf=CONF, release=RELEASES[engine]) as store:
         for number in range(20):
             delayed = {"DELAY": "18"} if number % 2 else {}
             store.append(Message(topic="T", body=b"x", tags="a", properties=delayed))

@@ -231,7 +231,7 @@ def _spark(
     options: DumpOptions, splits: list[Split], beside: ExitStack, tell: Tell | None
 ) -> Iterator["SparkContext | None"]:
     """A context for as long as there is something to read. What need not be waited for ends with ``beside``."""
-    if options.engine == "local" or not splits:
+    if options.runner == "local" or not splits:
         yield None
         return
     from rmqtool.analytics.dump import daemon

@@ -6,7 +6,7 @@ from typing import Any
 from rmqtool.errors import BadValue
 from rmqtool.store.log.commit_log import Damage
 
-ENGINES = ("spark", "local")
+RUNNERS = ("spark", "local")
 MAX_ROW_GROUP = 1 << 30  # bytes; a column of one must stay below the 2 GiB that 32-bit offsets reach
 
 
@@ -29,7 +29,7 @@ class DumpOptions:
         split_bytes: bytes of log for each task.
         overwrite: replace an older output.
         since_last: add what the output does not have yet to it, and remember up to where that is.
-        engine: ``spark``, or ``local`` to read in this process alone, without Java.
+        runner: ``spark``, or ``local`` to read in this process alone, without Java.
         master: Spark master URL; all cores of this machine when None. A cluster's workers must have rmqtool installed,
             and see store and output under the paths given here.
     """
@@ -47,7 +47,7 @@ class DumpOptions:
     split_bytes: int = 128 << 20
     overwrite: bool = False
     since_last: bool = False
-    engine: str = "spark"
+    runner: str = "spark"
     master: str | None = None
 
     def check(self) -> None:
@@ -59,7 +59,7 @@ class DumpOptions:
         from rmqtool.analytics.dump.parquet import CODECS
         from rmqtool.analytics.dump.partitions import PARTITIONS
 
-        for what, value, known in (("codec", self.codec, CODECS), ("engine", self.engine, ENGINES)):
+        for what, value, known in (("codec", self.codec, CODECS), ("runner", self.runner, RUNNERS)):
             if value not in known:
                 raise BadValue(f"{what} {value!r} is none of {', '.join(known)}")
         for by in self.partition_by:
@@ -76,8 +76,8 @@ class DumpOptions:
         ranges = (self.since, self.until, self.start_offset, self.stop_offset)
         if self.since_last and (self.overwrite or any(end is not None for end in ranges)):
             raise BadValue("--since-last cannot be given with a range or with --overwrite")
-        if self.where is not None and self.engine == "local":
-            raise BadValue("a SQL condition needs the engine spark")
+        if self.where is not None and self.runner == "local":
+            raise BadValue("a SQL condition needs the runner spark")
 
 
 @dataclass(frozen=True, slots=True)

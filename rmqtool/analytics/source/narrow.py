@@ -13,9 +13,9 @@ import numpy as np
 
 from formats.index import ENTRY_SIZE, IndexEntry, chain, entries_array, entry_at, key_hash, newest, slot_at, slots_array
 from formats.message.ids import is_id, parse_offset_id
-from formats.message.properties import LMQ_PREFIX
 from formats.message.read import Record
 from formats.queues.consume import FILLER_SIZE, as_array
+from formats.topics import LMQ_PREFIX
 from rmqtool.analytics.remote.stores import each
 from rmqtool.analytics.source.cover import Cover
 from rmqtool.analytics.source.filter import Wanted

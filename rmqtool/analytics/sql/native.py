@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.analytics.source.plan import Request
 from rmqtool.analytics.source.read import Counters, planned, read_piece
 from rmqtool.analytics.sql.ready import OWN_PREFIXES, OWN_TOPICS, READY, WAITING_TOPICS
@@ -196,12 +197,12 @@ def _retries(tables: _Tables) -> list[Row]:
     for row in tables["messages"]:
         origin, topic = _property(row, "ORIGIN_MESSAGE_ID"), row["topic"]
         target = _property(row, "REAL_TOPIC") if topic in WAITING_TOPICS else topic
-        if origin is None or target is None or not target.startswith(("%RETRY%", "%DLQ%")):
+        if origin is None or target is None or not target.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             continue
         if target != topic:
             step = "wait"
         else:
-            step = "dead letter" if topic.startswith("%DLQ%") else f"retry {row['reconsumeTimes']}"
+            step = "dead letter" if topic.startswith(DLQ_PREFIX) else f"retry {row['reconsumeTimes']}"
         matched = _GROUP.fullmatch(target)
         group = matched[1] if matched else ""
         groups[row["broker"], group, _property(row, "RETRY_TOPIC"), origin].append((row, step))

@@ -5,17 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, OP, RETRY_PREFIX, SCHEDULE, TIMER
 from rmqtool.errors import BadValue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # topics that a broker fills itself, with messages of others that wait, are retried, or are given up
-WAITING_TOPICS = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+WAITING_TOPICS = (SCHEDULE, TIMER)
 OWN_TOPICS = (
-    *WAITING_TOPICS, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
+    *WAITING_TOPICS, HALF, OP, GIVEN_UP,
 )  # fmt: skip
-OWN_PREFIXES = ("%RETRY%", "%DLQ%")
+OWN_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 _OWN = f"""(topic IN {OWN_TOPICS}
   OR {" OR ".join(f"startswith(topic, '{prefix}')" for prefix in OWN_PREFIXES)})"""
 _DUPLICATES = ("copies", "firstPhysicalOffset", "lastPhysicalOffset", "firstStored", "lastStored")

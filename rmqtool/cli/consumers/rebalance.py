@@ -66,7 +66,7 @@ def rebalance_plan(
     from rmqtool.cli.consumers.run_rebalance import run_plan
     from rmqtool.cli.shell.output import note
     from rmqtool.cli.shell.show_rows import Warnings, write_rows
-    from rmqtool.services.consumers.rebalance import Assignment
+    from rmqtool.rules.rebalance import Assignment
 
     warn = Warnings()
     rows = run_plan(

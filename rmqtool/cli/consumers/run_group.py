@@ -134,7 +134,7 @@ def clone_planner(
     Raises:
         BadValue: the same group twice, or a name that no client could use; or the group of a client's file is another.
     """
-    from rmqtool.services.sending.rules import Rejected, check_group
+    from rmqtool.rules.sending import Rejected, check_group
 
     if source == target and broadcast == to_broadcast:
         raise BadValue("both groups are the same")

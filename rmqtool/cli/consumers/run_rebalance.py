@@ -3,7 +3,8 @@
 from fnmatch import fnmatchcase
 
 from rmqtool.errors import BadValue
-from rmqtool.services.consumers.rebalance import (
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.rebalance import (
     Assignment,
     BadAllocation,
     Strategy,
@@ -16,7 +17,6 @@ from rmqtool.services.consumers.rebalance import (
 )
 from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues
-from rmqtool.services.offsets.broadcast import QueueName
 from rmqtool.store.layout.paths import StoreLayout
 
 _MOST_QUEUES = 1 << 16  # of one broker; more is damage

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.access import credentials
 from rmqtool.cli.serve.running import address_of
+from rmqtool.cli.shell.releases import chosen_release
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.name_servers import addresses_of
 from rmqtool.errors import BadValue
-from rmqtool.services.sending.rules import check_topic
+from rmqtool.rules.releases import NEWEST
+from rmqtool.rules.sending import check_topic
 
 
 def client_options(
-    namesrv: str, engine: str = "5.3", tls_config: str | None = None, acl: str | None = None
+    namesrv: str, engine: str = "auto", tls_config: str | None = None, acl: str | None = None
 ) -> ClientOptions:
     """Options of a client.
 
@@ -22,11 +24,10 @@ def client_options(
         acl: a file of keys to sign requests with; without one those of the environment are used, if there are any.
 
     Raises:
-        BadValue: no addresses, no engine that is known, or a setting of TLS or of keys that cannot be understood.
+        BadValue: no addresses, no release that is known, or a setting of TLS or of keys that cannot be understood.
         UnreadableStore: the file, or one that it names, cannot be read.
     """
-    if engine not in ("auto", "4.9", "5.3"):
-        raise BadValue(f"--engine {engine}: give 4.9, 5.3 or auto")
+    release = chosen_release(engine) or NEWEST
     addresses = addresses_of(namesrv)
     if not addresses:
         raise BadValue("--namesrv: give HOST:PORT, or several of them with semicolons between")
@@ -37,9 +38,7 @@ def client_options(
         from rmqtool.remoting.tls import client_tls  # OpenSSL takes its time to load
 
         tls = client_tls(tls_config)
-    return ClientOptions(
-        namesrv=namesrv, engine="4.9" if engine == "4.9" else "5.3", tls=tls, credentials=credentials(acl)
-    )
+    return ClientOptions(namesrv=namesrv, release=release, tls=tls, credentials=credentials(acl))
 
 
 def check_wanted(topic: str, tags: Sequence[str], sql: str | None) -> None:

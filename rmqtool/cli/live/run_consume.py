@@ -18,7 +18,7 @@ from rmqtool.client.pulling.consumer import PullConsumer
 from rmqtool.client.pulling.pull import LOOKING, Puller, Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
-from rmqtool.services.sending.rules import check_group
+from rmqtool.rules.sending import check_group
 from rmqtool.words import counted
 
 _OFFSETS = 100_000_000_000  # digits below that are an offset, as no message was stored before 1973

@@ -190,10 +190,11 @@ def run_query_offset(
     broker_conf: str | None = None,
 ) -> int:
     """``query-offset``: 0 when a message was found, else 1."""
+    from rmqtool.cli.shell.releases import chosen_release
     from rmqtool.services.lookup.get_message import asked_for, get_message
     from rmqtool.store.queues.batch import open_any_queue
 
-    rules = engine_of(engine)
+    release = chosen_release(engine)
     log = need_messages(store, broker_conf, told=False)
     say_tier(log.layout, topic, queue_id)
     queue = open_any_queue(log.layout, topic, queue_id)
@@ -206,7 +207,7 @@ def run_query_offset(
         note(f"{topic} is compacted: read from its compaction log, in which physicalOffset is a position")
         result = get_compacted(compacted, offset, max_msgs)
     else:
-        result = get_message(log, queue, offset, max_msgs, engine=rules)
+        result = get_message(log, queue, offset, max_msgs, release=release)
     if status:
         row = dict(
             zip(
@@ -265,16 +266,17 @@ def run_query_time(
     broker_conf: str | None = None,
 ) -> int:
     """``query-time``: 0 when the queue exists, else 1. The row is the message at the offset, where there is one."""
+    from rmqtool.cli.shell.releases import chosen_release
     from rmqtool.services.lookup.query_time import offset_by_time, offset_by_time_v4
     from rmqtool.store.layout.version import release_of
     from rmqtool.store.queues.batch import open_any_queue
     from rmqtool.store.queues.reader import ConsumeQueue
 
     timestamp = parse_time(time)
-    rules = engine_of(engine)
+    release = chosen_release(engine)
     log = need_messages(store, broker_conf, told=False)
-    rules = rules or release_of(log.layout)
-    if upper and rules == "4.9":
+    release = release or release_of(log.layout)
+    if upper and not release.finds_time_bounds:
         raise BadValue("--upper needs --engine 5.3: 4.9 answers with the nearest message only")
     say_tier(log.layout, topic, queue_id, "not looked at")
     queue = open_any_queue(log.layout, topic, queue_id)
@@ -285,7 +287,7 @@ def run_query_time(
         if not _note_unknown(log.layout, topic):
             note(f"the store has no queue {queue_id} of topic {topic}")
         return NOTHING
-    if isinstance(queue, ConsumeQueue) and rules == "4.9":
+    if isinstance(queue, ConsumeQueue) and not release.finds_time_bounds:
         offset = offset_by_time_v4(log, queue, timestamp)
     else:
         offset = offset_by_time(log, queue, timestamp, upper=upper)
@@ -295,18 +297,3 @@ def run_query_time(
     message = message_row(first.record, first.physical_offset, body) if first else {"queueOffset": offset}
     write_all(to, [{**message, "topic": topic, "queueId": queue_id, "timestamp": timestamp, "offset": offset}])
     return FOUND
-
-
-def engine_of(text: str) -> str | None:
-    """The rules that the user names, "4.9" or "5.3"; None for those of the release that wrote the store.
-
-    Raises:
-        BadValue: none of these.
-    """
-    if text == "auto":
-        return None
-    if text in ("4.9", "4", "4.9.8"):
-        return "4.9"
-    if text in ("5.3", "5", "5.3.3"):
-        return "5.3"
-    raise BadValue(f"--engine {text}: give auto, 4.9 or 5.3")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import engine_of, need_log
+from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
     RECOVERY_TABLES,
@@ -19,6 +19,7 @@ from rmqtool.cli.shell.options import (
     StoreDir,
     YesOption,
 )
+from rmqtool.cli.shell.releases import chosen_release
 
 
 @command("recover", "rmqtool recover store --dry-run", progress=True, tables=RECOVERY_TABLES)
@@ -73,7 +74,7 @@ def recover(
     from rmqtool.store.recovery.rocks.command import plan_rocks
     from rmqtool.store.roles.table import heed
 
-    rules = engine_of(engine) or "auto"
+    release = chosen_release(engine)
     layout = need_log(store, broker_conf).layout
     try:
         pid = holder(layout.root)
@@ -94,12 +95,12 @@ def recover(
     if asking and not sys.stdin.isatty():
         raise Refused("recover writes: give --yes to do it, or --dry-run to look only")
     if dry_run or asking:
-        if rules != "4.9" and has_rocksdb_queues(layout):
+        if has_rocksdb_queues(layout) and (release is None or release.is_5):
             plan = plan_rocks(layout)
         else:
             plan = recovery.plan(
                 layout,
-                engine=rules,
+                release=release,
                 exactly=exactly,
                 quick=quick,
                 fix_delay_times=fix_delay_times,
@@ -120,7 +121,7 @@ def recover(
 
     report = recovery.recover(
         layout,
-        engine=rules,
+        release=release,
         exactly=exactly,
         quick=quick,
         fix_delay_times=fix_delay_times,

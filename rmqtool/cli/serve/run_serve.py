@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import address_of, log_to_stderr, run_async, say_ready, until_told
 from rmqtool.cli.shell.progress import showing
+from rmqtool.cli.shell.releases import chosen_release
 from rmqtool.cli.shell.times import parse_time
 from rmqtool.errors import BadValue
 from rmqtool.remoting.tls import PLAIN, server_tls
@@ -55,7 +55,7 @@ def run(
         name=name,
         cluster=cluster,
         create=create,
-        engine=engine_of(engine),
+        release=chosen_release(engine),
         read_only=read_only,
         follow=follow,
         offsets=offsets,

@@ -138,7 +138,7 @@ def dump_to_parquet(
         split_bytes=split_mb << 20 if split_mb else parse_size(split_size),
         overwrite=overwrite,
         since_last=since_last,
-        engine=runner.value,
+        runner=runner.value,
         master=master,
     )
     # a service manager's stop must not leave a half-written directory or a Java process behind

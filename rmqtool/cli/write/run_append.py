@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.shell.ending import Ending
 from rmqtool.cli.shell.output import PEOPLE, Column, note, writer
+from rmqtool.cli.shell.releases import chosen_release
 from rmqtool.contract import PUT_FIELDS
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import stage
@@ -253,12 +253,12 @@ def run(
     path: str, file: str, broker_conf: str | None, *, engine: str, keep_times: bool, sync: bool, output: str
 ) -> int:
     """Append all lines of a file or of stdin; 1 when one was not taken."""
-    rules = engine_of(engine)
+    release = chosen_release(engine)
     ending = Ending()
     with Lines(file) as lines, ending.watched():
         tally = Tally(output)
         with Store(
-            path, write=True, broker_conf=broker_conf, engine=rules, sync_flush=sync or None, mend=True
+            path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync or None, mend=True
         ) as store:
             if store.live.mended is not None and store.live.mended.actions:
                 note(f"{store.layout.root}: was not stopped cleanly; recovered first, nothing was lost")

@@ -7,12 +7,13 @@ from itertools import islice
 from typing import Any
 
 from formats.config.files import Topics
-from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.shell.ending import Ending, Stopped
 from rmqtool.cli.shell.output import note
+from rmqtool.cli.shell.releases import chosen_release
 from rmqtool.cli.write.run_append import Lines, Tally
 from rmqtool.errors import BadValue, OutputLost, UnreadableStore
 from rmqtool.progress import Stage, stage
+from rmqtool.rules.releases import NEWEST, V4_9
 from rmqtool.services.lookup.configs import topics_of as topics_table
 from rmqtool.services.sending.fields import Fields, parse_map
 from rmqtool.services.sending.importer import Answer, Importer, new_store
@@ -79,16 +80,16 @@ def run(
     fields = Fields(parse_map(names) if names else {}, note)
     topics = _topics(topics_of) if topics_of is not None else None
     batches = topics is not None and bool(batch_topics_of(topics.topics))
-    rules = engine_of(engine) or ("5.3" if batches else "4.9")
-    if batches and rules == "4.9":
-        raise BadValue(f"{topics_of}: has topics with batch queues, which 4.9 does not know: give --engine 5.3")
+    release = chosen_release(engine) or (NEWEST if batches else V4_9)
+    if batches and not release.has_attributes:
+        raise BadValue(f"{topics_of}: has topics with batch queues, which {release} lacks: give --engine {NEWEST}")
     ending, steps = Ending(), Steps()
     try:
         with ending.watched():
             tally = Tally(output, "row")
             with (
                 suppress(_NothingTaken),
-                new_store(path, broker_conf, engine=rules, keep_times=keep_times, topics=topics) as importer,
+                new_store(path, broker_conf, release=release, keep_times=keep_times, topics=topics) as importer,
                 ending.at_once(),
             ):
                 _import(importer, sources, fields, tally, steps, ending)

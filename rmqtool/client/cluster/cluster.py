@@ -15,19 +15,20 @@ from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import ConsumerData
 from formats.remoting.typed import Declared
+from formats.topics import AUTO_CREATE
 from rmqtool.client.cluster.answers import body_from, succeeded
 from rmqtool.client.cluster.errors import BadAnswer, NoRoute
 from rmqtool.client.cluster.groups import Groups
 from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.identity import new_client_id, new_unique_ids
 from rmqtool.client.cluster.name_servers import NameServers, addresses_of
-from rmqtool.client.cluster.peers import ENGINES, Peers
+from rmqtool.client.cluster.peers import Peers
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.cluster.sharing import shared
 from rmqtool.remoting.connection import Handler
 from rmqtool.remoting.errors import RemotingError
 from rmqtool.remoting.signing import Credentials
-from rmqtool.services.sending.rules import AUTO_CREATE_TOPIC
+from rmqtool.rules.releases import NEWEST, Release
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class ClientOptions:
 
     Attributes:
         namesrv: name servers, ``HOST:PORT;HOST:PORT``.
-        engine: which Java client is followed where 4.9 and 5.3 differ.
+        release: which Java client is followed where 4.9 and 5.3 differ.
         client_id: one of its own by default.
         timeout: seconds that a peer may take to answer where nothing else is said.
         route_interval: seconds between two looks at the routes of topics in use.
@@ -54,7 +55,7 @@ class ClientOptions:
     """
 
     namesrv: str
-    engine: str = "5.3"
+    release: Release = NEWEST
     client_id: str | None = None
     timeout: float = 3.0
     route_interval: float = 30.0
@@ -64,10 +65,6 @@ class ClientOptions:
     hooks: Sequence[RpcHook] = ()
     namespace: str = ""
     heartbeat_v2: bool = False
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ValueError(f"engine {self.engine!r}: 4.9 or 5.3")
 
 
 class Cluster:
@@ -90,7 +87,7 @@ class Cluster:
         self.client_id = options.client_id or new_client_id()
         self.unique_id = new_unique_ids()
         self.peers = Peers(
-            options.engine,
+            options.release,
             options.timeout,
             hooks=options.hooks,
             credentials=options.credentials,
@@ -178,7 +175,7 @@ class Cluster:
         found = self._routes.get(topic)
         return found if found is not None and not found.assumed else await self.fetch_route(topic)
 
-    async def publish_route(self, topic: str, template: str = AUTO_CREATE_TOPIC, queue_nums: int = 4) -> Route:
+    async def publish_route(self, topic: str, template: str = AUTO_CREATE, queue_nums: int = 4) -> Route:
         """As :meth:`route`, to send to: for a topic that is not there yet it is where its first message will make it.
 
         Args:

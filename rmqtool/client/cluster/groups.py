@@ -42,7 +42,7 @@ class Groups:
         short: bool = False,
     ) -> None:
         self._client_id, self._peers, self._addresses, self._spawn = client_id, peers, addresses, spawn
-        self._short = short and peers.engine != "4.9"
+        self._short = short and peers.release.is_5
         self._openings: Counter[str] = Counter()  # a broker forgets a client when its connection ends
         self._told: dict[str, tuple[int, int]] = {}  # brokers that know what the client wants, since which opening
         self._producers: set[str] = set()
@@ -115,7 +115,7 @@ class Groups:
             producer_data_set=[ProducerData(group) for group in sorted(self._producers)],
             consumer_data_set=[describe() for describe in self._consumers.values()],
         )
-        if self._peers.engine == "4.9":
+        if not self._peers.release.is_5:
             await self._peers.ask(address, self._peers.request(RequestCode.HEART_BEAT, body=body_of(data)))
             return
         data.heartbeat_fingerprint = _fingerprint(data) if self._short else 0

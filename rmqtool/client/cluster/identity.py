@@ -6,7 +6,7 @@ import socket
 import time
 
 from formats.primitives import address_text
-from rmqtool.services.sending.ids import UniqueIds
+from rmqtool.rules.ids import UniqueIds
 
 _ELSEWHERE = ("192.0.2.1", 9)  # an address of documentation (RFC 5737): nothing is ever sent there
 

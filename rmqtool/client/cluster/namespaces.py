@@ -3,7 +3,7 @@
 What says that a topic is one for retries or dead letters stays in front of that: ``%RETRY%NAMESPACE%GROUP``.
 """
 
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
 
 _SEPARATOR = "%"
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
@@ -33,4 +33,4 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _of_system(name: str) -> bool:
-    return name in SYSTEM_TOPICS or name.startswith(("rmq_sys_", _SYSTEM_GROUP))
+    return name in SYSTEM_TOPICS or name.startswith((SYSTEM_PREFIX, _SYSTEM_GROUP))

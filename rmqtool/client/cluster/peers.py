@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Callable, Sequence
 
-from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, Language, RequestCode, ResponseCode
+from formats.remoting.codes import Language, RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.typed import Declared, to_fields
 from rmqtool.client.cluster.answers import succeeded
@@ -11,16 +11,14 @@ from rmqtool.client.cluster.hooks import RpcHook
 from rmqtool.client.cluster.links import Links
 from rmqtool.remoting.connection import Answer, Connection, Handler
 from rmqtool.remoting.signing import Credentials, signed
-
-_VERSIONS = {"4.9": VERSION_4_9_8, "5.3": VERSION_5_3_3}
-ENGINES = frozenset(_VERSIONS)
+from rmqtool.rules.releases import Release
 
 
 class Peers:
     """Name servers and brokers, by address.
 
     Args:
-        engine: whose version is announced.
+        release: whose version is announced.
         timeout: seconds that a peer may take to answer where nothing else is said.
         hooks: see every request and its response, in their order.
         credentials: requests are signed with these, when the hooks have seen them.
@@ -29,7 +27,7 @@ class Peers:
 
     def __init__(
         self,
-        engine: str,
+        release: Release,
         timeout: float,
         *,
         hooks: Sequence[RpcHook] = (),
@@ -37,7 +35,7 @@ class Peers:
         tls: ssl.SSLContext | None = None,
         opened: Callable[[str], None] | None = None,
     ) -> None:
-        self.engine, self.timeout, self._hooks, self._credentials = engine, timeout, tuple(hooks), credentials
+        self.release, self.timeout, self._hooks, self._credentials = release, timeout, tuple(hooks), credentials
         self._links = Links(self._answer, opened=opened, tls=tls, timeout=timeout)
         self._handlers: dict[int, Handler] = {}
 
@@ -48,7 +46,7 @@ class Peers:
             fields=None if header is None else to_fields(header),
             body=body,
             language=Language.PYTHON,
-            version=_VERSIONS[self.engine],
+            version=self.release.mq_version,
         )
 
     def prepared(self, address: str, request: Command) -> Command:

@@ -7,7 +7,7 @@ from formats.errors import BadText
 from formats.remoting.bodies import TopicRouteData
 from formats.remoting.codes import MASTER_ID
 from formats.remoting.shapes import MessageQueue, QueueData
-from rmqtool.services.sending.rules import READ, WRITE
+from formats.topics import Perm
 
 _MOST_QUEUES = 1 << 16  # of one topic; a route that says more is damage, and would fill the memory
 
@@ -59,10 +59,10 @@ class Route:
         writes = {
             item.broker_name: item.write_queue_nums
             for item in queues
-            if item.perm & WRITE and MASTER_ID in brokers.get(item.broker_name, {})
+            if item.perm & Perm.WRITE and MASTER_ID in brokers.get(item.broker_name, {})
         }
         written = writes if not data.order_topic_conf else dict(_ordered(data.order_topic_conf))
-        reads = {item.broker_name: item.read_queue_nums for item in queues if item.perm & READ}
+        reads = {item.broker_name: item.read_queue_nums for item in queues if item.perm & Perm.READ}
         return cls(
             topic,
             tuple(_queues(topic, written)),

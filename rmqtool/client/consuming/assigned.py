@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from formats.remoting.shapes import SubscriptionData
+from formats.topics import RETRY_PREFIX
 from formats.variants.pop_handle import retry_topic
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.routes import Route
@@ -13,7 +14,6 @@ from rmqtool.client.consuming.sharing import subscription
 from rmqtool.client.popping.assigning import Assigning
 from rmqtool.client.popping.popping import Popping
 from rmqtool.client.pulling.pull import Puller
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from formats.primitives import address_text
 from formats.remoting.shapes import ConsumerData, MessageQueue
+from formats.topics import RETRY_PREFIX
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import NoRoute
 from rmqtool.client.cluster.identity import local_address
@@ -33,8 +34,7 @@ from rmqtool.client.popping.assigning import Assigning
 from rmqtool.client.popping.popper import Popper
 from rmqtool.client.popping.popping import Popping
 from rmqtool.client.pulling.pull import Puller
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
-from rmqtool.services.sending.rules import check_group
+from rmqtool.rules.sending import check_group
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
+from formats.topics import RETRY_PREFIX
 from rmqtool.client.cluster.errors import BrokerError, ClientError
 from rmqtool.client.cluster.namespaces import without_namespace
 from rmqtool.client.consuming.offsets.table import Offsets
@@ -16,7 +17,6 @@ from rmqtool.client.listening.calls import Counts
 from rmqtool.client.listening.options import FlowLimits, PushOptions
 from rmqtool.client.pulling.pull import Pulled, Puller, Received
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 
 log = logging.getLogger(__name__)
 

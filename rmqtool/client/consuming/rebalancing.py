@@ -15,7 +15,7 @@ from rmqtool.client.cluster.errors import ClientError, NoRoute
 from rmqtool.client.cluster.routes import Route
 from rmqtool.client.consuming.sharing import share
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.services.consumers.rebalance import BadAllocation, Strategy
+from rmqtool.rules.rebalance import BadAllocation, Strategy
 
 log = logging.getLogger(__name__)
 

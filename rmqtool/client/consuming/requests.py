@@ -102,7 +102,7 @@ class Requests:
             properties={
                 "PROP_CONSUMEORDERLY": str(options.orderly).lower(),
                 "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-                "PROP_CLIENT_VERSION": "V5_3_3" if self.cluster.options.engine == "5.3" else "V4_9_8",
+                "PROP_CLIENT_VERSION": self.cluster.options.release.full_name,
                 "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
                 "PROP_CONSUMER_START_TIMESTAMP": str(self.began),
                 "PROP_NAMESERVER_ADDR": self.cluster.options.namesrv,

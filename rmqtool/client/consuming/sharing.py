@@ -4,8 +4,8 @@ from collections.abc import Collection
 
 from formats.primitives import java_hash
 from formats.remoting.shapes import MessageQueue, SubscriptionData
-from rmqtool.services.consumers.rebalance import Strategy, sort
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.rebalance import Strategy, sort
 
 
 def tags_of(expression: str) -> list[str]:

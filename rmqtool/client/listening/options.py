@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from rmqtool.client.listening.hooks import ConsumeHook
 from rmqtool.client.pulling.pull import Received
-from rmqtool.services.consumers.rebalance import Strategy, averagely, averagely_by_circle
+from rmqtool.rules.rebalance import Strategy, averagely, averagely_by_circle
 
 POP_DELAYS = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Seconds, as the Java client has them (popDelayLevel)."""

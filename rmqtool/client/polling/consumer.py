@@ -30,7 +30,7 @@ from rmqtool.client.pulling.consumer import PullConsumer
 from rmqtool.client.pulling.pull import Puller, Received
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.services.sending.rules import check_group
+from rmqtool.rules.sending import check_group
 
 log = logging.getLogger(__name__)
 
@@ -323,7 +323,7 @@ class LitePullConsumer:
         properties = {
             "PROP_CONSUMEORDERLY": "false",
             "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
-            "PROP_CLIENT_VERSION": "V5_3_3" if self.cluster.options.engine == "5.3" else "V4_9_8",
+            "PROP_CLIENT_VERSION": self.cluster.options.release.full_name,
             "PROP_THREADPOOL_CORE_SIZE": "-1",
             "PROP_CONSUMER_START_TIMESTAMP": str(self._began),
             "PROP_NAMESERVER_ADDR": self.cluster.options.namesrv,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqtool.client.listening.options import From
-from rmqtool.services.consumers.rebalance import Strategy, averagely
+from rmqtool.rules.rebalance import Strategy, averagely
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from formats.remoting.bodies import AssignmentRequest, AssignmentResponse
-from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.codes import RequestCode, RequestMode, ResponseCode
 from formats.remoting.shapes import MessageQueue
 from formats.remoting.typed import body_of
 from rmqtool.client.cluster.answers import body_from
@@ -14,7 +14,6 @@ from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.cluster.routes import Route
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.services.popping.assigning import POP
 
 log = logging.getLogger(__name__)
 
@@ -79,5 +78,5 @@ def _assigned(topic: str, said: AssignmentResponse, address: str) -> Assigned:
             raise BadAnswer(
                 f"{address}: a queue of {one.message_queue.topic[:100]} where those of {topic} were asked for"
             )
-        queues[one.mode == POP].add(one.message_queue)
+        queues[one.mode == RequestMode.POP].add(one.message_queue)
     return Assigned(queues[False], queues[True])

@@ -7,8 +7,8 @@ from formats.layouts import derived
 from formats.message.bodies import build_batch
 from formats.message.properties import DELAY, ITEM_END, NAME_END, UNIQ_KEY, build, build_many
 from rmqtool.client.producing.message import WAIT, Message
-from rmqtool.services.sending.batch import check_batch
-from rmqtool.services.sending.rules import MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
+from rmqtool.rules.batches import check_batch
+from rmqtool.rules.sending import MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
 
 _LEAST = derived.BATCH_ITEM_HEAD.size + 2  # bytes of an item without body and properties
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.routes import Route
-from rmqtool.services.offsets.broadcast import QueueName
-from rmqtool.services.sending.select import Faults, QueueIndex, Selector
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.queue_selection import Faults, QueueIndex, Selector
+from rmqtool.rules.releases import Release
 
 
 def _now() -> int:
@@ -22,7 +23,7 @@ class Choice:
     """Round robin over the queues of each topic; brokers that fail are left out.
 
     Args:
-        engine: "4.9" or "5.3".
+        release: whose client is followed.
         tolerant: remember how brokers answer from one message to the next (``sendLatencyFaultEnable``).
         detected: somebody finds out when brokers can be reached again (``startDetectorEnable``, 5.3): then those that
             did not answer count as unreachable as well, not only those that refused.
@@ -30,10 +31,10 @@ class Choice:
     """
 
     def __init__(
-        self, engine: str, *, tolerant: bool = False, detected: bool = False, clock: Callable[[], int] = _now
+        self, release: Release, *, tolerant: bool = False, detected: bool = False, clock: Callable[[], int] = _now
     ) -> None:
-        self._engine, self._clock, self._detected = engine, clock, detected
-        self._faults = Faults(clock, _index(), engine) if tolerant else None
+        self._release, self._clock, self._detected = release, clock, detected
+        self._faults = Faults(clock, _index(), release) if tolerant else None
         self._unreachable: set[str] = set()
         self._selectors: dict[str, tuple[Route, Selector]] = {}
 
@@ -44,7 +45,7 @@ class Choice:
             last_broker: of the attempt of the same message that failed before.
         """
         selector = self._selector(route)
-        if self._faults is not None and self._engine != "4.9":
+        if self._faults is not None and self._release.is_5:
             chosen = self._reachable(selector, self._faults, last_broker)
         else:
             chosen = selector.select(last_broker)
@@ -65,8 +66,8 @@ class Choice:
         """
         if self._faults is None:
             return
-        self._faults.update(broker_name, millis, isolation=self._engine == "4.9" or not unasked)
-        if self._engine != "4.9":
+        self._faults.update(broker_name, millis, isolation=not (self._release.is_5 and unasked))
+        if self._release.is_5:
             if refused or (self._detected and not unasked):
                 self._unreachable.add(broker_name)
             else:
@@ -90,7 +91,7 @@ class Choice:
         if selector is None or known != route:
             queues = [QueueName(item.topic, item.broker_name, item.queue_id) for item in route.writable]
             index = _index() if selector is None else selector.index
-            faults = self._faults if self._engine == "4.9" else None
+            faults = None if self._release.is_5 else self._faults
             selector = Selector(queues, index, faults, route.write_queues)
             self._selectors[route.topic] = route, selector
         return selector

@@ -8,7 +8,7 @@ from formats.message.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.services.sending.rules import OutMessage
+from rmqtool.rules.sending import OutMessage
 
 WAIT = "WAIT"
 DELIVER_MS = "TIMER_DELIVER_MS"  # of 5.x

@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 from formats.message.properties import UNIQ_KEY, build
 from formats.primitives import java_hash
 from formats.remoting import headers as h
-from formats.remoting.codes import RequestCode, ResponseCode
+from formats.remoting.codes import RequestCode
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
@@ -23,21 +23,12 @@ from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.replying import NoReply, Replied, Replies
 from rmqtool.client.producing.requests import MESSAGE_TYPE, REPLY, Outgoing, Packer, Packing, results_of
 from rmqtool.remoting.errors import NotReached, RemotingError
-from rmqtool.services.sending.batch import batch_properties
-from rmqtool.services.sending.rules import OutMessage, check_group, check_message
+from rmqtool.rules.batches import batch_properties
+from rmqtool.rules.sending import OutMessage, check_group, check_message
 
 Select: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 _INSTANCE = "INSTANCE_ID"
 BATCH_BYTES = 4_000_000  # of one request, below what any broker takes
-_RETRY_CODES = {
-    ResponseCode.SYSTEM_ERROR,
-    ResponseCode.SERVICE_NOT_AVAILABLE,
-    ResponseCode.NO_PERMISSION,
-    ResponseCode.TOPIC_NOT_EXIST,
-    204,  # NO_BUYER_ID
-    205,  # NOT_IN_CURRENT_UNIT
-}
-_RETRY_CODES_5 = {ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY}  # 5.x too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +90,10 @@ class Producer:
         self._namespace = self.cluster.options.namespace
         self._instance = {_INSTANCE: self._namespace} if self._namespace else {}
         self.group = with_namespace(self._namespace, group)
-        self._engine = self.cluster.options.engine
+        self._release = self.cluster.options.release
         self._packer = Packer(self.cluster, self.group, self.options)
-        self._choice = Choice(self._engine, tolerant=self.options.fault_tolerance, detected=self.options.detector)
-        self._retry_codes = _RETRY_CODES if self._engine == "4.9" else _RETRY_CODES | _RETRY_CODES_5
+        self._choice = Choice(self._release, tolerant=self.options.fault_tolerance, detected=self.options.detector)
+        self._retry_codes = self._release.retry_codes
         self._hooks = SendHooks(without_namespace(self._namespace, self.group), self.options.hooks)
         self._watching: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[SendResult]] = set()
@@ -112,7 +103,7 @@ class Producer:
         if not self._shared:
             await self.cluster.__aenter__()
         self.cluster.add_producer(self.group)
-        if self.options.detector and self._engine != "4.9":
+        if self.options.detector and self._release.is_5:
             self._watching = asyncio.create_task(watch(self.cluster, self._choice, lambda: self._topic))
         return self
 

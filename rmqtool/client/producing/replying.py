@@ -17,6 +17,7 @@ from formats.remoting.codes import Language, RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.replies import Reply
 from formats.remoting.typed import from_fields
+from formats.topics import REPLY_SUFFIX
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.producing.message import Message, SendResult
@@ -70,7 +71,7 @@ def reply_to(properties: Mapping[str, str], body: bytes) -> Message:
     if not all(properties.get(name) for name in (_CLUSTER, CORRELATION, REPLY_TO)):
         raise ValueError("the message is no request: it does not say who waits for an answer")
     named = {name: properties[name] for name in (CORRELATION, REPLY_TO, TTL) if name in properties}
-    return Message(f"{properties[_CLUSTER]}_REPLY_TOPIC", body, properties={**named, MESSAGE_TYPE: REPLY})
+    return Message(f"{properties[_CLUSTER]}{REPLY_SUFFIX}", body, properties={**named, MESSAGE_TYPE: REPLY})
 
 
 class Replies:

@@ -13,11 +13,12 @@ from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue
+from formats.topics import AUTO_CREATE
 from rmqtool.client.cluster.answers import header_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError
 from rmqtool.client.producing.message import STATUSES, Message, SendResult
-from rmqtool.services.sending.rules import AUTO_CREATE_TOPIC, COMPRESS_FROM, OutMessage, compress
+from rmqtool.rules.sending import COMPRESS_FROM, OutMessage, compress
 
 TRAN_MSG = "TRAN_MSG"
 MESSAGE_TYPE, REPLY = "MSG_TYPE", "reply"
@@ -39,7 +40,7 @@ class Packing:
     compression: str = "zlib"
     compress_level: int = 5
     max_message_size: int = MAX_MESSAGE_SIZE
-    template: str = AUTO_CREATE_TOPIC
+    template: str = AUTO_CREATE
     queue_nums: int = 4
     unit_mode: bool = False
 
@@ -81,7 +82,7 @@ class Packer:
 
     def __init__(self, cluster: Cluster, group: str, packing: Packing) -> None:
         self._cluster, self._group, self._packing = cluster, group, packing
-        self.separated = cluster.options.engine != "4.9"
+        self.separated = cluster.options.release.trailing_separator
 
     def single(self, out: OutMessage) -> Outgoing:
         """A message by itself: a reply has a code of its own."""

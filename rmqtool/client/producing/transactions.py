@@ -127,7 +127,7 @@ class TransactionProducer(Producer):
                 from_transaction_check=False,
                 msg_id=sent.message_id,
                 transaction_id=sent.transaction_id,
-                topic=None if self._engine == "4.9" else self._name(message.topic),
+                topic=self._name(message.topic) if self._release.is_5 else None,
                 bname=sent.queue.broker_name,
             )
             confirmed = confirm and state != State.UNKNOWN  # which no broker answers
@@ -184,7 +184,7 @@ class TransactionProducer(Producer):
             from_transaction_check=True,
             msg_id=message.message_id,
             transaction_id=header.transaction_id,
-            topic=None if self._engine == "4.9" else message.topic,
+            topic=message.topic if self._release.is_5 else None,
         )
         await self.cluster.peers.tell(connection, self.cluster.request(RequestCode.END_TRANSACTION, answer))
         self._ended(message.properties, message.topic, answer, connection.peer)

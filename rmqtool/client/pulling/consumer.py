@@ -11,7 +11,7 @@ from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError
 from rmqtool.client.pulling.pull import LOOKING, Puller, Received
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.services.sending.rules import check_group
+from rmqtool.rules.sending import check_group
 
 log = logging.getLogger(__name__)
 

@@ -7,23 +7,24 @@ from functools import cached_property
 from formats.message.bodies import decompress
 from formats.message.ids import offset_id
 from formats.message.inner import messages_in
-from formats.message.properties import KEYS, LMQ_PREFIX, TAGS, UNIQ_KEY, parse, split_keys
+from formats.message.properties import KEYS, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import End, Record, read
 from formats.primitives import INNER_BATCH
 from formats.remoting import headers as h
 from formats.remoting.bodies import CheckClient
-from formats.remoting.codes import MASTER_ID, RequestCode, ResponseCode
+from formats.remoting.codes import MASTER_ID, PullFlag, RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import MessageQueue, SubscriptionData, TopicConfig
 from formats.remoting.typed import body_of
+from formats.topics import LMQ_PREFIX
 from rmqtool.client.cluster.answers import body_from, header_from, succeeded
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, NoRoute, NotThere
+from rmqtool.rules.statuses import GetStatus
 
 LOOKING = "TOOLS_CONSUMER"
 """A group that every broker has, of tools that read without consuming."""
-_COMMIT, _HELD, _SUBSCRIPTION = 1, 2, 4  # bits of a pull's system flag
-_RESET = "OFFSET_RESET"  # an admin has set the group to another offset
+_RESET = GetStatus.OFFSET_RESET  # an admin has set the group to another offset
 _EMPTY = {
     ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED,
 }  # fmt: skip
@@ -238,13 +239,18 @@ class Puller:
         broker_id = MASTER_ID if self._masters else self._suggested.get(queue, MASTER_ID)
         if broker_id != MASTER_ID:
             commit = 0
+        flags = PullFlag.SUBSCRIPTION
+        if wait:
+            flags |= PullFlag.SUSPEND
+        if commit:
+            flags |= PullFlag.COMMIT_OFFSET
         header = h.Pull(
             consumer_group=self.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=most,
-            sys_flag=_SUBSCRIPTION | (_HELD if wait else 0) | (_COMMIT if commit else 0),
+            sys_flag=flags.value,
             commit_offset=commit,
             suspend_timeout_millis=round(wait * 1000),
             sub_version=0,

@@ -17,6 +17,7 @@ from typing import Self
 
 from formats.message import trace
 from formats.message.properties import DELAY, KEYS, TAGS
+from formats.topics import TRACE
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
 from rmqtool.client.cluster.identity import new_client_id
@@ -60,7 +61,7 @@ class Tracer:
         group: part of the name of the group that sends them.
     """
 
-    def __init__(self, client: str | ClientOptions, topic: str = trace.TRACE_TOPIC, group: str = "rmqtool") -> None:
+    def __init__(self, client: str | ClientOptions, topic: str = TRACE, group: str = "rmqtool") -> None:
         options = ClientOptions(namesrv=client) if isinstance(client, str) else client
         # brokers know one connection for a client id: this is another one; the topic has no namespace
         options = replace(options, client_id=new_client_id(), namespace="")

@@ -14,12 +14,13 @@ from formats.errors import FormatError
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
+from formats.topics import TRACE
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.remoting.signing import ACCESS_KEY, is_signed_by
 from rmqtool.server.access import files
 from rmqtool.server.access.addresses import Matches, address_of, pattern
 from rmqtool.server.access.files import AccessFile, Account, Owner, Perm
-from rmqtool.server.access.rights import TRACE_TOPIC, Rights
+from rmqtool.server.access.rights import Rights
 from rmqtool.server.broker.known.answers import Failed
 from rmqtool.store.disk.durable import replace_file
 
@@ -93,7 +94,7 @@ class AccessControl:
                 words = f"Need admin permission for request code={request.code}, but accessKey={key} is not"
                 raise _refused(words)
             return
-        if needed == {TRACE_TOPIC: Perm.PUB} or (owner.perms is None and owner.account.admin):
+        if needed == {TRACE: Perm.PUB} or (owner.perms is None and owner.account.admin):
             return
         for resource, perm in needed.items():
             if not owner.allows(resource, perm):

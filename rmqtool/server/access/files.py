@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from formats.remoting.shapes import DataVersion
+from formats.topics import RETRY_PREFIX
 from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
 from rmqtool.server.access.addresses import Matches, pattern
 from rmqtool.store.disk.segments import list_dir, read_small
@@ -24,7 +25,7 @@ _DEEPEST = 10  # folders in one another
 _SHORTEST = 7  # characters of a key
 _WORDS = re.compile(r"[^=]+")
 
-GROUP_PREFIX = "%RETRY%"  # a group is known by its retry topic
+GROUP_PREFIX = RETRY_PREFIX  # a group is known by its retry topic
 
 
 class Perm(IntFlag):

@@ -25,7 +25,6 @@ Need: TypeAlias = tuple[str, Perm]
 TopicAt: TypeAlias = Callable[[int], str | None]
 """The topic that the message at a physical offset is for; None where there is no message."""
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _PUB, _SUB, _ANY = Perm.PUB, Perm.SUB, Perm.PUB | Perm.SUB
 _SENT = {C.SEND_MESSAGE, C.SEND_MESSAGE_V2, C.SEND_BATCH_MESSAGE}
 _REPLIED = {C.SEND_REPLY_MESSAGE, C.SEND_REPLY_MESSAGE_V2}

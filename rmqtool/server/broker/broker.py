@@ -16,6 +16,7 @@ from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
+from formats.topics import OFFSET_MOVED, REPLY_SUFFIX, SCHEDULE
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.server.broker.admin.absent import Absent
@@ -23,7 +24,7 @@ from rmqtool.server.broker.admin.access import AccessRequests
 from rmqtool.server.broker.admin.control import Control
 from rmqtool.server.broker.admin.status import Status
 from rmqtool.server.broker.admin.tables import Tables
-from rmqtool.server.broker.known.answers import Failed, version_of
+from rmqtool.server.broker.known.answers import Failed
 from rmqtool.server.broker.known.clients import Clients
 from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.known.counts import SAMPLE, Counts
@@ -40,7 +41,6 @@ from rmqtool.server.broker.requests.recalling import Recalling
 from rmqtool.server.broker.requests.replying import Replying
 from rmqtool.server.broker.requests.sending import Sending
 from rmqtool.server.broker.requests.transactions import Transactions
-from rmqtool.services.lookup.queue_messages import SCHEDULE
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.popping import service as pop
@@ -144,7 +144,7 @@ class Broker:
         self._positions = Positions(core)
         self.status = Status(core)
         lookups, replying = Lookups(core), Replying(core, self._sending)
-        self._version = version_of(settings.engine)
+        self._version = settings.release.mq_version
         self._access = None if accounts is None else _access_control(core, accounts)
         self._handlers: dict[int, Handle] = {
             C.SEND_MESSAGE: self._sending.handle,
@@ -180,7 +180,7 @@ class Broker:
         }
         self._pop: pop.PopService | None = None
         self._pops = Pops(core, None)
-        if not core.old:
+        if core.release.is_5:
             self._handlers |= self._popping(random) | Recalling(core).handlers() | Absent(core).handlers()
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = asyncio.Event()
@@ -285,7 +285,7 @@ class Broker:
             f'"offsetRequest":{header.queue_offset}}}'
         )
         message = Message(
-            topic="OFFSET_MOVED_EVENT",
+            topic=OFFSET_MOVED,
             body=body.encode(),
             properties={TAGS: header.consumer_group, "KEYS": header.consumer_group, "WAIT": "false"},
             born_host=core.settings.address,
@@ -404,4 +404,4 @@ def _access_control(core: Core, accounts: str) -> "AccessControl":
     from rmqtool.server.access.control import AccessControl  # loads PyYAML
     from rmqtool.server.access.rights import Rights
 
-    return AccessControl(accounts, Rights(core.topic_at, f"{core.settings.cluster}_REPLY_TOPIC"), core.clock)
+    return AccessControl(accounts, Rights(core.topic_at, f"{core.settings.cluster}{REPLY_SUFFIX}"), core.clock)

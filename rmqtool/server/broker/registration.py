@@ -14,12 +14,13 @@ from formats.remoting.codes import RequestCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
 from formats.remoting.typed import body_of, read_body, to_fields
+from formats.topics import Perm
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.rules.broadcast import QueueName
 from rmqtool.server.broker.known.answers import wire_topic
-from rmqtool.server.broker.known.core import READ, Core
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.server.broker.known.core import Core
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Registration:
                 return [
                     QueueName(topic, data.broker_name, queue_id)
                     for data in route.queue_datas
-                    if data.perm & READ
+                    if data.perm & Perm.READ
                     for queue_id in range(min(data.read_queue_nums, _MOST_QUEUES))
                 ]
         return None
@@ -87,9 +88,9 @@ class Registration:
 
     def _request(self) -> Command:
         settings, state = self._core.settings, self._core.state
-        topics = {name: wire_topic(config, settings.engine) for name, config in state.topics.items()}
+        topics = {name: wire_topic(config, settings.release) for name, config in state.topics.items()}
         for config in self._core.system_topics():
-            topics.setdefault(config.topic_name or "", wire_topic(config, settings.engine))
+            topics.setdefault(config.topic_name or "", wire_topic(config, settings.release))
         if not settings.permission & 2:
             for topic in topics.values():
                 topic.perm &= ~2

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.server.broker.broker import Broker
 from rmqtool.server.broker.known import counts
 from rmqtool.server.metrics.figures import Figures, GroupFigures, paced
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
 
 _BROKER = ("cluster", "brokerIP", "broker")
 _RUNTIME = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from formats.topics import DLQ_PREFIX
 from rmqtool.errors import RmqError
 from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.core import Core
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,12 @@ from formats.remoting.bodies import ClusterInfo, MemberGroup, TopicList, TopicRo
 from formats.remoting.codes import MASTER_ID
 from formats.remoting.namesrv import Broker, RegisterBroker, Registered
 from formats.remoting.shapes import BrokerData, DataVersion, QueueData
+from formats.topics import SYNC_PREFIX, Perm
 from rmqtool.errors import Refused
 from rmqtool.server.namesrv.brokers import HEARTBEAT_TIMEOUT, MOST_BROKERS, Address, Brokers, Live, differs
-from rmqtool.server.namesrv.topics import Perm, Topics, Unit
+from rmqtool.server.namesrv.topics import Topics, Unit
 
-_SYNC_GROUP = "rmq_sys_SYNC_BROKER_MEMBER_"
+_SYNC_GROUP = SYNC_PREFIX
 """Topics of these names are the brokers' own; their slaves are not shown as masters."""
 
 

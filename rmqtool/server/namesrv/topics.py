@@ -11,14 +11,6 @@ MOST_ROWS = 1_000_000
 """Topics of all brokers that are kept, a topic of two brokers counted twice."""
 
 
-class Perm(IntFlag):
-    """What a topic allows (common.constant.PermName)."""
-
-    INHERIT = 1
-    WRITE = 2
-    READ = 4
-
-
 class Unit(IntFlag):
     """Bits of a topic's flag about units (common.sysflag.TopicSysFlag)."""
 

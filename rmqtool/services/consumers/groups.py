@@ -9,14 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats.config.files import QueueOffset
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, topics_of
-from rmqtool.services.lookup.queue_messages import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    SYSTEM_TOPICS,
-    TopicQueues,
-    warn_of_unbuilt,
-)
+from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.waiting.popped import Popped

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from formats.topics import RETRY_PREFIX
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
+from rmqtool.rules.sending import Rejected, check_group
 from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.query_time import offset_by_time
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX, TopicQueues
+from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.offsets.files import Key, OffsetFile
-from rmqtool.services.sending.rules import Rejected, check_group
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places, named_outside
 from rmqtool.store.changes.writing import changing

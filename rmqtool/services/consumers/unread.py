@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from formats.config.files import DelayOffsets
+from formats.topics import SCHEDULE
 from rmqtool.services.consumers.groups import Groups
 from rmqtool.services.lookup.configs import Warn
-from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues
+from rmqtool.services.lookup.queue_messages import TopicQueues
 from rmqtool.services.waiting.half_messages import first_behind
 from rmqtool.store.config.files import read_config
 from rmqtool.store.layout.paths import StoreLayout

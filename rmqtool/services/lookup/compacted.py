@@ -5,6 +5,7 @@ Source: store.DefaultMessageStore.getMessage, store.kv.CompactionLog.getMessage.
 
 from collections.abc import Collection, Iterator
 
+from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.configs import Warn, topics_of
 from rmqtool.services.lookup.get_message import GetResult, limits
 from rmqtool.store.layout.paths import StoreLayout
@@ -36,13 +37,13 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
     """
     low, high = queue.min_offset, queue.max_offset
     if high == 0:
-        return GetResult("NO_MESSAGE_IN_QUEUE", 0, low, high, [])
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [])
     if offset == high:
-        return GetResult("OFFSET_OVERFLOW_ONE", offset, low, high, [])
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [])
     if offset > high:
-        return GetResult("OFFSET_OVERFLOW_BADLY", high if low else low, low, high, [])
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high if low else low, low, high, [])
     messages: list[Found] = []
-    total, following, status = 0, offset, "NO_MATCHED_MESSAGE"
+    total, following, status = 0, offset, GetStatus.NO_MATCHED_MESSAGE
     end = queue.log.files[-1].end if queue.log.files else 0
     for _base, units in queue.runs(queue.file_of(offset)):
         rows = units[units["base_queue_offset"] >= offset].tolist()
@@ -53,13 +54,13 @@ def get_compacted(queue: CompactionQueue, offset: int, max_msg_nums: int) -> Get
             following = base + count
             found = queue.at(position, size)
             if found is None:
-                status = status if messages else "MESSAGE_WAS_REMOVING"
+                status = status if messages else GetStatus.MESSAGE_WAS_REMOVING
                 continue
             messages.append(found)
-            total, status = total + size, "FOUND"
+            total, status = total + size, GetStatus.FOUND
         if rows:
             return GetResult(status, following, low, high, messages)
-    return GetResult("OFFSET_FOUND_NULL", 0, low, high, [])
+    return GetResult(GetStatus.OFFSET_FOUND_NULL, 0, low, high, [])
 
 
 def latest(layout: StoreLayout, topic: str, keys: Collection[str] = ()) -> list[Found]:

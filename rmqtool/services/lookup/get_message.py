@@ -9,6 +9,8 @@ from functools import cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from rmqtool.kernels.tables.limit import Limit
+from rmqtool.rules.releases import Release
+from rmqtool.rules.statuses import GetStatus
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
@@ -26,7 +28,7 @@ ON_DISK = Limit(64 << 10, 8)
 class GetResult(NamedTuple, Generic[M]):
     """The broker's answer to one pull."""
 
-    status: str  # org.apache.rocketmq.store.GetMessageStatus
+    status: GetStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
@@ -36,7 +38,7 @@ class GetResult(NamedTuple, Generic[M]):
 class Pulled(NamedTuple):
     """As :class:`GetResult`, with the records of the messages one behind the other."""
 
-    status: str
+    status: GetStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
@@ -51,15 +53,15 @@ def physical_memory() -> int:
 
 
 def get_message(
-    log: CommitLog, queue: AnyQueue | None, offset: int, max_msg_nums: int, *, engine: str | None = None
+    log: CommitLog, queue: AnyQueue | None, offset: int, max_msg_nums: int, *, release: Release | None = None
 ) -> GetResult[Found]:
     """One pull of up to ``max_msg_nums`` messages from ``offset``, without a filter, as a master answers it.
 
     Args:
-        engine: whose rule gives the queue's lowest offset, "4.9" or "5.3"; when None, that of the store.
+        release: whose rule gives the queue's lowest offset; when None, that of the store.
     """
     if isinstance(queue, BatchQueue):
-        low = queue.min_offset(log.min_offset, engine)
+        low = queue.min_offset(log.min_offset, release)
         nothing: GetResult[Found] | None = nothing_at(offset, low, queue.max_offset)
         if nothing is not None:
             return nothing
@@ -74,7 +76,7 @@ def get_message(
         max_msg_nums,
         lambda at, _size: log.read(at, crc=False),
         log_end=log.segments.files[-1].end if log.segments.files else 0,
-        engine=engine,
+        release=release,
     )
 
 
@@ -86,31 +88,31 @@ def select(
     read: ReadRecord[M],
     *,
     log_end: int,
-    engine: str | None = None,
+    release: Release | None = None,
     accept: Callable[[QueueEntry], bool] | None = None,
 ) -> GetResult[M]:
     """What one pull gets.
 
     Args:
         log_end: physical offset behind the newest message.
-        engine: as in :func:`get_message`.
+        release: as in :func:`get_message`.
         accept: the filter of the subscription, asked before a message is read.
     """
     if queue is None:
         # looking a queue up creates it in the broker's memory, so "no such queue" looks like an empty one
-        return GetResult("NO_MESSAGE_IN_QUEUE", 0, 0, 0, [])
-    low, high = queue.min_offset(log.min_offset, engine), queue.max_offset
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
+    low, high = queue.min_offset(log.min_offset, release), queue.max_offset
     if (nothing := nothing_at(offset, low, high)) is not None:
         return nothing
     stop, following = _looked_at(queue, offset, max_msg_nums)
     if stop is None:
-        return GetResult("OFFSET_FOUND_NULL", following, low, high, [])
+        return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high, [])
     in_memory_from = log_end - kept_in_memory()
     near, far = within(max_msg_nums)
     stop = min(high, stop)
     messages: list[M] = []
     total, skip_to = 0, -1
-    status, following = "NO_MATCHED_MESSAGE", offset
+    status, following = GetStatus.NO_MATCHED_MESSAGE, offset
     for queue_offset, unit in queue.units(offset, stop):
         physical_offset, size = unit[0], unit[1]
         if physical_offset < skip_to:
@@ -125,12 +127,12 @@ def select(
         found = read(physical_offset, size)
         if found is None:
             if not messages:
-                status = "MESSAGE_WAS_REMOVING"
+                status = GetStatus.MESSAGE_WAS_REMOVING
             skip_to = (physical_offset // log.file_size + 1) * log.file_size
             continue
         messages.append(found)
         total += size
-        status, skip_to = "FOUND", -1
+        status, skip_to = GetStatus.FOUND, -1
     return GetResult(status, following, low, high, messages)
 
 
@@ -148,13 +150,13 @@ def _looked_at(queue: PlainQueue, offset: int, max_msg_nums: int) -> tuple[int |
 def nothing_at(offset: int, low: int, high: int) -> GetResult[Any] | None:
     """The answer to a pull outside [low, high), which has no messages; None for one inside."""
     if high == 0:
-        return GetResult("NO_MESSAGE_IN_QUEUE", 0, low, high, [])
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [])
     if offset < low:
-        return GetResult("OFFSET_TOO_SMALL", low, low, high, [])
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high, [])
     if offset == high:
-        return GetResult("OFFSET_OVERFLOW_ONE", offset, low, high, [])
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [])
     if offset > high:
-        return GetResult("OFFSET_OVERFLOW_BADLY", high, low, high, [])
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [])
     return None
 
 
@@ -199,8 +201,8 @@ def select_batches(
     total, count, following = 0, 0, offset
     first = queue.entry(offset)
     if first is None:
-        return GetResult("OFFSET_FOUND_NULL", high, low, high, [])
-    status = "NO_MATCHED_MESSAGE"
+        return GetResult(GetStatus.OFFSET_FOUND_NULL, high, low, high, [])
+    status = GetStatus.NO_MATCHED_MESSAGE
     for entry in queue.entries(first.queue_offset):
         most_bytes, most_messages = limits(log_end, entry.physical_offset)
         if count and (
@@ -212,10 +214,10 @@ def select_batches(
             continue
         found = read(entry.physical_offset, entry.size)
         if found is None:
-            status = status if records else "MESSAGE_WAS_REMOVING"
+            status = status if records else GetStatus.MESSAGE_WAS_REMOVING
             continue
         records.append(found)
-        total, count, status = total + entry.size, count + entry.batch_num, "FOUND"
+        total, count, status = total + entry.size, count + entry.batch_num, GetStatus.FOUND
     return GetResult(status, following, low, high, records)
 
 

@@ -4,6 +4,8 @@ from formats.layouts.derived import CQ_ENTRY
 from rmqtool.kernels.load.library import Code
 from rmqtool.kernels.load.memory import Memory
 from rmqtool.kernels.pull import puller
+from rmqtool.rules.releases import Release
+from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.get_message import IN_MEMORY, Pulled, kept_in_memory, within
 from rmqtool.store.disk.remote import is_partial
 from rmqtool.store.disk.segments import Segment
@@ -24,14 +26,14 @@ class PullAtOnce:
         self._mapped: tuple[Segment, Memory] | None = None  # the file of the log that was read last
 
     def pull(
-        self, log: CommitLog, queue: ConsumeQueue, offset: int, most: int, *, log_end: int, engine: str | None
+        self, log: CommitLog, queue: ConsumeQueue, offset: int, most: int, *, log_end: int, release: Release | None
     ) -> Pulled | None:
         """The answer where all its messages are there, in one file; None where it is to be read one by one.
 
         Args:
-            most, log_end, engine: as ``max_msg_nums`` and these for :func:`select`.
+            most, log_end, release: as ``max_msg_nums`` and these for :func:`select`.
         """
-        low, high = queue.min_offset(log.min_offset, engine), queue.max_offset
+        low, high = queue.min_offset(log.min_offset, release), queue.max_offset
         entries_file = queue.segments.find(offset * UNIT)
         if not low <= offset < high or entries_file is None or is_partial(view := entries_file.mapped()):
             return None
@@ -44,7 +46,7 @@ class PullAtOnce:
         if file is None or (memory := self._memory(file)) is None:
             return None
         found = self._puller.pull(entries, memory, file.base, log_end - kept_in_memory(), near, far)
-        return None if found is None else Pulled("FOUND", offset + found[0], low, high, *found)
+        return None if found is None else Pulled(GetStatus.FOUND, offset + found[0], low, high, *found)
 
     def _memory(self, file: Segment) -> Memory | None:
         """The bytes of a file of the log; None where not all of them are at hand."""

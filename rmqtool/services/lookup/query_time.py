@@ -4,6 +4,7 @@
 answers a true lower (or upper) bound.
 """
 
+from rmqtool.rules.releases import V4_9, V5_3
 from rmqtool.store.layout.paths import UNIT
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue
@@ -24,7 +25,7 @@ def offset_by_time_v4(log: CommitLog, queue: ConsumeQueue, timestamp: int) -> in
     if not files or not queue.max_offset:
         return 0
     file = next((f for f in files if f.mtime_ns // 1_000_000 >= timestamp), files[-1])
-    min_offset = queue.min_offset(log.min_offset, "4.9")
+    min_offset = queue.min_offset(log.min_offset, V4_9)
     low = max(min_offset - file.base // UNIT, 0) if min_offset > file.base // UNIT else 0
     high = (min(queue.recovered.end, file.end) - file.base) // UNIT - 1
     base = file.base // UNIT
@@ -129,7 +130,7 @@ def offset_by_time_v5(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, up
 
     Later than everything: the queue's end for the lower bound, its last entry for the upper one.
     """
-    low, high = queue.min_offset(log.min_offset, "5.3"), queue.max_offset
+    low, high = queue.min_offset(log.min_offset, V5_3), queue.max_offset
     if low >= high:
         return low if high else 0
     first, last = low, high - 1

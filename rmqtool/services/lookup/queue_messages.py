@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from formats.config.topic_kinds import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
 from formats.message.ids import offset_id
-from formats.message.properties import LMQ_PREFIX, MULTI_DISPATCH, UNIQ_KEY, parse, parse_raw
+from formats.message.properties import MULTI_DISPATCH, UNIQ_KEY, parse, parse_raw
 from formats.message.read import Record
+from formats.topics import LMQ_PREFIX
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout, is_path_name
@@ -17,15 +17,8 @@ from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue, built_up_to, queue_database, rocks_queues_of
 from rmqtool.words import counted
 
-__all__ = [
-    "DLQ_PREFIX", "GIVEN_UP", "HALF", "OP", "ORIGIN_MESSAGE_ID", "RETRY_PREFIX", "RETRY_TOPIC", "SCHEDULE",
-    "SYSTEM_TOPICS", "QueueMessage", "TopicQueues", "built_only_to", "messages_of", "raw", "warn_of_unbuilt",
-]  # fmt: skip
-
 _LIGHT, _MULTI_DISPATCH = LMQ_PREFIX.encode(), MULTI_DISPATCH.encode()
 _WINDOW = 16 << 20  # bytes of the log that are read before their pages are given back
-SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 
 

@@ -9,8 +9,8 @@ Source: common.KeyBuilder (buildPopRetryTopicV1, buildPopRetryTopicV2, parseNorm
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.services.lookup.configs import Warn, groups_of, known_offsets, topics_of
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.store.layout.paths import StoreLayout
 
 

@@ -11,19 +11,19 @@ from typing import TypeVar
 
 from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, QueueOffset
 from formats.errors import FormatError
-from formats.message.properties import LMQ_PREFIX
 from formats.primitives import java_hash
+from formats.topics import LMQ_PREFIX
+from formats.versions import V4_9, V5_3, Version
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
+from rmqtool.rules.broadcast import QueueName, brokers
+from rmqtool.rules.broadcast import build as build_broadcast
+from rmqtool.rules.broadcast import parse as parse_broadcast
 from rmqtool.services.lookup.configs import Warn, load_config
 from rmqtool.services.lookup.offsets import FILES
-from rmqtool.services.offsets.broadcast import QueueName, brokers
-from rmqtool.services.offsets.broadcast import build as build_broadcast
-from rmqtool.services.offsets.broadcast import parse as parse_broadcast
 from rmqtool.services.offsets.java_order import JavaOrder
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.version import rocksdb_forms, version_of
-from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.layout.version import release_of, rocksdb_forms
 
 Key = tuple[str, str, int]  # topic, group, queue id
 K = TypeVar("K", str, int)
@@ -78,7 +78,7 @@ class BrokerFile(OffsetFile):
         self._table = table if isinstance(table, ConsumerOffsets) else empty
         data = read_small(paths[name])
         super().__init__(paths[name], list(self._table.entries()), None if broken else data)
-        self._engine = _engine_of(layout, data)
+        self._form = _form_of(layout, data)
 
     def one_offset(self, group: str) -> bool:
         return isinstance(self._table, LmqConsumerOffsets) and group.startswith(LMQ_PREFIX)
@@ -104,8 +104,8 @@ class BrokerFile(OffsetFile):
             for key in placed(offsets, known, java_hash, _GROUPS_TABLE)
         }
         if isinstance(self._table, LmqConsumerOffsets):
-            return replace(self._table, offsets=ordered, lmq_offsets=light or {}).build(engine=self._engine)
-        return replace(self._table, offsets=ordered).build(engine=self._engine)
+            return replace(self._table, offsets=ordered, lmq_offsets=light or {}).build(self._form)
+        return replace(self._table, offsets=ordered).build(self._form)
 
 
 def group_of(path: str) -> str:
@@ -154,13 +154,11 @@ class ClientFile(OffsetFile):
         return build_broadcast({**self._table, **new})
 
 
-def _engine_of(layout: StoreLayout, data: bytes | None) -> str:
+def _form_of(layout: StoreLayout, data: bytes | None) -> Version:
     """Whose form the file has: only 5.x writes a version into it."""
     if data:
-        return "5.3" if b'"dataVersion"' in data else "4.9"
-    log = CommitLog(layout)
-    first = log.read(log.min_offset, crc=False)
-    return "5.3" if version_of(layout, first.record.version if first else 1)[0] == "5.x" else "4.9"
+        return V5_3 if b'"dataVersion"' in data else V4_9
+    return release_of(layout).version
 
 
 def placed(keys: Mapping[K, V], known: Mapping[K, object], hash_of: Callable[[K], int], slots: int) -> dict[K, V]:

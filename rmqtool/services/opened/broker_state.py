@@ -62,16 +62,18 @@ class BrokerState:
 
     def __init__(self, store: Store, warn: Warn) -> None:
         self.store, self.layout, self.warn = store, store.layout, warn
-        self.engine = store.live.engine if store.writable else release_of(store.layout)
+        self.release = store.live.release if store.writable else release_of(store.layout)
         self.clock = store.live.clock if store.writable else system_clock
         self.at_once = False
         self._broken: set[str] = set()
         self._dirty: dict[str, Callable[[], bytes]] = {}
         self._topics = self._load(TOPICS, Topics)
         self._groups = self._load(GROUPS, SubscriptionGroups)
-        self._topics_file: TableFile[Topics] = TableFile(self._topics.topics, "topics", "topicConfigTable", self.engine)
+        self._topics_file: TableFile[Topics] = TableFile(
+            self._topics.topics, "topics", "topicConfigTable", self.release
+        )
         self._groups_file: TableFile[SubscriptionGroups] = TableFile(
-            self._groups.groups, "groups", "subscriptionGroupTable", self.engine
+            self._groups.groups, "groups", "subscriptionGroupTable", self.release
         )
         # changed where they are: with thousands of them, each new one must not cost what all cost
         self._topics = replace(self._topics, topics=dict(self._topics.topics))
@@ -238,7 +240,7 @@ class BrokerState:
 
     def _build_delays(self) -> bytes:
         ordered = dict(sorted(self.delay_offsets.items()))
-        return replace(self._delays, offsets=ordered).build(engine=self.engine)
+        return replace(self._delays, offsets=ordered).build(self.release.version)
 
     def offset(self, topic: str, group: str, queue_id: int) -> int | None:
         """Next offset of a group in a queue; None where it has none."""

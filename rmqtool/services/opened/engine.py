@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Self
 
 from rmqtool.errors import CorruptFile, Refused
+from rmqtool.rules.releases import Release
 from rmqtool.services.lookup.get_message import GetResult, get_message
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
 from rmqtool.services.lookup.queue_messages import messages_of
@@ -67,7 +68,7 @@ class Store:
         path: the store directory.
         write: open it for appending.
         broker_conf: the broker's properties file, or its settings by name.
-        engine: "4.9" or "5.3"; None for what the store shows.
+        release: whose rules; None for what the store shows.
         sync_flush: make messages durable before they are acknowledged; None for what the settings say.
         mend: finish what a killed writer of this kind left, where that loses no message.
         command: for what it is opened for writing: a slave's or a tiered store is not open to everything.
@@ -84,7 +85,7 @@ class Store:
         *,
         write: bool = False,
         broker_conf: str | os.PathLike[str] | dict[str, str] | None = None,
-        engine: str | None = None,
+        release: Release | None = None,
         sync_flush: bool | None = None,
         mend: bool = False,
         command: str = "append",
@@ -95,11 +96,11 @@ class Store:
         self._live: LiveStore | None = None
         if write:
             self._live = LiveStore(
-                os.fspath(path), conf, engine=engine, sync_flush=sync_flush, mend=mend, command=command, clock=clock
+                os.fspath(path), conf, release=release, sync_flush=sync_flush, mend=mend, command=command, clock=clock
             )
             self.warnings += self._live.warnings
         self.layout = self._live.layout if self._live is not None else StoreLayout(os.fspath(path), conf)
-        self._engine = engine or (self._live.engine if self._live else release_of(self.layout))
+        self._release = release or (self._live.release if self._live else release_of(self.layout))
         self._reader: KeyReader | None = None
         self._seen = -1
 
@@ -109,7 +110,7 @@ class Store:
         path: str | os.PathLike[str],
         *,
         broker_conf: str | os.PathLike[str] | dict[str, str] | None = None,
-        engine: str | None = None,
+        release: Release | None = None,
         sync_flush: bool | None = None,
         clock: Clock = system_clock,
     ) -> Self:
@@ -119,7 +120,7 @@ class Store:
             Refused: something is there already.
         """
         create(os.fspath(path), _conf(broker_conf))
-        return cls(path, write=True, broker_conf=broker_conf, engine=engine, sync_flush=sync_flush, clock=clock)
+        return cls(path, write=True, broker_conf=broker_conf, release=release, sync_flush=sync_flush, clock=clock)
 
     def __enter__(self) -> Self:
         return self
@@ -253,7 +254,7 @@ class Store:
         if queue is None:
             return iter(())
         if isinstance(queue, BatchQueue):
-            low = queue.min_offset(log.min_offset, self._engine) if start is None else start
+            low = queue.min_offset(log.min_offset, self._release) if start is None else start
             return self._batches(topic, queue_id, low, queue.max_offset if stop is None else stop)
         return self._entries(log, queue, start, stop)
 
@@ -306,7 +307,7 @@ class Store:
     def get(self, topic: str, queue_id: int, queue_offset: int, limit: int = 32) -> GetResult[StoredMessage]:
         """One pull as a broker answers it: status, next offset, messages."""
         log = self._fresh().log
-        got = get_message(log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, engine=self._engine)
+        got = get_message(log, open_any_queue(self.layout, topic, queue_id), queue_offset, limit, release=self._release)
         return GetResult(*got[:-1], messages=[StoredMessage(one) for one in got.messages])
 
     def topics(self) -> list[str]:
@@ -320,7 +321,7 @@ class Store:
             QueueRange(
                 topic=queue.topic,
                 queueId=queue.queue_id,
-                minOffset=queue.min_offset(low, self._engine),
+                minOffset=queue.min_offset(low, self._release),
                 maxOffset=queue.max_offset,
             )
             for queue in every_queue(self.layout)

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from formats.config.files import ConfigFile
 from formats.primitives import java_hash
+from rmqtool.rules.releases import Release
 from rmqtool.services.offsets.java_order import JavaOrder
 
 T = TypeVar("T", bound=ConfigFile)
@@ -19,12 +20,12 @@ class TableFile(Generic[T]):
         names: of the entries, as the file has them.
         attribute: of the model, which has the table.
         member: its name in the file.
-        engine: "4.9" or "5.3": whose form the file has.
+        release: whose form the file has.
     """
 
-    def __init__(self, names: Iterable[str], attribute: str, member: str, engine: str) -> None:
+    def __init__(self, names: Iterable[str], attribute: str, member: str, release: Release) -> None:
         self._order = JavaOrder(names, java_hash, _SLOTS)
-        self._attribute, self._engine = attribute, engine
+        self._attribute, self._release = attribute, release
         self._mark = f'"{member}":{{}}'.encode()
         self._entries: dict[str, tuple[Any, bytes]] = {}  # what it was built of, and how it stands in the file
 
@@ -47,4 +48,4 @@ class TableFile(Generic[T]):
         return b"".join((head, parts, b"\n\t", tail))
 
     def _with(self, file: T, table: dict[str, Any]) -> bytes:
-        return replace(file, **{self._attribute: table}).build(engine=self._engine)  # type: ignore[arg-type]
+        return replace(file, **{self._attribute: table}).build(self._release.version)  # type: ignore[arg-type]

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from formats.config.files import MessageRequestMode, MessageRequestModes
-from rmqtool.services.consumers.rebalance import BadAllocation, averagely, averagely_by_circle, sort
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
-from rmqtool.services.offsets.broadcast import QueueName
+from formats.remoting.codes import RequestMode
+from formats.topics import RETRY_PREFIX
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.rebalance import BadAllocation, averagely, averagely_by_circle, sort
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.popping.settings import PopSettings
 
 FILE = "messageRequestMode.json"
-PULL, POP = "PULL", "POP"
 BROADCASTING = "BROADCASTING"
 _STRATEGIES = {"AVG": averagely, "AVG_BY_CIRCLE": averagely_by_circle}
 ANY = -1  # queue id that stands for all queues of a broker
@@ -50,11 +50,11 @@ class RequestModes:
         """Of a group and a topic."""
         found = self._file.modes.get(topic, {}).get(group)
         if self._pull_only:
-            return Mode(PULL, 0)
+            return Mode(RequestMode.PULL, 0)
         if found is not None:
             return Mode(found.mode, found.pop_share_queue_num)
         if topic.startswith(RETRY_PREFIX):
-            return Mode(PULL, 0)
+            return Mode(RequestMode.PULL, 0)
         return Mode(self._settings.default_mode, self._settings.default_share)
 
     def set(self, topic: str, group: str, mode: Mode) -> None:
@@ -66,7 +66,7 @@ class RequestModes:
 
     def build(self) -> bytes:
         """The file as it is now."""
-        return self._file.build(engine=self._state.engine)
+        return self._file.build(self._state.release.version)
 
 
 def assign(
@@ -96,7 +96,7 @@ def assign(
     if share is None:
         return None
     try:
-        if mode.mode != POP:
+        if mode.mode != RequestMode.POP:
             return share(client, all_queues, all_clients)
         if mode.share <= 0:
             return list(dict.fromkeys(replace_id(queue, ANY) for queue in all_queues))

@@ -156,7 +156,7 @@ class OrderedPops:
 
     def _build(self) -> bytes:
         self._clean()
-        return replace(self._file, table=self._table).build(engine=self._state.engine)
+        return replace(self._file, table=self._table).build(self._state.release.version)
 
     def _clean(self) -> None:
         """Forget what nobody asks for any more."""

@@ -16,10 +16,11 @@ from formats.layouts import derived
 from formats.message.build import changed
 from formats.message.properties import build, parse
 from formats.message.read import Record, read
+from formats.topics import RETRY_PREFIX
 from formats.variants import pop
 from formats.variants.pop_handle import ORDERED, POP_CK, Handle, Part, build_parts, count_info, origin_of, retry_topic
+from rmqtool.rules.statuses import MOVED, GetStatus
 from rmqtool.services.lookup.get_message import GetResult
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.popping.ordered import OrderedPops
@@ -28,8 +29,7 @@ from rmqtool.services.popping.settings import PopSettings
 from rmqtool.services.serving.reading import Accept, Reading
 
 FROM_MIN, FROM_MAX = 0, 1  # where a new group begins (common.constant.ConsumeInitMode)
-_MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "OFFSET_FOUND_NULL")
-_NOTHING_WANTED = ("NO_MATCHED_MESSAGE", "OFFSET_FOUND_NULL", "MESSAGE_WAS_REMOVING")
+_NOTHING_WANTED = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING)
 _QUEUE_OFFSET = derived.HEAD_V4_V4.field("queue_offset")
 
 
@@ -158,7 +158,7 @@ class Popping:
             popped.rest += reading.max_offset(topic, queue_id) - offset
             return
         result = reading.pull(topic, queue_id, offset, room, request.accept)
-        if result.status in _MOVED:
+        if result.status in MOVED:
             offset = result.next_begin_offset
             self._state.set_offset(topic, group, queue_id, offset)
             result = reading.pull(topic, queue_id, offset, room, request.accept)
@@ -298,7 +298,7 @@ class Popping:
             rest += self._reading.max_offset(name, queue) - offset
             if len(messages) < most:
                 result = self._reading.pull(name, queue, offset, most - len(messages))
-                if result.status in ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY"):
+                if result.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
                     result = self._reading.pull(name, queue, result.next_begin_offset, most - len(messages))
                 messages += result.messages
         return messages, rest

@@ -5,6 +5,7 @@ clients-and-live-admin 1.6.
 """
 
 from formats.message.properties import TAGS, UNIQ_KEY
+from formats.topics import REVIVE_PREFIX
 from formats.variants import pop, timer
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.append.answers import PutResult
@@ -22,7 +23,7 @@ class Records:
 
     def __init__(self, store: Store, cluster: str, address: str) -> None:
         self._store, self.address = store, address
-        self.topic = pop.REVIVE_PREFIX + cluster
+        self.topic = REVIVE_PREFIX + cluster
 
     def put(self, record: pop.CheckPoint | pop.Ack, revive_queue: int, visible_time: int) -> PutResult:
         """Store one, in the last room of a disk too: without it nobody can consume what fills that.

@@ -15,10 +15,11 @@ from typing import NamedTuple
 from formats.errors import FormatError
 from formats.message.properties import TAGS, parse
 from formats.message.read import Record, java_int, read
+from formats.topics import RETRY_PREFIX
 from formats.variants import pop, timer
 from formats.variants.pop_handle import FIRST_POP_TIME, retry_topic
+from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.configs import Warn
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.popping.records import Records
@@ -148,9 +149,13 @@ class Reviving:
         """The next records; what is neither a checkpoint nor an ack is passed over."""
         result = self._reading.pull(self._records.topic, queue.queue_id, queue.following, _BLOCK)
         if not result.messages:
-            if result.status in ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "OFFSET_FOUND_NULL"):
+            if result.status in (
+                GetStatus.OFFSET_TOO_SMALL,
+                GetStatus.OFFSET_OVERFLOW_BADLY,
+                GetStatus.OFFSET_FOUND_NULL,
+            ):
                 queue.following = result.next_begin_offset
-            elif result.status == "MESSAGE_WAS_REMOVING":
+            elif result.status == GetStatus.MESSAGE_WAS_REMOVING:
                 queue.following = max(result.next_begin_offset, queue.following)
             return
         queue.following = result.next_begin_offset

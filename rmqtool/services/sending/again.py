@@ -3,8 +3,18 @@
 from collections.abc import Mapping
 
 from formats.primitives import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
-from rmqtool.services.sending.rules import NOT_SENT_TO
+from formats.topics import (
+    DLQ_PREFIX,
+    GIVEN_UP,
+    HALF,
+    NOT_SENT_TO,
+    OP,
+    RETRY_PREFIX,
+    SCHEDULE,
+    SYSTEM_PREFIX,
+    SYSTEM_TOPICS,
+    TIMER,
+)
 
 # what brokers have written into a message, and what would have it handled again as it was when it was new
 _OF_BROKERS = {
@@ -12,8 +22,8 @@ _OF_BROKERS = {
     "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
 }  # fmt: skip
 _TIMER = "TIMER_"
-_WAITING = {"SCHEDULE_TOPIC_XXXX": "waits for its delay", "rmq_sys_wheel_timer": "waits for its time"}
-_HALVES = {"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
+_WAITING = {SCHEDULE: "waits for its delay", TIMER: "waits for its time"}
+_HALVES = {HALF, OP, GIVEN_UP}
 
 
 def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -35,7 +45,7 @@ def why_not(topic: str, sys_flag: int, *, to: str | None = None) -> str | None:
         return "half of a transaction: what was committed is in its own topic"
     if topic in _WAITING:
         return f"{_WAITING[topic]}: what was delivered is in its own topic"
-    if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith("rmq_sys_"):
+    if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(SYSTEM_PREFIX):
         return "a topic of the broker itself"
     if sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
         return "half of a transaction"

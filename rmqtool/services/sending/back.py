@@ -10,11 +10,12 @@ from random import Random
 from formats.config.files import SubscriptionGroup
 from formats.message.ids import offset_id
 from formats.message.properties import DELAY, parse
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
+from rmqtool.rules.sending import NO_PERMISSION, SYSTEM_ERROR, Rejected
+from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.sending.rules import NO_PERMISSION, SYSTEM_ERROR, WRITE, Rejected
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.outgoing import Message
 from rmqtool.store.log.commit_log import CommitLog, Found
@@ -102,14 +103,14 @@ class SendBack:
         config = self._group(group)
         self.state.ensure_topic(message.topic, config.retry_queue_nums)
         most = config.retry_max_times if max_reconsume_times is None else max_reconsume_times
-        old = self.store.live.engine == "4.9"
-        over = message.reconsume_times >= most if old else locked or message.reconsume_times > most
+        release = self.store.live.release
+        over = message.reconsume_times >= most + release.extra_retries or (locked and release.is_5)
         if over:
             topic, properties = DLQ_PREFIX + group, message.property_map()
             self.state.ensure_topic(topic)
             message = replace(
                 message, topic=topic, queue_id=0, tags=None, keys=None,
-                properties=properties if old else properties | {DELAY: "-1"},
+                properties=properties | {DELAY: "-1"} if release.is_5 else properties,
             )  # fmt: skip
         return self._put(message)
 
@@ -126,5 +127,5 @@ class SendBack:
         return result
 
     def _writable(self, topic: str, queues: int) -> None:
-        if not self.state.ensure_topic(topic, queues).perm & WRITE:
+        if not self.state.ensure_topic(topic, queues).perm & Perm.WRITE:
             raise Rejected(NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from formats.config.files import Topics
+from formats.topics import HALF
 from rmqtool.contract import message_fields
+from rmqtool.rules.releases import V4_9, Release
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.create import create
@@ -17,7 +19,6 @@ from rmqtool.store.disk.work_folder import WorkFolder, make_room
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import checked_path
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _PART = ".importing"  # until the store is whole
 _HOLDS = (
     "abort", "batchconsumequeue", "checkpoint", "commitlog", "config", "consumequeue", "consumequeue_ext", "index",
@@ -75,7 +76,7 @@ class Importer:
             if (prepared := message.prepared_transaction_offset) in halves:
                 append()
             message.prepared_transaction_offset = self._halves.get(prepared, prepared)
-            if message.topic == HALF_TOPIC and isinstance(old := row.get("physicalOffset"), int):
+            if message.topic == HALF and isinstance(old := row.get("physicalOffset"), int):
                 halves[old] = len(messages)
             places.append(len(answers))
             answers.append("")
@@ -92,7 +93,12 @@ class Importer:
 
 @contextmanager
 def new_store(
-    path: str, broker_conf: str | None, *, engine: str = "4.9", keep_times: bool = True, topics: Topics | None = None
+    path: str,
+    broker_conf: str | None,
+    *,
+    release: Release = V4_9,
+    keep_times: bool = True,
+    topics: Topics | None = None,
 ) -> Iterator[Importer]:
     """An importer into a store that appears at ``path`` when all went well.
 
@@ -109,8 +115,8 @@ def new_store(
         give_away(work.path)
         layout = create(work.path, load(broker_conf) if broker_conf else None)
         if topics is not None:
-            make_file(layout.path("config", "topics.json"), topics.build(engine=engine))
-        with Store(work.path, write=True, broker_conf=broker_conf, engine=engine) as store:
+            make_file(layout.path("config", "topics.json"), topics.build(release.version))
+        with Store(work.path, write=True, broker_conf=broker_conf, release=release) as store:
             try:
                 yield Importer(store, keep_times=keep_times)
             except BaseException:

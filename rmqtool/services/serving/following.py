@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 
 from rmqtool.errors import Refused
+from rmqtool.rules.releases import Release
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.reading import OpenQueue, Reading
 from rmqtool.store.layout.paths import UNIT, is_path_name
@@ -49,8 +50,8 @@ class _Followed(OpenQueue):
         files = self.segments.files
         return bool(files) and all(file.size >= self.file_size for file in files)
 
-    def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
-        low = super().min_offset(min_physical_offset, engine)
+    def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
+        low = super().min_offset(min_physical_offset, release)
         if not low:
             self._lowest = None  # there may be another answer when more has come
         return low

@@ -10,6 +10,7 @@ from itertools import chain
 from formats.layouts.derived import CQ_ENTRY
 from formats.message.read import MIN_SIZE
 from rmqtool.errors import NoRoom
+from rmqtool.rules.releases import Release
 from rmqtool.services.lookup.get_message import (
     GetResult,
     Pulled,
@@ -55,9 +56,9 @@ class OpenQueue(ConsumeQueue):
         files = self.segments.files
         return self.max_offset * UNIT > (files[-1].end if files else 0)
 
-    def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
+    def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         if self._lowest is None or self._lowest[0] != min_physical_offset:
-            self._lowest = min_physical_offset, super().min_offset(min_physical_offset, engine)
+            self._lowest = min_physical_offset, super().min_offset(min_physical_offset, release)
         return self._lowest[1]
 
     def units(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, tuple[int, int, int]]]:
@@ -84,7 +85,7 @@ class Reading:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.engine = store.live.engine if store.writable else release_of(store.layout)
+        self.release = store.live.release if store.writable else release_of(store.layout)
         self._queues: dict[tuple[str, int], OpenQueue] = {}
         self._rocks: dict[tuple[str, int], RocksQueue] = {}
         self._batches: dict[tuple[str, int], tuple[int, BatchQueue]] = {}  # with the end of the log that it knows
@@ -189,7 +190,7 @@ class Reading:
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of the oldest message that is still in the log; 0 for a queue that is not there."""
         queue = self.queue(topic, queue_id)
-        return queue.min_offset(self.log.min_offset, self.engine) if queue is not None else 0
+        return queue.min_offset(self.log.min_offset, self.release) if queue is not None else 0
 
     def in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a broker takes the message at a queue offset to be in memory still: it is not far from the end."""
@@ -215,7 +216,7 @@ class Reading:
             most,
             self._records(),
             log_end=self.end,
-            engine=self.engine,
+            release=self.release,
             accept=accept,
         )
 
@@ -223,7 +224,7 @@ class Reading:
         """As :meth:`pull`, with the records of all messages in one piece."""
         queue = self.queue(topic, queue_id)
         if accept is None and isinstance(queue, ConsumeQueue):
-            pulled = self._at_once.pull(self.log, queue, offset, most, log_end=self.end, engine=self.engine)
+            pulled = self._at_once.pull(self.log, queue, offset, most, log_end=self.end, release=self.release)
             if pulled is not None:
                 return pulled
         result = self.pull(topic, queue_id, offset, most, accept)

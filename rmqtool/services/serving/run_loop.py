@@ -70,7 +70,7 @@ class RunLoop:
         self.delivery = Delivery(store, self.state, warn)
         self.transactions = TransactionService(store, self.state, warn)
         conf = store.layout.conf
-        every = 60_000 if store.live.engine == "4.9" else 30_000
+        every = store.live.release.transaction_check_interval
         self._check_every = setting(conf, "transactionCheckInterval", every)
         self._persist_every = min(
             setting(conf, "flushDelayOffsetInterval", 10_000), setting(conf, "flushConsumerOffsetInterval", 5_000)

@@ -13,8 +13,9 @@ import numpy as np
 from formats.config.files import DelayOffsets
 from formats.message.properties import KEYS, REAL_QID, REAL_TOPIC, UNIQ_KEY, split_keys
 from formats.queues.consume import EXT_BOUND, is_ext_address
+from formats.topics import SCHEDULE
 from rmqtool.services.lookup.configs import Warn, look_at_config
-from rmqtool.services.lookup.queue_messages import SCHEDULE, TopicQueues, messages_of, warn_of_unbuilt
+from rmqtool.services.lookup.queue_messages import TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import PlainQueue
 

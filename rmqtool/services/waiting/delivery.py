@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from formats.message.properties import REAL_QID, REAL_TOPIC
 from formats.message.read import java_int
+from formats.topics import HALF, SCHEDULE
 from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn
-from rmqtool.services.lookup.queue_messages import HALF, SCHEDULE, QueueMessage, TopicQueues, messages_of
+from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.copies import copy_of

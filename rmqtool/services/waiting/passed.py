@@ -78,7 +78,7 @@ class Passed:
         if one is None or one.dead or one.expression_type != "SQL92" or one.expression is None:
             return None
         try:
-            matches = compile_filter(one.expression, release_of(self._layout))
+            matches = compile_filter(one.expression, wide=release_of(self._layout).knows_wide_filters)
         except BadFilter:
             return None
         return None if matches(properties) else one.expression

@@ -17,18 +17,13 @@ from typing import Any, Literal, NamedTuple
 from formats.config.files import ConsumerOrderInfos
 from formats.errors import FormatError
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, parse, split_keys
+from formats.topics import RETRY_PREFIX, REVIVE_PREFIX
 from formats.variants import pop
 from formats.variants.pop_store import PopStoreRecord
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
 from rmqtool.services.lookup.query_time import offset_by_time
-from rmqtool.services.lookup.queue_messages import (
-    RETRY_PREFIX,
-    QueueMessage,
-    TopicQueues,
-    messages_of,
-    warn_of_unbuilt,
-)
+from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import number_of
 from rmqtool.services.waiting.timers import Timers
@@ -125,7 +120,7 @@ class Popped:
             since: those too that a broker has dealt with, if they came to the revive topics at this time, ms, or later.
         """
         offsets = known_offsets(self.log.layout, self.warn)
-        for topic in self.topics.topics(pop.REVIVE_PREFIX):
+        for topic in self.topics.topics(REVIVE_PREFIX):
             for queue in self.topics.of(topic):
                 # the offset is the last one that was dealt with, so a broker goes on behind it
                 low = queue.min_offset(self.log.min_offset)
@@ -140,7 +135,7 @@ class Popped:
         if not timers.present:
             return
         for waiting in timers.messages():
-            if waiting.properties.get(REAL_TOPIC, "").startswith(pop.REVIVE_PREFIX):
+            if waiting.properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
                 found = self._read(waiting.properties, waiting.record.body, waiting.physical_offset)
                 if found is not None:
                     yield PopRecord(found, waiting.physical_offset, waiting.record.born_timestamp, waits=True)

@@ -12,21 +12,12 @@ from typing import Any
 from formats.errors import FormatError
 from formats.message.ids import offset_id, parse_offset_id
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, parse, split_keys
+from formats.topics import DLQ_PREFIX, NOT_SENT_TO, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, Perm
 from rmqtool.services.lookup.configs import Warn, topics_of
-from rmqtool.services.lookup.queue_messages import (
-    DLQ_PREFIX,
-    ORIGIN_MESSAGE_ID,
-    RETRY_PREFIX,
-    RETRY_TOPIC,
-    SYSTEM_TOPICS,
-    TopicQueues,
-    messages_of,
-    raw,
-)
+from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, RETRY_TOPIC, TopicQueues, messages_of, raw
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.sending.rules import NOT_SENT_TO, WRITE
 from rmqtool.services.waiting.half_messages import first_behind
 from rmqtool.services.waiting.retry import Retries
 from rmqtool.store.append.outgoing import Message
@@ -34,7 +25,6 @@ from rmqtool.store.log.commit_log import CommitLog, Found
 
 REQUEUED_FROM = "REQUEUED_FROM"
 TARGETS = ("retry", "origin")
-_SYSTEM_PREFIX = "rmq_sys_"
 _LEFT_BEHIND = (DELAY, REAL_TOPIC, REAL_QID, "WAIT")
 
 
@@ -107,7 +97,7 @@ class Requeue:
 
     def _not_taken(self, topic: str) -> str | None:
         """Why no message can be given back to a topic, by the rules for those who send."""
-        if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(_SYSTEM_PREFIX):
+        if topic in SYSTEM_TOPICS | NOT_SENT_TO or topic.startswith(SYSTEM_PREFIX):
             return f"{topic}: a topic of the broker itself, to which nobody sends"
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return f"{topic}: a topic of retries or dead letters, which no other group reads"
@@ -116,7 +106,7 @@ class Requeue:
         config = self._known.topics.get(topic)
         if config is None:
             return f"{topic}: the topic is gone: topics.json does not have it any more"
-        return None if config.perm & WRITE else f"{topic}: the topic is not writable (perm {config.perm})"
+        return None if config.perm & Perm.WRITE else f"{topic}: the topic is not writable (perm {config.perm})"
 
     def _given_back(self, topic: str) -> set[str]:
         """The dead letters that the messages of a topic were; only what is younger than the first of them is read."""

@@ -17,12 +17,11 @@ from functools import cached_property
 from typing import Any
 
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, split_keys
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.pairs import Pairs
 from rmqtool.services.lookup.queue_messages import (
-    DLQ_PREFIX,
     ORIGIN_MESSAGE_ID,
-    RETRY_PREFIX,
     RETRY_TOPIC,
     QueueMessage,
     TopicQueues,

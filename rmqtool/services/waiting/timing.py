@@ -417,5 +417,5 @@ class TimerCounts:
             counts={topic: Metric(count=count, timestamp=time) for topic, (count, time) in self._counts.items()},
             data_version=replace(version, counter=version.counter + self._changes, timestamp=self._store.live.clock()),
         )
-        replace_file(self._store.layout.path("config", _METRICS), self._file.build(engine="5.3"), keep=self._keep)
+        replace_file(self._store.layout.path("config", _METRICS), self._file.build(), keep=self._keep)
         self._keep, self._changes = True, 0

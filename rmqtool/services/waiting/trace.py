@@ -8,28 +8,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from formats.config.topic_kinds import SYSTEM_TOPICS
 from formats.message.ids import is_id, parse_offset_id
 from formats.message.ids import offset_id as id_of
 from formats.message.properties import DELAY, REAL_TOPIC, UNIQ_KEY, parse
 from formats.message.read import Record
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
+from formats.topics import DLQ_PREFIX, GIVEN_UP, HALF, RETRY_PREFIX, SCHEDULE, SYSTEM_TOPICS
 from rmqtool.contract import message_row
 from rmqtool.progress import stage
 from rmqtool.services.lookup.configs import Warn, known_offsets
 from rmqtool.services.lookup.near import topics_in
 from rmqtool.services.lookup.query import KeyReader, Search, query_id
-from rmqtool.services.lookup.queue_messages import (
-    DLQ_PREFIX,
-    GIVEN_UP,
-    HALF,
-    ORIGIN_MESSAGE_ID,
-    RETRY_PREFIX,
-    SCHEDULE,
-    TopicQueues,
-    messages_of,
-    warn_of_unbuilt,
-)
+from rmqtool.services.lookup.queue_messages import ORIGIN_MESSAGE_ID, TopicQueues, messages_of, warn_of_unbuilt
 from rmqtool.services.lookup.retry_names import RetryNames, retry_names
 from rmqtool.services.waiting.delay import Delays, number_of
 from rmqtool.services.waiting.half_messages import TransactionInfo, Transactions

@@ -15,12 +15,13 @@ from dataclasses import replace
 from formats.message.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, parse
 from formats.message.read import java_int
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, host_text
+from formats.topics import HALF, OP
+from rmqtool.rules.sending import SYSTEM_ERROR, Rejected
 from rmqtool.services.lookup.configs import Warn
-from rmqtool.services.lookup.queue_messages import HALF, OP, QueueMessage, TopicQueues
+from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.sending.rules import SYSTEM_ERROR, Rejected
 from rmqtool.services.waiting.delay import number_of
 from rmqtool.services.waiting.half_messages import OP_TAG
 from rmqtool.services.waiting.transaction_copies import Copies
@@ -69,7 +70,7 @@ class TransactionService:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, message.topic, message.queue_id, reason=text)
         named |= {HALF_MARK: "true", PRODUCER_GROUP: producer_group}
         named |= {REAL_TOPIC: message.topic, REAL_QID: str(message.queue_id)}
-        if self.store.live.engine != "4.9" and UNIQ_KEY in named:
+        if self.store.live.release.is_5 and UNIQ_KEY in named:
             named.setdefault(_TRANSACTION_ID, named[UNIQ_KEY])
         self.state.ensure_topic(HALF)
         half = replace(
@@ -105,7 +106,7 @@ class TransactionService:
             raise Rejected(SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != queue_offset:
             raise Rejected(SYSTEM_ERROR, "The transaction state table offset wrong")
-        if self.store.live.engine != "4.9" and not from_check and IMMUNITY in half.properties:
+        if self.store.live.release.checks_immunity and not from_check and IMMUNITY in half.properties:
             age = self.store.live.clock() - record.born_timestamp
             if age > self.immunity(half.properties[IMMUNITY]):
                 raise Rejected(ILLEGAL_OPERATION, "the time in which this transaction may be ended is over")
@@ -144,7 +145,7 @@ class TransactionService:
     def mark_ended(self, half: QueueMessage) -> None:
         """Store the op message that ends a half message."""
         host = host_text(half.record.store_address, half.record.store_port)
-        body = str(half.entry.queue_offset) + ("" if self.store.live.engine == "4.9" else ",")
+        body = str(half.entry.queue_offset) + self.store.live.release.operation_separator
         properties = {TAGS: OP_TAG, "WAIT": "true"}
         self._put(
             Message(topic=OP, queue_id=half.record.queue_id, body=body.encode(), properties=properties,

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from formats.message.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, parse
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK
-from rmqtool.services.lookup.queue_messages import HALF, OP, QueueMessage, TopicQueues, messages_of
+from formats.topics import HALF, OP
+from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, messages_of
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.waiting.half_messages import CHECK_GROUP, is_copy, op_offsets
 from rmqtool.services.waiting.transaction_rules import PRODUCER_GROUP

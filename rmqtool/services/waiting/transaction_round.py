@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from formats.message.properties import REAL_QID, REAL_TOPIC, parse
+from formats.topics import GIVEN_UP, HALF, OP
+from rmqtool.rules.releases import Release
+from rmqtool.rules.sending import Rejected
+from rmqtool.rules.statuses import GetStatus
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.services.lookup.get_message import get_message
-from rmqtool.services.lookup.queue_messages import GIVEN_UP, HALF, OP, QueueMessage, TopicQueues, raw
+from rmqtool.services.lookup.queue_messages import QueueMessage, TopicQueues, raw
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.sending.rules import Rejected
 from rmqtool.services.waiting.delay import number_of
 from rmqtool.services.waiting.half_messages import CHECK_GROUP, CHECK_TIMES, PREPARED_OFFSET, op_offsets
 from rmqtool.services.waiting.transaction_copies import Copies, was_committed
@@ -76,8 +79,8 @@ class _Offsets(NamedTuple):
 class _Half:
     """Half messages of one queue, as it is when the round begins."""
 
-    def __init__(self, log: CommitLog, queue: PlainQueue, engine: str) -> None:
-        self._log, self._queue, self._engine = log, queue, engine
+    def __init__(self, log: CommitLog, queue: PlainQueue, release: Release) -> None:
+        self._log, self._queue, self._release = log, queue, release
 
     def message(self, at: int) -> QueueMessage | None:
         """The message at an offset."""
@@ -89,10 +92,10 @@ class _Half:
 
     def behind_gap(self, at: int) -> int | None:
         """Where the queue goes on after an offset without a message; None at its end."""
-        result = get_message(self._log, self._queue, at, 1, engine=self._engine)
-        if result.status in ("NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"):
+        result = get_message(self._log, self._queue, at, 1, release=self._release)
+        if result.status in (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE):
             return None
-        return at + 1 if result.status == "FOUND" else result.next_begin_offset
+        return at + 1 if result.status == GetStatus.FOUND else result.next_begin_offset
 
 
 class _Ops:
@@ -108,9 +111,9 @@ class _Ops:
     """
 
     def __init__(
-        self, log: CommitLog, queue: PlainQueue | None, engine: str, offsets: _Offsets, first: int, first_half: int
+        self, log: CommitLog, queue: PlainQueue | None, release: Release, offsets: _Offsets, first: int, first_half: int
     ) -> None:
-        self._log, self._queue, self._engine, self._offsets = log, queue, engine, offsets
+        self._log, self._queue, self._release, self._offsets = log, queue, release, offsets
         self._first, self._next, self._first_half = first, first, first_half
         self.ended: dict[int, int] = {}
         self.last_born: int | None = None
@@ -120,8 +123,8 @@ class _Ops:
     def read(self) -> bool:
         """Take in some further op messages; whether there were any."""
         at = self._next
-        result = get_message(self._log, self._queue, at, _OPS_AT_ONCE, engine=self._engine)
-        while result.status not in ("FOUND", "NO_MESSAGE_IN_QUEUE", "OFFSET_OVERFLOW_ONE"):
+        result = get_message(self._log, self._queue, at, _OPS_AT_ONCE, release=self._release)
+        while result.status not in (GetStatus.FOUND, GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE):
             following = result.next_begin_offset
             if at == self._first:  # else what lies before the gap may still be needed
                 self._first = following
@@ -129,7 +132,7 @@ class _Ops:
             if following == at:
                 break
             at = following
-            result = get_message(self._log, self._queue, at, _OPS_AT_ONCE, engine=self._engine)
+            result = get_message(self._log, self._queue, at, _OPS_AT_ONCE, release=self._release)
         self._next = result.next_begin_offset
         self.last_born = None
         for found in result.messages:
@@ -173,12 +176,12 @@ class Round:
         self._store, self._rules, self._now = service.store, service.rules, service.store.live.clock
         self._queue_id, self._offsets = queue_id, _Offsets(service.state, queue_id)
         self._log = log = CommitLog(self._store.layout)
-        engine = self._store.live.engine
+        release = self._store.live.release
         half, op = (queues.one(topic, queue_id) for topic in (HALF, OP))
         self._first = self._offsets.known(HALF, half.min_offset(log.min_offset) if half is not None else 0)
         first_op = self._offsets.known(OP, op.min_offset(log.min_offset) if op is not None else 0)
-        self._ops = _Ops(log, op, engine, self._offsets, first_op, self._first)
-        self._half = _Half(log, half, engine) if half is not None and self._first >= 0 and first_op >= 0 else None
+        self._ops = _Ops(log, op, release, self._offsets, first_op, self._first)
+        self._half = _Half(log, half, release) if half is not None and self._first >= 0 and first_op >= 0 else None
 
     def run(self, decide: Decide, stop: Callable[[], bool], start: int) -> bool:
         """Go through the queue as far as there is something to do; whether it was stopped before.

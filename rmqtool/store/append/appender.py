@@ -203,7 +203,9 @@ class Appender:
         light = [(name, light_queue_id(name, ready.queue_id)) for name in ready.light_queues]
         if light:
             offsets = ",".join(str(self.next_offsets.get(one, 0)) for one in light)
-            properties = _with_place(properties, MULTI_QUEUE_OFFSET, offsets, trailing=self.rules.engine != "4.9")
+            properties = _with_place(
+                properties, MULTI_QUEUE_OFFSET, offsets, trailing=self.rules.release.trailing_separator
+            )
         if ready.inner_messages:
             properties = _with_place(properties, INNER_BASE, str(queue_offset))
         store_timestamp = now if ready.store_timestamp is None else ready.store_timestamp

@@ -325,7 +325,7 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
     names, *numbers, born, stored, born_hosts, store_hosts, bodies, properties, tags, keys = zip(
         *map(_FIELDS, messages), strict=True
     )
-    packed = _packed_properties(properties, tags, keys, "\x02" if rules.engine != "4.9" else "")
+    packed = _packed_properties(properties, tags, keys, "\x02" if rules.release.trailing_separator else "")
     body_lengths = _column(map(len, bodies), count)
     if packed is None or body_lengths.max() > rules.max_message_size or packed[1].max() > MAX_PROPERTIES:
         return None
@@ -338,7 +338,7 @@ def _of_messages(messages: Sequence[Message], rules: Rules, now: int) -> Prepare
     if SCHEDULE in topics or timer.TOPIC in topics:
         return None
     for topic in topics:
-        check_topic(topic, rules.record_version)
+        check_topic(topic, rules.release.record_version)
     hosts = [host_of(name) for name in host_names]
     times = (_times(born, now, count), _times(stored, now, count))
     columns = _columns(tuple(numbers), times, places, (body, body_lengths), packed)

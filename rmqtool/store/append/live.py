@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 
 from formats.message.build import BLANK_SIZE
 from rmqtool.errors import NoRoom, RanOut, Refused, RmqError, UnreadableStore
+from rmqtool.rules.releases import Release
 from rmqtool.store.append.answers import Illegal, PutResult
 from rmqtool.store.append.appender import Appender, Clock, EncodedResult, system_clock
 from rmqtool.store.append.delayed import TimerRules
@@ -49,7 +50,7 @@ class LiveStore:
     Args:
         root: the store directory.
         conf: the broker's settings: file sizes above all, which an empty store does not tell.
-        engine: "4.9" or "5.3": whose rules messages are checked and written by; None for what the store shows.
+        release: whose rules messages are checked and written by; None for what the store shows.
         sync_flush: make messages durable before they are acknowledged (``flushDiskType=SYNC_FLUSH``).
         mend: finish what a killed writer left, where no message is lost by it.
         command: for what it is opened, by the table of roles (:mod:`rmqtool.store.roles.table`).
@@ -69,7 +70,7 @@ class LiveStore:
         root: str,
         conf: BrokerConf | None = None,
         *,
-        engine: str | None = None,
+        release: Release | None = None,
         sync_flush: bool | None = None,
         mend: bool = False,
         command: str = "append",
@@ -86,7 +87,7 @@ class LiveStore:
         self._lock = StoreLock(self.layout.root)
         self._lock.__enter__()
         try:
-            self._open(self._healthy(), engine, sync_flush)
+            self._open(self._healthy(), release, sync_flush)
         except BaseException:
             self._lock.__exit__()
             raise
@@ -117,23 +118,23 @@ class LiveStore:
             self.warnings.append(word)  # an empty store is nobody's replica
         return examined
 
-    def _open(self, examined: Examined, engine: str | None, sync_flush: bool | None) -> None:
+    def _open(self, examined: Examined, release: Release | None, sync_flush: bool | None) -> None:
         """Go on from what the recovery has seen: files of log, queues and index are not looked through again."""
         layout, conf, inputs = self.layout, self.layout.conf, examined.inputs
         assert examined.report.afterStart is not None  # it is healthy
         end = examined.report.afterStart.maxPhyOffset
-        self.engine = engine or inputs.rules.engine
+        self.release = release or inputs.rules.release
         self.sync_flush = (conf.text("flushDiskType") == "SYNC_FLUSH") if sync_flush is None else sync_flush
         self.batch_topics = set(inputs.rules.batch_topics)
         file_size = inputs.log.file_size
         logs = layout.commit_log_paths[: len(conf.paths("storePathCommitLog")) or 1]
         rules = Rules(
-            engine=self.engine,
+            release=self.release,
             levels=len(inputs.levels.millis),
             room=file_size - BLANK_SIZE,
-            timer=TimerRules.of(conf, self.clock) if self.engine != "4.9" else None,
+            timer=TimerRules.of(conf, self.clock) if self.release.has_timer else None,
             light_queues=inputs.light_queues,
-            batch_topics=self.batch_topics if self.engine != "4.9" else set(),
+            batch_topics=self.batch_topics if self.release.has_attributes else set(),
         )
         self.appender = Appender(LogWriter(logs, file_size, end), rules, dict(examined.ends), self.clock)
         self._reput = LiveDispatch(layout, inputs, examined.ends, end, self.batch_topics)

@@ -31,7 +31,9 @@ from formats.primitives import (
     TRANSACTION_NONE,
     parse_host,
 )
+from formats.topics import RETRY_PREFIX
 from formats.variants import timer
+from rmqtool.rules.releases import V4_9, Release
 from rmqtool.store.append.acceptance import names_a_directory, needs_a_look, objection
 from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.append.delayed import (
@@ -43,7 +45,6 @@ from rmqtool.store.append.delayed import (
     waiting_place,
 )
 
-_RETRY_PREFIX = "%RETRY%"
 _WAITING = frozenset((SCHEDULE, timer.TOPIC))
 _HOST = "127.0.0.1:0"
 _SPECIAL = SPECIAL | {MULTI_DISPATCH}
@@ -138,7 +139,7 @@ class Rules:
     """What an engine takes and how it writes it.
 
     Attributes:
-        engine: "4.9" or "5.3".
+        release: whose rules.
         levels: number of delay levels.
         room: largest record that a commit-log file has room for, beside the blank that ends it.
         timer: what the timer of 5.x takes; None for an engine without one.
@@ -147,7 +148,7 @@ class Rules:
         store_host: of messages that name none.
     """
 
-    engine: str = "4.9"
+    release: Release = V4_9
     levels: int = 18
     timer: TimerRules | None = None
     room: int = 1 << 30
@@ -155,11 +156,6 @@ class Rules:
     light_queues: bool = False
     batch_topics: Set[str] = frozenset()
     store_host: str = _HOST
-
-    @property
-    def record_version(self) -> int:
-        """The newest that is written."""
-        return 1 if self.engine == "4.9" else 2
 
     def ready(self, message: Message, *, batch: bool = False) -> Ready:
         """The message in stored bytes.
@@ -172,7 +168,7 @@ class Rules:
                 stumble over it.
         """
         topic, queue_id, body, properties = message.topic, message.queue_id, message.body, message.properties
-        check_topic(topic, self.record_version)
+        check_topic(topic, self.release.record_version)
         if topic in _WAITING and not message.was_stored:
             _check_waiting(message)
         light: tuple[str, ...] = ()
@@ -261,7 +257,7 @@ class Rules:
                 if value is not None:
                     named[name] = value
         try:
-            packed = build(named, trailing_separator=self.engine != "4.9")
+            packed = build(named, trailing_separator=self.release.trailing_separator)
         except UnicodeEncodeError as err:
             raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"a property is no text: {err.reason}") from None
         except BadText as err:
@@ -280,7 +276,7 @@ class Rules:
 
     def _inner_messages(self, topic: str, message: Message) -> int:
         """Messages of an inner batch; 0 for a message that is none (5.3: HookUtils.checkInnerBatch)."""
-        if self.engine == "4.9":
+        if not self.release.has_attributes:
             return 0
         if not message.sys_flag & INNER_BATCH:
             if message.topic in self.batch_topics and INNER_NUM in message.property_map():
@@ -356,7 +352,7 @@ def check_topic(topic: str, version: int) -> None:
         size = len(topic.encode())
     except UnicodeEncodeError:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, "topic is no text") from None
-    most = MAX_TOPIC[version] if topic.startswith(_RETRY_PREFIX) else MAX_TOPIC[1]
+    most = MAX_TOPIC[version] if topic.startswith(RETRY_PREFIX) else MAX_TOPIC[1]
     if not 0 < size <= most:
         raise Illegal(PutStatus.MESSAGE_ILLEGAL, f"topic of {size} bytes, 1 to {most} are taken")
     if not names_a_directory(topic):

@@ -13,8 +13,8 @@ from formats.config.files import (
     kind_of,
 )
 from formats.errors import FormatError
-from formats.message.properties import LMQ_PREFIX
 from formats.message.read import SCHEDULE_TOPIC
+from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
 from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
@@ -24,7 +24,7 @@ from rmqtool.store.disk.segments import read_small
 from rmqtool.store.dispatch.light import is_light
 
 _LATE = 60_000  # ms: a message that was due so long ago was delivered, and its offset written
-_SYSTEM_TOPIC, _SYSTEM_GROUP = "rmq_sys_", "CID_RMQ_SYS_"  # a broker needs no configuration for them
+_SYSTEM_TOPIC, _SYSTEM_GROUP = SYSTEM_PREFIX, "CID_RMQ_SYS_"  # a broker needs no configuration for them
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
 
 

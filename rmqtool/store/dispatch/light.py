@@ -5,7 +5,7 @@ Source: store.MultiDispatch, store.ConsumeQueue.multiDispatchLmqQueue.
 
 from collections.abc import Callable
 
-from formats.message.properties import LMQ_PREFIX
+from formats.topics import LMQ_PREFIX
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 

@@ -8,13 +8,14 @@ from formats import checkpoint
 from formats.layouts.codes import MAGIC_V2
 from formats.variants.rocksdb import PLACES, Form, describe
 from rmqtool.errors import RmqError, UnreadableStore
+from rmqtool.rules.releases import V4_9, V5_3, Release
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
-_RELEASES: "WeakKeyDictionary[StoreLayout, str]" = WeakKeyDictionary()
+_RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
 
 def rocksdb_forms(layout: StoreLayout) -> dict[str, Form]:
@@ -63,14 +64,14 @@ def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
     return "4.x", "it has nothing of 5.x"
 
 
-def release_of(layout: StoreLayout) -> str:
-    """ "4.9" or "5.3": by whose rules a store is read. It is found once for each layout.
+def release_of(layout: StoreLayout) -> Release:
+    """The release by whose rules a store is read. It is found once for each layout.
 
     Raises:
         UnreadableStore: a directory of the store cannot be listed.
     """
     if layout not in _RELEASES:
-        _RELEASES[layout] = "5.3" if version_of(layout, first_version(layout))[0] == "5.x" else "4.9"
+        _RELEASES[layout] = V5_3 if version_of(layout, first_version(layout))[0] == "5.x" else V4_9
     return _RELEASES[layout]
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from formats.queues.batch import BatchEntry, as_array, is_valid, valid_prefix
+from rmqtool.rules.releases import Release
 from rmqtool.store.disk.remote import need
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, BATCH_UNIT, StoreLayout, is_path_name
@@ -82,13 +83,13 @@ class BatchQueue:
         unit = self._unit(file, (end - BATCH_UNIT - file.base) // BATCH_UNIT)
         return unit if is_valid(unit) else None
 
-    def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
+    def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         """The lowest queue offset whose record is still in the log, by the first file (correctMinOffset); 0 without
         units, where a broker says -1.
 
         Args:
             min_physical_offset: where the log begins.
-            engine: there is one rule only; as in :class:`rmqtool.store.queues.reader.ConsumeQueue`.
+            release: there is one rule only; as in :class:`rmqtool.store.queues.reader.ConsumeQueue`.
         """
         if not self.recovered.end:
             return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from formats.layouts.derived import CQ_ENTRY
 from formats.queues import batch
 from formats.queues.consume import as_array, valid_prefix
+from rmqtool.rules.releases import Release
 from rmqtool.store.disk.remote import need, place_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import written_units
@@ -157,7 +158,7 @@ class ConsumeQueue:
         """Queue offset after the last entry."""
         return self.recovered.end // UNIT
 
-    def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
+    def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         """The lowest queue offset whose message is still in the log, by the rules of 4.9 or of 5.3.
 
         4.9 looks through the first file only and answers 0 when nothing there is young enough; 5.3 answers the queue's
@@ -165,13 +166,13 @@ class ConsumeQueue:
 
         Args:
             min_physical_offset: where the log begins.
-            engine: "4.9" or "5.3"; when None, the release that seems to have written the store.
+            release: None for the release that seems to have written the store.
         """
         if not self.segments.files or not self.recovered.end:
             return 0
         first = self.segments.files[0]
         end = min(max(self.recovered.end - first.base, 0), first.size)
-        if (engine or release_of(self._layout)) != "4.9":
+        if (release or release_of(self._layout)).searches_lowest_offset:
             return self._min_offset_v5(first, end // UNIT, min_physical_offset)
         with closing(runs_in(first, 0, end // UNIT)) as runs:
             fits = first_from(runs, end // UNIT, min_physical_offset)

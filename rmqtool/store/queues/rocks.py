@@ -31,6 +31,7 @@ from formats.queues.rocks import (
     parse_unit_key,
     unit_key,
 )
+from rmqtool.rules.releases import Release
 from rmqtool.store.disk.remote import place_of
 from rmqtool.store.disk.segments import Segments
 from rmqtool.store.layout.paths import StoreLayout
@@ -121,12 +122,12 @@ class RocksQueue:
         size = unit.size if unit is not None and unit.physical_offset == self.last.physical_offset else 0
         return QueueEnd(self.max_offset, self.last.physical_offset + size)
 
-    def min_offset(self, min_physical_offset: int, engine: str | None = None) -> int:
+    def min_offset(self, min_physical_offset: int, release: Release | None = None) -> int:
         """The lowest queue offset whose message is still in the log (getMinCqOffset, correctMinCqOffset).
 
         Args:
             min_physical_offset: where the log begins.
-            engine: there is one rule only; as in :class:`rmqtool.store.queues.reader.ConsumeQueue`.
+            release: there is one rule only; as in :class:`rmqtool.store.queues.reader.ConsumeQueue`.
         """
         noted = self.first.queue_offset if self.first is not None else 0
         if self.first is not None and self.first.physical_offset >= min_physical_offset:

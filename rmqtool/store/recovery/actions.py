@@ -172,7 +172,7 @@ def report(recovery: Recovery, *, actions: list[str], applied: bool, backup: str
         )
     return RecoveryReport(
         store=root,
-        engine=inputs.rules.engine,
+        engine=inputs.rules.release.name,
         engineReason=inputs.reason,
         loadOk=not recovery.refusals,
         refusals=recovery.refusals,

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypedDict, Unpack
 from formats.endings import Ending
 from formats.message.build import BLANK_SIZE
 from rmqtool.errors import Refused
+from rmqtool.rules.releases import Release
 from rmqtool.store.changes.change import Change
 from rmqtool.store.changes.pending import pending_runs
 from rmqtool.store.changes.places import Places
@@ -51,7 +52,7 @@ def examine(layout: StoreLayout) -> Examined:
 class Options(TypedDict, total=False):
     """How to recover; see :func:`recover`."""
 
-    engine: str
+    release: Release | None
     exactly: bool
     fix_delay_times: bool
     quick: bool
@@ -143,7 +144,7 @@ def recover(
     first.
 
     Args:
-        engine: whose rules: "4.9", "5.3", or "auto" for the release that seems to have written the store.
+        release: whose rules; None for those of the release that seems to have written the store.
         exactly: nothing is done but what the broker does, also where it loses or doubles: after a clean stop 5.3 leaves
             out the first message that no queue has, and it does not load a queue whose last file is empty.
         quick: queues and index are not compared with the log; what a broker's start does is done, and what is known to

@@ -5,7 +5,8 @@ from functools import cached_property
 
 from formats import checkpoint
 from formats.checkpoint import Checkpoint
-from formats.message.properties import LMQ_PREFIX
+from formats.topics import LMQ_PREFIX
+from rmqtool.rules.releases import Release
 from rmqtool.store.dispatch.batch import DelayLevels
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.index.reader import geometry_of
@@ -49,7 +50,7 @@ class StoreInputs:
         cls,
         layout: StoreLayout,
         *,
-        engine: str = "auto",
+        release: Release | None = None,
         exactly: bool = False,
         fix_delay_times: bool = False,
         whole: bool = False,
@@ -58,7 +59,7 @@ class StoreInputs:
         """Look at a store.
 
         Args:
-            engine: whose rules to follow, one of :data:`rmqtool.store.releases.rules.ENGINES`.
+            release: whose rules to follow; None for the release that seems to have written the store.
             exactly: do what a 5.3 broker does even where it leaves out a message that no queue has.
             fix_delay_times, whole, quick: see above; ``exactly`` leaves nothing to be made whole.
 
@@ -67,7 +68,7 @@ class StoreInputs:
             CorruptFile: a setting is not what it should be.
         """
         layout = layout.listed_once()
-        rules, reason, warning = rules_for(layout, engine, exactly=exactly)
+        rules, reason, warning = rules_for(layout, release, exactly=exactly)
         return cls(
             layout=layout,
             rules=rules,

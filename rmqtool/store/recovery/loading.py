@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from formats.message.properties import LMQ_PREFIX
 from formats.message.read import SCHEDULE_TOPIC
+from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX
 from rmqtool.store.config.sources import FILE, choose
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.paths import BATCH_QUEUES, is_path_name
@@ -20,7 +20,7 @@ from rmqtool.store.recovery.inputs import StoreInputs
 
 Stage = Callable[[], str]
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
-_SYSTEM_TOPIC = "rmq_sys_"  # in any case
+_SYSTEM_TOPIC = SYSTEM_PREFIX  # in any case
 
 
 class StagedQueues:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from formats.message.read import Record, read
+from formats.topics import SCHEDULE
 from rmqtool.errors import Refused
 from rmqtool.progress import stage
 from rmqtool.store.dispatch.batch import BatchBuilder
@@ -189,7 +190,7 @@ class _Run:
         """Entries of delayed messages that were put while the log was checked, and lack their deliver time."""
         if self._inputs.knows_delays:
             return 0
-        delayed = (queue for (topic, _id), queue in self._queues.items() if topic == "SCHEDULE_TOPIC_XXXX")
+        delayed = (queue for (topic, _id), queue in self._queues.items() if topic == SCHEDULE)
         return sum(queue.added for queue in delayed)
 
     def _reput_from(self, verdict: LogVerdict) -> int:
@@ -226,7 +227,7 @@ class _Run:
                 if file is None:
                     words = "no message after that is dispatched"
                     if inputs.rules.waits:
-                        words = f"a {inputs.rules.engine} broker hangs here at its start"
+                        words = f"a {inputs.rules.release} broker hangs here at its start"
                     self._warnings.append(f"no commit-log file holds offset {at}: {words}")
                     break
                 view = file.view()

@@ -43,7 +43,7 @@ def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
 def _refused(recovery: Recovery, files: TimerFiles) -> bool:
     """Whether a broker does not start on these files; then they are left to the command that makes them anew."""
     rules, layout = recovery.inputs.rules, recovery.inputs.layout
-    if rules.engine == "4.9":
+    if not rules.release.has_timer:
         return False
     refused, _removed = rules.admit(files.log.files, files.log.foreign, files.file_size, "timer-log")
     if len(files.wheel_bytes) not in (0, timer.WHEEL_SIZE):

@@ -117,7 +117,7 @@ def _of_next_start(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatc
             words = (
                 f"{file.path}: damaged at byte {end.at} ({end.reason}), where this start does not look: the next start "
             )
-            return [f"{words}of a {inputs.rules.engine} broker checks this file too, and cuts the log there"]
+            return [f"{words}of a {inputs.rules.release} broker checks this file too, and cuts the log there"]
     return []
 
 

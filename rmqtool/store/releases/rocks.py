@@ -3,8 +3,6 @@
 Source: store.CommitLog.recoverAbnormally, isMappedFileMatchedRecover; store.queue.RocksDBConsumeQueueStore of 5.3.3.
 """
 
-from typing import ClassVar
-
 from formats.checkpoint import Checkpoint
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.version import dledger_reason
@@ -14,8 +12,6 @@ from rmqtool.store.releases.rules import ReleaseRulesV5
 
 class RocksRules(ReleaseRulesV5):
     """Those of 5.3.3 with RocksDB. Nothing is written by them: they say what the broker does, to the letter."""
-
-    engine: ClassVar[str] = "5.3"
 
     def _unsupported(self) -> str | None:
         return dledger_reason(self.layout)

@@ -19,16 +19,16 @@ from formats.layouts.codes import MAGIC_V2
 from formats.message.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
 from formats.message.read import End, Record, is_java_int, read
 from rmqtool.errors import Refused, UnreadableStore
+from rmqtool.rules.releases import V4_9, V5_3, Release
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
-from rmqtool.store.layout.version import first_version, unsupported, version_of
+from rmqtool.store.layout.version import first_version, release_of, unsupported, version_of
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.compaction import compaction_queues_of
 from rmqtool.store.releases.first_file import SCANNED_FILES, first_checked, first_checked_v5, known_number
 
-ENGINES = ("auto", "4.9", "5.3")
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 BATCH_QUEUE = ("queue.type", "BatchCQ")  # attribute of a topic
@@ -47,14 +47,14 @@ class ReleaseRules:
     """Those of 4.9.8.
 
     Attributes:
-        engine: the release.
+        release: the release.
         knows_delays: the delay levels are there before recovery, so that delayed messages get their deliver time.
         waits: the start dispatches messages that no queue has, and waits until that is done.
         exactly: do what the broker does even where it loses entries or fails needlessly.
         stumbles: which records its reader takes for damage, although they are whole; in words.
     """
 
-    engine: ClassVar[str] = "4.9"
+    release: ClassVar[Release] = V4_9
     knows_delays: ClassVar[bool] = False
     stumbles: ClassVar[str] = "V2 record, which 4.9 does not know"
 
@@ -182,7 +182,7 @@ def has_bad_batch_numbers(record: Record) -> bool:
 class ReleaseRulesV5(ReleaseRules):
     """Those of 5.3.3."""
 
-    engine: ClassVar[str] = "5.3"
+    release: ClassVar[Release] = V5_3
     knows_delays: ClassVar[bool] = True
     stumbles: ClassVar[str] = f"{INNER_BASE} or {INNER_NUM} is not a number, which 5.3 takes for damage"
 
@@ -350,28 +350,19 @@ class ChosenRules(NamedTuple):
     warning: str | None
 
 
-def rules_for(layout: StoreLayout, engine: str = "auto", *, exactly: bool = False) -> ChosenRules:
-    """The rules of one release, or of the one that seems to have written the store.
-
-    Args:
-        engine: one of :data:`ENGINES`.
-
-    Raises:
-        ValueError: there is no such engine.
-    """
-    if engine not in ENGINES:
-        raise ValueError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
-    version, shown = version_of(layout, first_version(layout))
-    seen = "5.3" if version == "5.x" else "4.9"
-    reason, warning = (shown, None) if engine == "auto" else ("asked for", None)
-    engine = seen if engine == "auto" else engine
-    if engine != seen and seen == "5.3":
-        warning = f"a 5.x broker seems to have written this store ({shown}), but the rules of 4.9 are used"
-    elif engine != seen:
-        warning = "nothing shows that a 5.x broker has written this store, but the rules of 5.3 are used"
-    if engine == "5.3":
+def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: bool = False) -> ChosenRules:
+    """The rules of one release, or of the one that seems to have written the store."""
+    _, shown = version_of(layout, first_version(layout))
+    seen = release_of(layout)
+    reason, warning = ("asked for", None) if release else (shown, None)
+    release = release or seen
+    if release.version < seen.version:
+        warning = f"a 5.x broker seems to have written this store ({shown}), but the rules of {release} are used"
+    elif release != seen:
+        warning = f"nothing shows that a 5.x broker has written this store, but the rules of {release} are used"
+    if release.is_5:
         return ChosenRules(ReleaseRulesV5(layout, exactly=exactly), reason, warning)
-    return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen == "5.3"), reason, warning)
+    return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen.is_5), reason, warning)
 
 
 def batch_topics_of(topics: Mapping[str, TopicConfig]) -> set[str]:

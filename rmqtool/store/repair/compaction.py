@@ -105,7 +105,7 @@ class CompactionBuilder:
                 self._queue(queue, change, words)
         if self._offsets != self._positions.offsets or (self._lost_positions and words):
             new = replace(self._positions, offsets=self._offsets, empty=not self._offsets)
-            change.put_content(self.layout.path(FOLDER, POSITIONS), new.build(engine="5.3"))
+            change.put_content(self.layout.path(FOLDER, POSITIONS), new.build())
             words.append(f"put {FOLDER}/{POSITIONS}")
         change.expect_log([(file.path, file.size) for file in self.log.segments], None, 0)
         return words

@@ -12,7 +12,8 @@ from typing import Any
 from formats.config.beans import DataVersion
 from formats.config.files import KINDS, TopicConfig, split_key
 from formats.config.json import dumps, loads
-from formats.message.properties import LMQ_PREFIX
+from formats.topics import LMQ_PREFIX, SYSTEM_PREFIX, Perm
+from formats.versions import V4_9, V5_3
 from rmqtool.store.changes.change import Change
 from rmqtool.store.config.files import config_place
 from rmqtool.store.config.sources import ABSENT, EMPTY, FILE, Source, choose
@@ -21,8 +22,8 @@ from rmqtool.store.layout.tier_signs import METADATA
 from rmqtool.store.repair.config_evidence import DELAY_TOPIC, SURE_QUEUES, Evidence, delivered, gather
 from rmqtool.store.tier.guard import DO_NOT_START
 
-_SYSTEM_TOPIC = "rmq_sys_"  # in any case: a broker needs no configuration for them, and makes it when it uses them
-_PERM = 6  # read and write, as automatic creation gives
+_SYSTEM_TOPIC = SYSTEM_PREFIX  # in any case: a broker needs no configuration for them, and makes it when it uses them
+_PERM = Perm.READ | Perm.WRITE  # as automatic creation gives
 _MOST = 2**63 - 1
 BUILT = "built"
 
@@ -152,7 +153,7 @@ class ConfigDoctor:
         old = value.get("dataVersion")
         if not isinstance(old, dict):
             since = {about["name"]: about["since"] for one in fields(KINDS[name]) if (about := one.metadata)}
-            if since.get("dataVersion") != "4.9":
+            if since.get("dataVersion") != V4_9:
                 return
             old = {}
         version = DataVersion.read(old)
@@ -180,7 +181,7 @@ class ConfigDoctor:
             if topic == DELAY_TOPIC:
                 queues = max(queues, len(self.layout.conf.delay_levels))
             config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=_PERM)
-            table[topic] = config.write("5.3" if _is_5(value) else "4.9")
+            table[topic] = config.write(V5_3 if _is_5(value) else V4_9)
             new, reason = f"{queues} queue{'s' * (queues > 1)}", "it has messages and no entry"
             changes.append(ConfigChange(key=f"topic {topic}", old=None, new=new, reason=reason))
         if changes:

@@ -14,7 +14,9 @@ from formats.config.rocksdb import TABLES
 from formats.errors import BadLength, FormatError
 from formats.message.properties import MULTI_QUEUE_OFFSET
 from formats.primitives import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from formats.topics import HALF
 from formats.variants.timer import QUEUE_ID, TOPIC
+from formats.versions import V4_9, V5_3
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, RmqError, UnreadableStore
 from rmqtool.progress import stage
 from rmqtool.store.config.files import config_database, read_config
@@ -54,7 +56,7 @@ _PARTS = (
     "compaction", "kvStore", "abort", "lock", LOST,
 )  # fmt: skip
 _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
-HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
+HALF_TOPIC = HALF.encode()
 
 
 _OF_THE_SOURCE = {
@@ -365,7 +367,7 @@ class Salvage:
                     continue
                 found[name] = None
                 table = read_config(self.layout, name)
-                found[name] = table.build(engine="5.3") if table is not None else None
+                found[name] = table.build(V5_3) if table is not None else None
             except (CorruptFile, MissingRuntime, UnreadableStore) as err:
                 found[name] = None
                 self.left_out.append(f"config/{name}")
@@ -409,5 +411,4 @@ class Salvage:
             moves = [down for old, down in (queue.moves if queue else ()) if entry.offset >= old]
             if moves and moves[-1]:
                 moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - moves[-1])
-        engine = "5.3" if b'"dataVersion"' in data else "4.9"
-        return data if moved is table else moved.build(engine=engine)
+        return data if moved is table else moved.build(V5_3 if b'"dataVersion"' in data else V4_9)

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.recovery.report import RecoveryReport
@@ -90,12 +91,12 @@ def index_files(store: Path) -> int:
 def recover_and_check_plan(case: Case, mine: Path) -> RecoveryReport:
     """A plan tells what is done, and touches nothing; after the deed nothing is left to do."""
     conf, before = case.base.conf, snapshot(mine)
-    planned = plan(StoreLayout(str(mine), conf), engine=case.engine, exactly=True)
+    planned = plan(StoreLayout(str(mine), conf), release=RELEASES[case.engine], exactly=True)
     case.same("store after a plan", snapshot(mine), before)
-    report = recover(StoreLayout(str(mine), conf), engine=case.engine, exactly=True)
+    report = recover(StoreLayout(str(mine), conf), release=RELEASES[case.engine], exactly=True)
     case.same("plan against deed", comparable(planned), comparable(report))
     if report.loadOk:
-        case.again = plan(StoreLayout(str(mine), conf), engine=case.engine, exactly=True)
+        case.again = plan(StoreLayout(str(mine), conf), release=RELEASES[case.engine], exactly=True)
     else:
         case.same("store that is refused", snapshot(mine), before)
     return report

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan
 from tests.interop.differential.bases import Base
@@ -17,5 +18,5 @@ def test_stores_of_both_releases(stores_of_4: list[Base], stores_of_5: list[Base
         assert report.abort == base.name.endswith("-killed")
         for engine in ("5.3",) if "long-topics" in base.name else ("4.9", "5.3"):
             for exactly in (False, True):
-                report = plan(layout, engine=engine, exactly=exactly)
+                report = plan(layout, release=RELEASES[engine], exactly=exactly)
                 assert report.clean == (not report.abort), (base.name, report.actions)

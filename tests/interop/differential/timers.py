@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from formats.message.properties import parse
 from formats.variants import timer
+from rmqtool.rules.releases import V5_3
 from rmqtool.store.changes.writing import planning
 from rmqtool.store.check import check_store
 from rmqtool.store.disk.sparse import copy_written
@@ -208,7 +209,7 @@ def _compare_model(case: TimerCase, store: Path, state: dict[str, Any]) -> None:
     """What we say that a start makes of wheel, log and queue, number by number."""
     layout = StoreLayout(str(store), case.base.conf)
     with planning(layout.root) as change:
-        recovery = run_recovery(StoreInputs.of(layout, engine="5.3", exactly=True), change.staging)
+        recovery = run_recovery(StoreInputs.of(layout, release=V5_3, exactly=True), change.staging)
         files = TimerFiles(layout)
         start = TimerAtStart(recovery, files, change, lambda _text, _path: None)
         case.same("end of the timer log", files.end, state["end"])

@@ -13,9 +13,9 @@ from formats.primitives import TRANSACTION_MASK
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import client_options, readable_queues
 from rmqtool.cli.live.copying.positions import Key, Last, Positions, key_of, last_of
-from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import Told, until_told
 from rmqtool.cli.shell.output import Column, note, write_all, writer
+from rmqtool.cli.shell.releases import chosen_release
 from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
@@ -27,11 +27,12 @@ from rmqtool.contract import MIRROR_FIELDS
 from rmqtool.errors import BadValue, Refused
 from rmqtool.progress import stage
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.rules.releases import Release
+from rmqtool.rules.sending import check_topic
 from rmqtool.services.opened.broker_state import BrokerState
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.sending.again import own_properties
 from rmqtool.services.sending.copies import copy_of
-from rmqtool.services.sending.rules import check_topic
 from rmqtool.store.append.outgoing import Message
 from rmqtool.words import counted
 
@@ -86,8 +87,9 @@ def run(plan: MirrorPlan, output: str) -> int:
             check_topic(topic)
     except ValueError as err:
         raise BadValue(str(err)) from None
-    options, rules = client_options(plan.namesrv, tls_config=plan.tls_config, acl=plan.acl), engine_of(plan.engine)
-    return asyncio.run(_Mirror(plan).go(options, rules, output))
+    options = client_options(plan.namesrv, tls_config=plan.tls_config, acl=plan.acl)
+    release = chosen_release(plan.engine)
+    return asyncio.run(_Mirror(plan).go(options, release, output))
 
 
 class _Mirror:
@@ -97,11 +99,11 @@ class _Mirror:
         self._away: set[Key] = set()  # queues that were copied before and cannot be read now
         self._saved = 0.0
 
-    async def go(self, options: ClientOptions, rules: str | None, output: str) -> int:
+    async def go(self, options: ClientOptions, release: Release | None, output: str) -> int:
         async with until_told() as told, Cluster(options) as cluster:
             # who is not reached, or does not know a topic, is told of before a store is made
             routes = [await cluster.route(topic) for topic in self._plan.topics]
-            with self._opened(rules) as store:
+            with self._opened(release) as store:
                 try:
                     await self._run(told, cluster, store)
                 finally:
@@ -114,14 +116,14 @@ class _Mirror:
             return told.exit_code
         return 1 if self._away or any(one.expired for one in self._copied.values()) else 0
 
-    def _opened(self, rules: str | None) -> Store:
+    def _opened(self, release: Release | None) -> Store:
         path, conf = self._plan.store, self._plan.broker_conf
         if os.path.lexists(path):
-            store = Store(path, write=True, broker_conf=conf, engine=rules, mend=True, command="mirror")
+            store = Store(path, write=True, broker_conf=conf, release=release, mend=True, command="mirror")
             for text in store.warnings:
                 note(f"warning: {text}")
             return store
-        return Store.create(path, broker_conf=conf, engine=rules)
+        return Store.create(path, broker_conf=conf, release=release)
 
     async def _run(self, told: Told, cluster: Cluster, store: Store) -> None:
         positions, origin = Positions(store), _Origin(cluster, told)

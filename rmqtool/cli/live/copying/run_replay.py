@@ -30,9 +30,9 @@ from rmqtool.contract import REPLAY_FIELDS
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.progress import Stage, stage
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.rules.sending import check_group, check_topic
 from rmqtool.services.lookup.selection import Selection
 from rmqtool.services.sending.fields import Fields
-from rmqtool.services.sending.rules import check_group, check_topic
 from rmqtool.words import counted
 
 _ROUND, _ROUND_BYTES = 1000, 8 << 20

@@ -52,6 +52,6 @@ class Locks:
         return self.cluster.address(next(iter(queues)).broker_name)
 
     def _request(self, code: RequestCode, queues: Collection[MessageQueue]) -> Command:
-        older = self.cluster.options.engine == "4.9"
+        older = not self.cluster.options.release.is_5
         wanted = LockRequest(self.group, self.cluster.client_id, sorted(queues), None if older else False)
         return self.cluster.request(code, None if older else h.Empty(), body_of(wanted))

@@ -10,14 +10,13 @@ from formats.message.properties import DELAY, build, parse
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode
+from formats.topics import AUTO_CREATE, RETRY_PREFIX
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BrokerError, ClientError, NoRoute
 from rmqtool.client.cluster.namespaces import with_namespace
 from rmqtool.client.producing.message import STATUSES
 from rmqtool.client.pulling.pull import Received
 from rmqtool.remoting.errors import RemotingError
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
-from rmqtool.services.sending.rules import AUTO_CREATE_TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class SendBack:
         Raises:
             ClientError, RemotingError: no broker took it.
         """
-        more = 0 if self.cluster.options.engine == "4.9" else 1
+        more = self.cluster.options.release.extra_retries
         await self._resend(message, message.reconsume_times + more)
 
     def _topic(self, message: Received) -> str:
@@ -92,7 +91,7 @@ class SendBack:
             DELAY: str(_FIRST_LEVEL + message.reconsume_times),
         }
         try:
-            text = build(properties, trailing_separator=self.cluster.options.engine != "4.9").decode()
+            text = build(properties, trailing_separator=self.cluster.options.release.trailing_separator).decode()
         except FormatError as err:
             raise ClientError(f"{message.message_id}: its properties cannot be sent again: {err}") from None
         topic = RETRY_PREFIX + self.group
@@ -102,7 +101,7 @@ class SendBack:
             header = h.Send(
                 producer_group=_GROUP,
                 topic=topic,
-                default_topic=AUTO_CREATE_TOPIC,
+                default_topic=AUTO_CREATE,
                 default_topic_queue_nums=4,
                 queue_id=queue.queue_id,
                 sys_flag=message.record.sys_flag & (COMPRESSED | COMPRESSION_MASK),

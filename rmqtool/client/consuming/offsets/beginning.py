@@ -1,9 +1,9 @@
 """Where a group begins in a queue in which it never was (RebalancePushImpl.computePullFromWhere)."""
 
 from formats.remoting.shapes import MessageQueue
+from formats.topics import RETRY_PREFIX
 from rmqtool.client.listening.options import From
 from rmqtool.client.pulling.pull import Puller
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 
 _HALF_AN_HOUR = 30 * 60 * 1000  # ms
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from formats.errors import FormatError
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.services.offsets.broadcast import QueueName, build, parse
+from rmqtool.rules.broadcast import QueueName, build, parse
 
 log = logging.getLogger(__name__)
 

@@ -81,8 +81,8 @@ class Control:
         config = self._core.state.topic(header.topic)
         if config is None:
             words = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
-            raise Failed(ResponseCode.SYSTEM_ERROR if self._core.old else ResponseCode.TOPIC_NOT_EXIST, words)
-        if not self._core.old:
+            raise Failed(self._core.release.no_topic_code, words)
+        if self._core.release.is_5:
             return self._reset_here(request, header, config.read_queue_nums)
         return self._reset_by_clients(request, header, config.write_queue_nums)
 

@@ -10,20 +10,20 @@ from collections.abc import Callable
 from formats.remoting import admin as a
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
-from formats.remoting.codes import VERSION_4_9_8, Language, ResponseCode
+from formats.remoting.codes import Language, ResponseCode
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.dialect import Value, dumps
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Connection as WireConnection
 from formats.remoting.shapes import MessageQueue, OffsetWrapper, TopicOffset
 from formats.remoting.typed import to_json
+from formats.topics import SCHEDULE, TRACE
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known import counts
-from rmqtool.server.broker.known.answers import Failed, answer, header_of, version_of
+from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.clients import Client
 from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.known.disk import used
-from rmqtool.services.lookup.queue_messages import SCHEDULE
 
 Handle = Callable[[Connection, Command], Command | None]
 _DAY = 86_400_000
@@ -35,7 +35,7 @@ _DEFAULTS = {
     "filterServerNums": "0",
     "flushDiskType": "ASYNC_FLUSH",
     "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "msgTraceTopicName": TRACE,
     "slaveReadEnable": "false",
     "traceTopicEnable": "false",
     "useTLS": "false",
@@ -60,7 +60,7 @@ class Status:
             C.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
         }
         return {
-            **({} if self._core.old else of_5),
+            **(of_5 if self._core.release.is_5 else {}),
             C.GET_TOPIC_STATS_INFO: self.topic_stats,
             C.GET_CONSUME_STATS: self.consume_stats,
             C.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
@@ -112,7 +112,7 @@ class Status:
                 offset = max(core.state.offset(topic, group, queue_id) or 0, 0)
                 last = max(core.reading.store_time(topic, queue_id, offset - 1), 0) if offset else 0
                 given = max(offset, core.pulled.get((topic, group, queue_id), 0))
-                pulled = None if core.settings.engine == "4.9" else given
+                pulled = given if core.release.is_5 else None
                 table[self._queue(topic, queue_id)] = OffsetWrapper(high, offset, last, pulled)
             rate += core.counts.rate(counts.GROUP_GET, f"{topic}@{group}")
         return b.ConsumeStats(table, rate)
@@ -258,12 +258,11 @@ class Status:
         total_put = str(core.counts.sum(counts.BROKER_PUT, settings.cluster))
         put_size = core.counts.sum(counts.BROKER_PUT_SIZE, settings.cluster)
         total_got = str(core.counts.sum(counts.BROKER_GET, settings.cluster))
-        version = version_of(settings.engine)
         runtime = now - self._started
         spent = f"{runtime // _DAY} days, {runtime // 3_600_000 % 24} hours, {runtime // 60_000 % 60} minutes"
         table = {
-            "brokerVersionDesc": "V4_9_8" if version == VERSION_4_9_8 else "V5_3_3",
-            "brokerVersion": str(version),
+            "brokerVersionDesc": core.release.full_name,
+            "brokerVersion": str(core.release.mq_version),
             "bootTimestamp": str(self._started),
             "startAcceptSendRequestTimeStamp": "0",
             "runtime": f"[ {spent}, {runtime // 1000 % 60} seconds ]",
@@ -281,7 +280,7 @@ class Status:
             "putTps": f"{put} {put} {put}",
             "getTotalTps": f"{got} {got} {got}",
             "getFoundTps": f"{got} {got} {got}",
-            "getTransferedTps" if core.old else "getTransferredTps": f"{got} {got} {got}",
+            "getTransferredTps" if core.release.is_5 else "getTransferedTps": f"{got} {got} {got}",
             "getMissTps": "0.00 0.00 0.00",
             "putMessageTimesTotal": total_put,
             "putMessageSizeTotal": str(put_size),
@@ -301,7 +300,7 @@ class Status:
         for name in ("Put", "Get"):
             table[f"msg{name}TotalYesterdayMorning"] = table[f"msg{name}TotalTodayMorning"] = "0"
         pools = {"send": 10_000, "pull": 100_000, "query": 20_000}
-        if not core.old:
+        if core.release.is_5:
             table |= {"brokerActive": "true", **dict.fromkeys(_TIMER, "0"), **dict.fromkeys(_TIMER_RATES, "0.0")}
             pools |= {"ack": 100_000, "litePull": 100_000}
         for name, most in pools.items():

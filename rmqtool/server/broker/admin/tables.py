@@ -17,9 +17,9 @@ from formats.remoting.frame import Command
 from formats.remoting.shapes import DataVersion
 from formats.variants.pop_handle import retry_topic
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.sending import Rejected, check_group, check_topic
 from rmqtool.server.broker.known.answers import Failed, answer, header_of, wire_topic
 from rmqtool.server.broker.known.core import Core
-from rmqtool.services.sending.rules import Rejected, check_group, check_topic
 from rmqtool.store.releases.rules import BATCH_QUEUE, batch_topics_of
 
 Handle = Callable[[Connection, Command], Command | None]
@@ -40,7 +40,7 @@ class Tables:
             C.GET_SUBSCRIPTIONGROUP_CONFIG: self.group,
         }
         return {
-            **({} if self._core.old else of_5),
+            **(of_5 if self._core.release.is_5 else {}),
             C.UPDATE_AND_CREATE_TOPIC: self.update_topic,
             C.GET_ALL_TOPIC_CONFIG: self.topics,
             C.GET_TOPIC_CONFIG: self.topic,
@@ -66,7 +66,7 @@ class Tables:
         found = self._core.state.topic(name)
         known = found or TopicConfig(topic_name=name)
         attributes = known.attributes
-        if self._core.settings.engine != "4.9":
+        if self._core.release.has_attributes:
             attributes = _with_attributes(found, header.attributes or "")
         self._core.set_topic(
             replace(
@@ -117,8 +117,8 @@ class Tables:
 
     def topics(self, _connection: Connection, request: Command) -> Command:
         """Request 21."""
-        state, engine = self._core.state, self._core.settings.engine
-        table = {name: wire_topic(config, engine) for name, config in state.topics.items()}
+        state, release = self._core.state, self._core.release
+        table = {name: wire_topic(config, release) for name, config in state.topics.items()}
         version = DataVersion(state.topics_version.timestamp, state.topics_version.counter)
         return answer(request, body=a.TopicConfigs(table, version))
 
@@ -128,7 +128,7 @@ class Tables:
         config = self._core.state.topic(name)
         if config is None:
             raise Failed(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        return answer(request, body=wire_topic(config, self._core.settings.engine))
+        return answer(request, body=wire_topic(config, self._core.release))
 
     def delete_topic(self, _connection: Connection, request: Command) -> Command:
         """Request 215."""
@@ -140,7 +140,7 @@ class Tables:
             # their files stay, and without the attribute no broker starts on them
             raise Failed(ResponseCode.SYSTEM_ERROR, f"the topic[{name}] has batch consume queues, and is not deleted")
         state = self._core.state
-        if not self._core.old and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
+        if self._core.release.is_5 and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
             for group in {group for topic, group, _queue_id in state.offsets if topic == name}:
                 for newer in (False, True):
                     state.remove_topic(retry_topic(name, group, newer=newer))
@@ -185,7 +185,7 @@ class Tables:
         if found is None:
             words = "No group in this broker"
             raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
-        return answer(request, body=dumps(found.write(self._core.settings.engine), compact=True))
+        return answer(request, body=dumps(found.write(self._core.release.version), compact=True))
 
     def delete_group(self, _connection: Connection, request: Command) -> Command:
         """Request 207."""

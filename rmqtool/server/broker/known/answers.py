@@ -4,10 +4,11 @@ from typing import Any, TypeVar
 
 from formats.config.files import TopicConfig
 from formats.remoting import headers as h
-from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, ResponseCode
+from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import TopicConfig as WireTopic
 from formats.remoting.typed import Declared, body_of, from_fields, read_body, short_names, to_fields
+from rmqtool.rules.releases import Release
 
 T = TypeVar("T", bound=Declared)
 _SHORT = short_names(h.Send)
@@ -78,11 +79,6 @@ def answer(
     return request.response(code, remark, fields=fields, body=data)
 
 
-def version_of(engine: str) -> int:
-    """What a broker of that release says of itself in its answers."""
-    return VERSION_4_9_8 if engine == "4.9" else VERSION_5_3_3
-
-
 def number(text: Any) -> int | None:
     """A whole number of a text, None for anything else."""
     try:
@@ -91,7 +87,7 @@ def number(text: Any) -> int | None:
         return None
 
 
-def wire_topic(config: TopicConfig, engine: str) -> WireTopic:
+def wire_topic(config: TopicConfig, release: Release) -> WireTopic:
     """A topic as the protocol has it."""
     return WireTopic(
         topic_name=config.topic_name,
@@ -101,5 +97,5 @@ def wire_topic(config: TopicConfig, engine: str) -> WireTopic:
         topic_filter_type=config.topic_filter_type,
         topic_sys_flag=config.topic_sys_flag,
         order=config.order,
-        attributes=None if engine == "4.9" else dict(config.attributes or {}),
+        attributes=dict(config.attributes or {}) if release.has_attributes else None,
     )

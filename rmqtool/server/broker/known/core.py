@@ -5,9 +5,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from formats.config.files import TopicConfig
-from formats.message.properties import LMQ_PREFIX, REAL_TOPIC, parse
+from formats.message.properties import REAL_TOPIC, parse
 from formats.remoting.codes import ResponseCode
-from formats.variants import timer
+from formats.topics import (
+    AUTO_CREATE,
+    BENCHMARK,
+    HALF,
+    LMQ_PREFIX,
+    OFFSET_MOVED,
+    OP,
+    REPLY_SUFFIX,
+    REVIVE_PREFIX,
+    SCHEDULE,
+    SELF_TEST,
+    SYNC_PREFIX,
+    SYSTEM_TOPICS,
+    TIMER,
+    Perm,
+)
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.releases import Release
 from rmqtool.server.broker.known.answers import Failed
 from rmqtool.server.broker.known.clients import Clients
 from rmqtool.server.broker.known.counts import Counts
@@ -15,8 +32,6 @@ from rmqtool.server.broker.known.disk import unavailable
 from rmqtool.server.broker.known.locks import QueueLocks
 from rmqtool.server.broker.known.settings import Settings
 from rmqtool.server.broker.known.troubles import Troubles
-from rmqtool.services.lookup.queue_messages import HALF, SCHEDULE, SYSTEM_TOPICS
-from rmqtool.services.offsets.broadcast import QueueName
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import TOPICS, BrokerState
 from rmqtool.services.opened.engine import Store
@@ -25,8 +40,7 @@ from rmqtool.store.disk.remote import exists
 
 log = logging.getLogger(__name__)
 
-READ, WRITE, INHERIT = 4, 2, 1
-_WAITING = {SCHEDULE, HALF, "rmq_sys_wheel_timer"}  # topics whose messages are for another one
+_WAITING = {SCHEDULE, HALF, TIMER}  # topics whose messages are for another one
 
 
 @dataclass
@@ -62,9 +76,9 @@ class Core:
     routes: Callable[[str], Awaitable[list[QueueName] | None]] | None = None
 
     @property
-    def old(self) -> bool:
-        """Whether it goes by the rules of 4.9."""
-        return self.settings.engine == "4.9"
+    def release(self) -> Release:
+        """Whose rules it goes by."""
+        return self.settings.release
 
     def failed(self, what: str, error: Exception, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> Failed:
         """The answer to a request that the store did not carry out. The log has the reason; who asked is told no path
@@ -80,7 +94,7 @@ class Core:
 
     def invalid(self) -> int:
         """Code of a request whose values cannot be right."""
-        return ResponseCode.SYSTEM_ERROR if self.old else ResponseCode.INVALID_PARAMETER
+        return self.release.invalid_code
 
     def topic(self, name: str) -> TopicConfig:
         """A topic that must be there.
@@ -98,7 +112,7 @@ class Core:
         """The queues of a topic that can be read, on all brokers; None for a topic that is nowhere."""
         found = None if self.routes is None else await self.routes(topic)
         config = self.state.topic(topic)
-        if found is not None or config is None or not config.perm & READ:
+        if found is not None or config is None or not config.perm & Perm.READ:
             return found or None
         return [QueueName(topic, self.settings.name, queue_id) for queue_id in range(config.read_queue_nums)]
 
@@ -127,38 +141,38 @@ class Core:
             if not topic.startswith(LMQ_PREFIX):
                 queues[topic] = max(queues.get(topic, 0), queue_id + 1)
         return [
-            TopicConfig(topic_name=topic, read_queue_nums=number, write_queue_nums=number, perm=READ | WRITE)
+            TopicConfig(topic_name=topic, read_queue_nums=number, write_queue_nums=number, perm=Perm.READ | Perm.WRITE)
             for topic, number in sorted(queues.items())
         ]
 
     def system_topics(self) -> list[TopicConfig]:
         """Topics that every broker has, in memory from its start (broker.topic.TopicConfigManager)."""
 
-        def topic(name: str, queues: int, perm: int = READ | WRITE) -> TopicConfig:
+        def topic(name: str, queues: int, perm: int = Perm.READ | Perm.WRITE) -> TopicConfig:
             return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
 
         settings = self.settings
         found = [
-            topic("SELF_TEST_TOPIC", 1),
-            topic("BenchmarkTest", 1024),
-            topic(settings.cluster, 16, READ | WRITE | INHERIT),
-            topic(settings.name, 1, READ | WRITE | INHERIT),
-            topic("OFFSET_MOVED_EVENT", 1),
-            topic("SCHEDULE_TOPIC_XXXX", 18),
-            topic(f"{settings.cluster}_REPLY_TOPIC", 1),
+            topic(SELF_TEST, 1),
+            topic(BENCHMARK, 1024),
+            topic(settings.cluster, 16, Perm.READ | Perm.WRITE | Perm.INHERIT),
+            topic(settings.name, 1, Perm.READ | Perm.WRITE | Perm.INHERIT),
+            topic(OFFSET_MOVED, 1),
+            topic(SCHEDULE, 18),
+            topic(f"{settings.cluster}{REPLY_SUFFIX}", 1),
         ]
-        if not self.old:
+        if self.release.is_5:
             found += [
-                topic(f"rmq_sys_REVIVE_LOG_{settings.cluster}", 8),
-                topic(f"rmq_sys_SYNC_BROKER_MEMBER_{settings.name}", 1, INHERIT),
-                topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
-                topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+                topic(f"{REVIVE_PREFIX}{settings.cluster}", 8),
+                topic(f"{SYNC_PREFIX}{settings.name}", 1, Perm.INHERIT),
+                topic(HALF, 1),
+                topic(OP, 1),
             ]
-        if not self.old and self.store.layout.conf.flag("timerWheelEnable", True):
-            found.append(topic(timer.TOPIC, 1))
+        if self.release.has_timer and self.store.layout.conf.flag("timerWheelEnable", True):
+            found.append(topic(TIMER, 1))
         if settings.auto_create_topics:
             queues = settings.default_topic_queues
-            found.append(topic("TBW102", queues, READ | WRITE | INHERIT))
+            found.append(topic(AUTO_CREATE, queues, Perm.READ | Perm.WRITE | Perm.INHERIT))
         return found
 
     def topic_at(self, physical_offset: int) -> str | None:

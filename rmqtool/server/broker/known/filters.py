@@ -11,6 +11,7 @@ from formats.queues.consume import is_ext_address
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import SubscriptionData
 from formats.sql92.filter import BadFilter, Matches, compile_filter
+from rmqtool.rules.releases import Release
 from rmqtool.server.broker.known.answers import Failed
 from rmqtool.services.lookup.get_message import ReadRecord
 from rmqtool.store.queues.reader import QueueEntry
@@ -36,21 +37,23 @@ def subscription_of(topic: str, expression: str | None, kind: str | None) -> Sub
     return SubscriptionData(topic, expression or "", tags, [java_hash(tag) for tag in tags])
 
 
-def compiled(subscription: SubscriptionData, engine: str) -> Matches | None:
+def compiled(subscription: SubscriptionData, release: Release) -> Matches | None:
     """The filter of a subscription that is not one by tags; None where a broker cannot make one.
 
     Args:
-        engine: whose words it may have.
+        release: whose words it may have.
     """
     if subscription.expression_type != SQL92:
         return None
     try:
-        return compile_filter(subscription.sub_string, engine)
+        return compile_filter(subscription.sub_string, wide=release.knows_wide_filters)
     except BadFilter:
         return None
 
 
-def accept_of(subscription: SubscriptionData | None, read_record: ReadRecord[memoryview], engine: str) -> Accept | None:
+def accept_of(
+    subscription: SubscriptionData | None, read_record: ReadRecord[memoryview], release: Release
+) -> Accept | None:
     """Whether an entry fits; None where all do.
 
     By tags it is the code that counts: other tags may have the same, and clients look again. An expression that cannot
@@ -75,7 +78,7 @@ def accept_of(subscription: SubscriptionData | None, read_record: ReadRecord[mem
             return code in codes
 
         return by_tag
-    matches = compiled(subscription, engine)
+    matches = compiled(subscription, release)
     if matches is None:
         return None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqtool.errors import BadValue
+from rmqtool.rules.releases import Release
 from rmqtool.services.opened.broker_state import setting
 from rmqtool.store.layout.broker_conf import BrokerConf
 
@@ -33,7 +34,7 @@ class Settings:
 
     Attributes:
         address: HOST:PORT by which clients reach it.
-        engine: whose rules it goes by, "4.9" or "5.3".
+        release: whose rules it goes by.
         read_only: nothing is stored; only reading is allowed.
         short_polling: how long a pull without a message is held where ``long_polling`` is off.
         pop_buffer_merge, single_topic_register, split_registration: kept and told, nothing else: they say how a real
@@ -43,7 +44,7 @@ class Settings:
     name: str
     cluster: str
     address: str
-    engine: str
+    release: Release
     read_only: bool = False
     broker_id: int = 0
     auto_create_topics: bool = True
@@ -62,7 +63,7 @@ class Settings:
 
     @classmethod
     def of(
-        cls, conf: BrokerConf, address: str, engine: str, *, name: str | None, cluster: str | None, read_only: bool
+        cls, conf: BrokerConf, address: str, release: Release, *, name: str | None, cluster: str | None, read_only: bool
     ) -> "Settings":
         """As the broker's file has them.
 
@@ -76,7 +77,7 @@ class Settings:
             name=name or conf.text("brokerName") or socket.gethostname() or "DEFAULT_BROKER",
             cluster=cluster or conf.text("brokerClusterName") or "DefaultCluster",
             address=address,
-            engine=engine,
+            release=release,
             read_only=read_only,
             broker_id=setting(conf, "brokerId", 0),
             auto_create_topics=conf.flag("autoCreateTopicEnable", True),

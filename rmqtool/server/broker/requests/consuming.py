@@ -12,15 +12,15 @@ from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.typed import to_fields
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.sending import Rejected
 from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
 from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.known.filters import TAG, compiled
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE
 from rmqtool.services.sending.back import SendBack
-from rmqtool.services.sending.rules import Rejected
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Consuming:
         data.consumer_data_set = known
         self._tell(core.clients.heartbeat(connection, request, data, core.now()))
         differs = core.clients.differs(data)
-        if core.old:
+        if not core.release.is_5:
             return answer(request)
         told = differs or not data.heartbeat_fingerprint
         return answer(request, h.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=told))
@@ -95,7 +95,7 @@ class Consuming:
         if kind != TAG and not self._core.settings.property_filter:
             words = f"The broker does not support consumer to filter message by {kind}"
             raise Failed(ResponseCode.SYSTEM_ERROR, words)
-        if kind != TAG and compiled(found.subscription_data, self._core.settings.engine) is None:
+        if kind != TAG and compiled(found.subscription_data, self._core.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "Invalid MessageSelector. ")
         return answer(request)
 

@@ -16,13 +16,13 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import Assignment, MessageQueue
+from formats.topics import RETRY_PREFIX, REVIVE_PREFIX
 from formats.variants.pop_handle import ORDERED, Handle, real_topic
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
 from rmqtool.server.broker.known.answers import Failed, answer, content_of, header_of
 from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.requests.popping import check_invisible_time
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
 from rmqtool.services.popping.assigning import BROADCASTING, Mode, RequestModes, assign
 from rmqtool.services.popping.finishing import Changed, Finishing, NotTaken
 from rmqtool.services.popping.settings import PopSettings
@@ -139,7 +139,7 @@ class PopAnswers:
         return reading.min_offset(topic, queue_id), reading.max_offset(topic, queue_id)
 
     def _revive_queue(self, queue_id: int) -> int:
-        config = self._core.state.topic(f"rmq_sys_REVIVE_LOG_{self._core.settings.cluster}")
+        config = self._core.state.topic(f"{REVIVE_PREFIX}{self._core.settings.cluster}")
         count = max(self._settings.revive_queues, config.read_queue_nums if config is not None else 0)
         if queue_id != ORDERED and not 0 <= queue_id < count:
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, f"there is no revive queue {queue_id}")

@@ -14,11 +14,13 @@ from formats.remoting import pop as p
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
+from formats.topics import Perm
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Answer, Connection
+from rmqtool.rules.statuses import GetStatus
 from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import READ, Core
+from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
 from rmqtool.services.popping.parked import Key, Parked
 from rmqtool.services.popping.popping import Popped, Popping, Request
@@ -124,21 +126,21 @@ class Pops:
         messages, rest = popping.peek(header.topic, header.consumer_group, header.queue_id, most)
         found = p.Popped(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
         if not messages:
-            return answer(request, found, code=ResponseCode.PULL_NOT_FOUND, remark="NO_MESSAGE_IN_QUEUE")
-        return answer(request, found, b"".join(messages), remark="FOUND")
+            return answer(request, found, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
+        return answer(request, found, b"".join(messages), remark=GetStatus.FOUND)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _allowed(self, what: str) -> Popping:
         settings = self._core.settings
-        if self._popping is None or not settings.permission & READ:
+        if self._popping is None or not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] {what} is forbidden")
         return self._popping
 
     def _checked(self, topic: str, queue_id: int, group_name: str) -> None:
         core = self._core
         config = core.topic(topic)
-        if not config.perm & READ:
+        if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
         if queue_id >= config.read_queue_nums:
             count = config.read_queue_nums
@@ -156,9 +158,9 @@ class Pops:
             return None
         core = self._core
         found = subscription_of(header.topic, header.exp, header.exp_type)
-        if found.expression_type != TAG and compiled(found, core.settings.engine) is None:
+        if found.expression_type != TAG and compiled(found, core.release) is None:
             raise Failed(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-        return accept_of(found, core.reading.record, core.settings.engine)
+        return accept_of(found, core.reading.record, core.release)
 
     def _until(self, header: p.Pop | p.Notification) -> float:
         """Until when a request may wait. Its born time is that of the client's clock, which may go wrong."""
@@ -216,7 +218,7 @@ class Pops:
             msg_offset_info=offsets,
             order_count_info=";".join(popped.order_counts) if header.order else None,
         )
-        remark = "FOUND" if popped.messages else "NO_MESSAGE_IN_QUEUE"
+        remark = GetStatus.FOUND if popped.messages else GetStatus.NO_MESSAGE_IN_QUEUE
         return answer(one.request, found, b"".join(popped.messages), code=code, remark=remark)
 
     def _count(self, header: p.Pop, popped: Popped) -> None:

@@ -31,7 +31,7 @@ class Positions:
         if known is not None:
             return answer(request, h.Offset(offset=known))
         # a group that is new to a young queue begins at its first message
-        zero = header.set_zero_if_not_found is not False or core.old
+        zero = header.set_zero_if_not_found is not False or not core.release.is_5
         if zero and core.reading.min_offset(topic, queue_id) <= 0 and self._young(topic, queue_id):
             return answer(request, h.Offset(offset=0))
         raise Failed(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
@@ -46,7 +46,7 @@ class Positions:
         """Request 15."""
         header = header_of(h.Commit, request)
         core = self._core
-        if not (core.old or core.settings.read_only):
+        if core.release.is_5 and not core.settings.read_only:
             if header.consumer_group not in core.state.groups:
                 words = f"Group {header.consumer_group} not exist!"
                 raise Failed(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, words)
@@ -84,7 +84,7 @@ class Positions:
         queue = reading.queue(topic, queue_id)
         if queue is None:
             return 0
-        if reading.engine == "4.9" and isinstance(queue, ConsumeQueue):
+        if not reading.release.finds_time_bounds and isinstance(queue, ConsumeQueue):
             return offset_by_time_v4(reading.log, queue, timestamp)
         return offset_by_time(reading.log, queue, timestamp, upper=upper)
 
@@ -100,7 +100,7 @@ class Positions:
         table: dict[str, dict[int, int]] = {}
         for (topic, group, queue_id), offset in self._core.state.offsets.items():
             table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        return answer(request, body=ConsumerOffsets(offsets=table).build(engine=self._core.settings.engine))
+        return answer(request, body=ConsumerOffsets(offsets=table).build(self._core.release.version))
 
     def delay_offsets(self, _connection: Connection, request: Command) -> Command:
         """Request 45."""

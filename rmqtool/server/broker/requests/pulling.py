@@ -8,28 +8,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from formats.remoting import headers as h
-from formats.remoting.codes import ResponseCode
+from formats.remoting.codes import PullFlag, ResponseCode
 from formats.remoting.frame import Command
 from formats.remoting.shapes import SubscriptionData
+from formats.topics import Perm
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.statuses import GetStatus
 from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import READ, Core
+from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.known.filters import TAG, Accept, accept_of, compiled, subscription_of
 from rmqtool.services.lookup.get_message import Pulled
 
-COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16  # of the system flag (PullSysFlag)
 _LONGEST = 24 * 3600.0
 _MOST = 4096  # messages that one pull may ask for
 
 _CODES = {
-    "FOUND": ResponseCode.SUCCESS,
-    "MESSAGE_WAS_REMOVING": ResponseCode.PULL_RETRY_IMMEDIATELY,
-    "NO_MATCHED_MESSAGE": ResponseCode.PULL_RETRY_IMMEDIATELY,
-    "OFFSET_OVERFLOW_ONE": ResponseCode.PULL_NOT_FOUND,
-    "OFFSET_FOUND_NULL": ResponseCode.PULL_NOT_FOUND,
-    "OFFSET_TOO_SMALL": ResponseCode.PULL_OFFSET_MOVED,
-    "OFFSET_OVERFLOW_BADLY": ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
 }
 
 
@@ -65,9 +66,13 @@ class Pulling:
             return moved
         result = self._read(header, accept)
         code = _code_of(result, header.queue_offset)
-        if header.sys_flag & COMMIT:
+        if header.sys_flag & PullFlag.COMMIT_OFFSET:
             self._core.state.set_offset(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
-        if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0:
+        if (
+            code == ResponseCode.PULL_NOT_FOUND
+            and header.sys_flag & PullFlag.SUSPEND
+            and header.suspend_timeout_millis > 0
+        ):
             self._hold(connection, request, header, accept)
             return None
         return self._answer(request, header, result, code)
@@ -76,7 +81,7 @@ class Pulling:
 
     def _accept(self, header: h.Pull) -> Accept | None:
         core = self._core
-        return accept_of(self._subscription(header), core.reading.record, core.settings.engine)
+        return accept_of(self._subscription(header), core.reading.record, core.release)
 
     def _subscription(self, header: h.Pull) -> SubscriptionData | None:
         """What the group wants of the topic.
@@ -85,7 +90,7 @@ class Pulling:
             Failed: it may not have it.
         """
         core, settings = self._core, self._core.settings
-        if not settings.permission & READ:
+        if not settings.permission & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] pulling message is forbidden")
         group = core.state.ensure_group(header.consumer_group)
         if group is None:
@@ -95,7 +100,7 @@ class Pulling:
             words = f"subscription group no permission, {header.consumer_group}"
             raise Failed(ResponseCode.NO_PERMISSION, words)
         config = core.topic(header.topic)
-        if not config.perm & READ:
+        if not config.perm & Perm.READ:
             raise Failed(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queue_nums:
             words = (
@@ -103,7 +108,7 @@ class Pulling:
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]"
             )
             raise Failed(core.invalid(), words)
-        if header.sys_flag & SUBSCRIPTION:
+        if header.sys_flag & PullFlag.SUBSCRIPTION:
             found = subscription_of(header.topic, header.subscription, header.expression_type)
         else:
             found = self._known(header, broadcast=group.consume_broadcast_enable)
@@ -124,8 +129,8 @@ class Pulling:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
         if found.sub_version < header.sub_version:
             raise Failed(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        engine = self._core.settings.engine
-        if found.expression_type != TAG and self._core.settings.property_filter and compiled(found, engine) is None:
+        release = self._core.release
+        if found.expression_type != TAG and self._core.settings.property_filter and compiled(found, release) is None:
             words = "The broker's consumer filter data is not exist!Your expression may be wrong!"
             raise Failed(ResponseCode.FILTER_DATA_NOT_EXIST, words)
         return found
@@ -142,7 +147,7 @@ class Pulling:
             min_offset=reading.min_offset(header.topic, header.queue_id),
             max_offset=reading.max_offset(header.topic, header.queue_id),
         )
-        return answer(request, pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark="OFFSET_RESET")
+        return answer(request, pulled, code=ResponseCode.PULL_OFFSET_MOVED, remark=GetStatus.OFFSET_RESET)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -234,6 +239,6 @@ class Pulling:
 
 
 def _code_of(result: Pulled, offset: int) -> int:
-    if result.status == "NO_MESSAGE_IN_QUEUE":
+    if result.status == GetStatus.NO_MESSAGE_IN_QUEUE:
         return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]

@@ -15,14 +15,14 @@ from formats.message.read import java_int
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
+from formats.topics import RETRY_PREFIX, Perm
 from formats.variants import timer
 from formats.variants.recall_handle import RecallHandle
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
 from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
-from rmqtool.server.broker.known.core import WRITE, Core
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from rmqtool.server.broker.known.core import Core
 from rmqtool.store.append.answers import PutResult
 from rmqtool.store.append.delayed import TimerRules
 from rmqtool.store.append.outgoing import Message
@@ -79,7 +79,7 @@ class Recalling:
         conf = core.store.layout.conf
         if not conf.flag("recallMessageEnable", False):
             raise Failed(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        allowed = settings.permission & WRITE or conf.flag("allowRecallWhenBrokerNotWriteable", True)
+        allowed = settings.permission & Perm.WRITE or conf.flag("allowRecallWhenBrokerNotWriteable", True)
         if settings.read_only or not allowed:
             raise Failed(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_NOW)
         if core.state.topic(header.topic) is None:

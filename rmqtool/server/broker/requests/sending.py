@@ -20,17 +20,17 @@ from formats.primitives import parse_host
 from formats.remoting import headers as h
 from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.frame import Command
+from formats.topics import DLQ_PREFIX, RETRY_PREFIX, Perm
 from formats.variants.pop_handle import POP_CK
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.ids import UniqueIds
+from rmqtool.rules.sending import Rejected, auto_create, check_at_broker
 from rmqtool.server.broker.known import counts
 from rmqtool.server.broker.known.answers import Failed, answer, send_header
-from rmqtool.server.broker.known.core import WRITE, Core
+from rmqtool.server.broker.known.core import Core
 from rmqtool.server.broker.requests.recalling import handle_of
-from rmqtool.services.lookup.queue_messages import DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.services.sending.back import SendBack
-from rmqtool.services.sending.ids import UniqueIds
-from rmqtool.services.sending.rules import Rejected, auto_create, check_at_broker
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.outgoing import Message
@@ -66,7 +66,7 @@ class Sending:
         host = parse_host(core.settings.address)
         self._id_of_host = offset_id(*host, 0)[: -2 * _OFFSET_SIZE]
         self._ids = UniqueIds(host[0], 0, self._random.getrandbits(32), core.clock)
-        self._old = core.settings.engine == "4.9"
+        self._release = core.release
 
     def handle(self, connection: Connection, request: Command) -> Command | None:
         """Requests 10, 310 and 320; they are answered when the message is stored."""
@@ -115,7 +115,7 @@ class Sending:
     def _checked(self, header: h.Send, connection: Connection) -> tuple[int, int]:
         """(queue id, bits of the system flag that the topic adds) of a request that may be carried out."""
         core, settings = self._core, self._core.settings
-        if not settings.permission & WRITE:
+        if not settings.permission & Perm.WRITE:
             raise Rejected(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] sending message is forbidden")
         topic = header.topic
         config = core.state.topic(topic)
@@ -128,13 +128,13 @@ class Sending:
                 header.default_topic_queue_nums,
                 enabled=settings.auto_create_topics,
             )
-            check_at_broker(topic, header.queue_id, config, engine=settings.engine)
+            check_at_broker(topic, header.queue_id, config, release=self._release)
             assert config is not None  # else it was refused
             log.info("topic %s is made for %s, as %s", topic, connection.peer, template)
             core.set_topic(config)
         else:
-            check_at_broker(topic, header.queue_id, config, engine=settings.engine)
-        if not config.perm & WRITE:
+            check_at_broker(topic, header.queue_id, config, release=self._release)
+        if not config.perm & Perm.WRITE:
             raise Rejected(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
         queue_id = header.queue_id
         if queue_id < 0:
@@ -143,7 +143,7 @@ class Sending:
 
     def _properties(self, header: h.Send) -> dict[str, str]:
         found = parse_text(header.properties or "")
-        if self._old:
+        if not self._release.is_5:
             found.pop(_WAIT, None)
         else:
             found.pop(POP_CK, None)  # of a popped message that is sent on: the handle is that of the other one
@@ -156,7 +156,7 @@ class Sending:
 
     def _later(self, header: h.Send, properties: dict[str, str]) -> bool:
         """5.x takes no message for a half one that comes back to a consumer with a delay."""
-        return not self._old and (header.reconsume_times or 0) > 0 and properties.get(DELAY, "0") != "0"
+        return self._release.is_5 and (header.reconsume_times or 0) > 0 and properties.get(DELAY, "0") != "0"
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Sending:
             queue_id=queue_id,
             queue_offset=result.queue_offset,
             transaction_id=unique,
-            recall_handle=None if self._old else handle_of(self._core, result),
+            recall_handle=handle_of(self._core, result) if self._release.has_timer else None,
             msg_region=settings.region,
             trace_on="true" if settings.trace else "false",
         )
@@ -221,7 +221,7 @@ class Sending:
 
     def _batch_id(self, batch: Message) -> str | None:
         """The id of a batch that is kept in one record; None for one whose messages each have their own."""
-        inner = not self._old and batch.topic in self._core.store.live.batch_topics
+        inner = self._release.has_attributes and batch.topic in self._core.store.live.batch_topics
         return batch.property_map().get(UNIQ_KEY) if inner else None
 
     def _count(self, topic: str, messages: int, size: int) -> None:
@@ -245,7 +245,7 @@ class Sending:
             raise Failed(ResponseCode.NO_PERMISSION, words)
         group = message.property_map().get("PGROUP", header.producer_group)
         result = self._guarded(lambda: self._transactions.prepare(message, group))
-        unique = None if self._old else message.property_map().get(UNIQ_KEY)
+        unique = message.property_map().get(UNIQ_KEY) if self._release.is_5 else None
         return self._answer_of(request, message.queue_id, result, unique)
 
     def _retry(self, request: Command, header: h.Send, message: Message) -> Command:

@@ -15,9 +15,9 @@ from formats.remoting.frame import Command
 from formats.remoting.typed import to_fields
 from rmqtool.errors import RmqError
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.sending import Rejected
 from rmqtool.server.broker.known.answers import Failed, answer, header_of
 from rmqtool.server.broker.known.core import Core
-from rmqtool.services.sending.rules import Rejected
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.services.waiting.transaction_rules import CheckRequest, Decision
 
@@ -71,10 +71,10 @@ class Transactions:
             msg_id=asked.properties.get(UNIQ_KEY),
             transaction_id=asked.properties.get(UNIQ_KEY),
             offset_msg_id=offset_id(record.store_address, record.store_port, record.physical_offset),
-            topic=None if self._core.settings.engine == "4.9" else record.topic.decode("utf-8", "replace"),
+            topic=record.topic.decode("utf-8", "replace") if self._core.release.is_5 else None,
         )
         properties = build(
-            {**asked.properties, "WAIT": "false"}, trailing_separator=self._core.settings.engine != "4.9"
+            {**asked.properties, "WAIT": "false"}, trailing_separator=self._core.release.trailing_separator
         )
         body = changed(record, properties=properties)
         client.connection.tell(Command(RequestCode.CHECK_TRANSACTION_STATE, fields=to_fields(header), body=body))

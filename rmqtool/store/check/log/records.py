@@ -10,11 +10,12 @@ from formats.message.bodies import decompress
 from formats.message.properties import UNIQ_KEY, parse
 from formats.message.read import HEADS, HOSTS_V6, Record
 from formats.primitives import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
+from formats.topics import HALF
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.segments import Segment
 
 Column = np.ndarray[Any, np.dtype[Any]]
-HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
+HALF_TOPIC = HALF.encode()
 # names and separators as Java writes them; an item without a value is passed over by every reader, and harmless
 PROPERTIES = re.compile(rb"(?:[^\x00-\x02]+\x01[^\x02]*)?(?:\x02(?:[^\x00-\x02]+\x01[^\x02]*)?)*")
 

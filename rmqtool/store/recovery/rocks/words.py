@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from formats.config.files import Topics
 from formats.errors import FormatError
+from formats.topics import SYSTEM_PREFIX, SYSTEM_TOPICS
 from rmqtool.errors import RmqError
 from rmqtool.store.config.files import read_config
 from rmqtool.store.disk.sparse import has_bytes
@@ -21,20 +22,6 @@ from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.words import counted
 
 _NAMED = 3  # queues that a warning names
-# Source: org.apache.rocketmq.common.topic.TopicValidator of 5.3.3
-_SYSTEM_TOPICS = frozenset(
-    {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
 NOT_IN_PLACE = (
     "recover does none of this, because rmqtool does not change RocksDB databases: a broker does it at its next start, "
     "and rmqtool salvage STORE NEWSTORE makes a store with queue files and every intact message"
@@ -100,7 +87,7 @@ def _unknown_topics(inputs: StoreInputs, dispatcher: RocksDispatcher) -> list[st
 
 
 def _is_kept(topic: str) -> bool:
-    return topic in _SYSTEM_TOPICS or topic.startswith("rmq_sys_") or is_light(topic)
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX) or is_light(topic)
 
 
 def _named(keys: list[tuple[str, int]]) -> str:

@@ -8,22 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from formats.primitives import java_hash
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.rules.broadcast import QueueName
+from rmqtool.rules.releases import Release
 
-# from a response time on (ms) → how long the broker is left out (ms)
-UNAVAILABLE: Mapping[str, Sequence[tuple[int, int]]] = {
-    "4.9": (
-        (50, 0),
-        (100, 0),
-        (550, 30_000),
-        (1000, 60_000),
-        (2000, 120_000),
-        (3000, 180_000),
-        (15_000, 600_000),
-    ),
-    "5.3": ((50, 0), (100, 0), (550, 2000), (1800, 5000), (3000, 6000), (5000, 10_000), (15_000, 30_000)),
-}
-ISOLATION = {"4.9": 30_000, "5.3": 10_000}  # what a failure counts as, ms
 _MASK = 0x7FFFFFFF
 
 
@@ -43,9 +30,9 @@ class QueueIndex:
         return self._value & _MASK
 
 
-def unavailable(response_time: int, engine: str = "4.9") -> int:
+def unavailable(response_time: int, release: Release) -> int:
     """How long a broker is left out after an answer that took so long; ms."""
-    return next((ms for least, ms in reversed(UNAVAILABLE[engine]) if response_time >= least), 0)
+    return next((ms for least, ms in reversed(release.unavailable) if response_time >= least), 0)
 
 
 @dataclass(slots=True)
@@ -64,19 +51,19 @@ class Faults:
         index: random start, of its own.
     """
 
-    def __init__(self, clock: Callable[[], int], index: QueueIndex, engine: str = "4.9") -> None:
-        self._clock, self._index, self._engine = clock, index, engine
+    def __init__(self, clock: Callable[[], int], index: QueueIndex, release: Release) -> None:
+        self._clock, self._index, self._release = clock, index, release
         self._items: dict[str, Fault] = {}
 
     def update(self, broker_name: str, response_time: int, *, isolation: bool) -> None:
         """Take note of an answer, or of a failure (``isolation``)."""
-        duration = unavailable(ISOLATION[self._engine] if isolation else response_time, self._engine)
+        duration = unavailable(self._release.isolation if isolation else response_time, self._release)
         self.put(broker_name, response_time, duration)
 
     def put(self, broker_name: str, latency: int, duration: int) -> None:
         """Leave a broker out for so many ms. What comes later does not make that shorter in 5.3; in 4.9 it counts."""
         start, known = self._clock() + duration, self._items.get(broker_name)
-        if self._engine != "4.9" and known is not None:
+        if self._release.keeps_isolation and known is not None:
             start = max(start, known.start)
         self._items[broker_name] = Fault(latency, start)
 

@@ -15,24 +15,13 @@ from formats.config.files import TopicConfig
 from formats.message.build import MAX_MESSAGE_SIZE, MAX_PROPERTIES
 from formats.message.read import java_int
 from formats.primitives import COMPRESSED, COMPRESSION_MASK
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
+from formats.topics import AUTO_CREATE, NOT_SENT_TO, RETRY_PREFIX, Perm
+from rmqtool.rules.releases import V4_9, Release
 
 MAX_TOPIC, MAX_GROUP = 127, 255  # characters
 COMPRESS_FROM = 4096  # bytes of body
 COMPRESS_LEVEL = 5
 COMPRESSIONS = {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}
-READ, WRITE, INHERIT = 4, 2, 1
-AUTO_CREATE_TOPIC = "TBW102"
-NOT_SENT_TO = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
 CLIENT_ERROR, SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST = -1, 1, 13, 16, 17
 INVALID_PARAMETER = 29  # of 5.x
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -146,20 +135,25 @@ def check_message(message: OutMessage, max_message_size: int = MAX_MESSAGE_SIZE)
 
 
 def check_at_broker(
-    topic: str, queue_id: int, config: TopicConfig | None, *, broker_perm: int = READ | WRITE, engine: str = "4.9"
+    topic: str,
+    queue_id: int,
+    config: TopicConfig | None,
+    *,
+    broker_perm: int = Perm.READ | Perm.WRITE,
+    release: Release = V4_9,
 ) -> None:
     """The broker's rules for a request to send.
 
     Args:
         queue_id: -1 leaves the choice to the broker.
         config: of the topic, with automatic creation tried already; None where there is none.
-        engine: whose code a bad name or queue id gets: "4.9" or "5.3".
+        release: whose code a bad name or queue id gets.
 
     Raises:
         Rejected: with the response code.
     """
-    invalid = SYSTEM_ERROR if engine == "4.9" else INVALID_PARAMETER
-    if config is not None and config.order and not broker_perm & WRITE:
+    invalid = release.invalid_code
+    if config is not None and config.order and not broker_perm & Perm.WRITE:
         raise Rejected(NO_PERMISSION, "the broker sending message is forbidden")
     if len(topic) > MAX_TOPIC or not _is_topic(topic):  # what is too long is not kept
         raise Rejected(invalid, f"the topic {topic!r} is not valid")
@@ -201,13 +195,13 @@ def auto_create(
         queue_nums: as many as the client wants.
         enabled: ``autoCreateTopicEnable``; without it ``TBW102`` is no example any more.
     """
-    if config is not None and config.perm & INHERIT and (enabled or template != AUTO_CREATE_TOPIC):
+    if config is not None and config.perm & Perm.INHERIT and (enabled or template != AUTO_CREATE):
         queues = max(0, min(queue_nums, config.write_queue_nums))
         return TopicConfig(
             topic_name=topic,
             read_queue_nums=queues,
             write_queue_nums=queues,
-            perm=config.perm & ~INHERIT,
+            perm=config.perm & ~Perm.INHERIT,
             topic_filter_type=config.topic_filter_type,
         )
     if topic.startswith(RETRY_PREFIX):

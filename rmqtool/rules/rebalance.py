@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from hashlib import md5
 from typing import Any
 
-from rmqtool.services.offsets.broadcast import QueueName
+from rmqtool.rules.broadcast import QueueName
 
 Strategy = Callable[[str, Sequence[QueueName], Sequence[str]], list[QueueName]]
 VIRTUAL_NODES = 10

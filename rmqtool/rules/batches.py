@@ -11,8 +11,8 @@ from formats.message import properties
 from formats.message.bodies import batch_items, build_batch
 from formats.message.build import MAX_MESSAGE_SIZE
 from formats.message.properties import UNIQ_KEY
-from rmqtool.services.lookup.queue_messages import RETRY_PREFIX
-from rmqtool.services.sending.rules import CLIENT_ERROR, MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
+from formats.topics import RETRY_PREFIX
+from rmqtool.rules.sending import CLIENT_ERROR, MESSAGE_ILLEGAL, OutMessage, Rejected, check_message
 
 
 def check_batch(messages: Sequence[OutMessage]) -> None:

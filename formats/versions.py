@@ -1,0 +1,18 @@
+"""The lines of RocketMQ releases in which the forms of files differ."""
+
+from typing import NamedTuple
+
+
+class Version(NamedTuple):
+    """A line of releases; versions compare by age."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+V4_9 = Version(4, 9)
+V5_3 = Version(5, 3)
+VERSIONS = (V4_9, V5_3)

@@ -1,0 +1,1 @@
+"""Rules of RocketMQ that need neither a store nor a connection."""

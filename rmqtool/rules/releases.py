@@ -1,0 +1,151 @@
+"""What releases of RocketMQ do differently: one object for each release whose rules are known.
+
+A question about a release is a field here, asked by what it means (``release.trailing_separator``), so that a further
+release is one more object. Behaviour that came with 5.x as a whole (POP, answers of the administration) asks `is_5`.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from formats import versions
+from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, ResponseCode
+from formats.versions import Version
+
+
+class Release(NamedTuple):
+    """One release; the rules are those of its last version.
+
+    Attributes:
+        version: the line, as the forms of config files know it.
+        full_name: of the version that was compared with, as ``MQVersion`` spells it.
+        mq_version: its number in headers and heartbeats (``MQVersion.CURRENT_VERSION``).
+        record_version: newest version of commit-log records that it writes and reads.
+        trailing_separator: stored properties end with a separator (``MessageDecoder.messageProperties2String``).
+        has_attributes: topics have attributes, and with them batch queues and compaction.
+        has_timer: messages can be delivered at any time (``TimerMessageStore``).
+        knows_wide_filters: SQL92 filters have CONTAINS, STARTSWITH and ENDSWITH.
+        searches_lowest_offset: the first entry of a queue whose message is there is searched for in its first file;
+            without it that file is read from its beginning (``ConsumeQueue.correctMinOffset``).
+        finds_time_bounds: a lookup by time answers with the first entry at or after it; without it with the nearest.
+        operation_separator: behind each queue offset in an operation message of transactions.
+        transaction_check_interval: default of ``transactionCheckInterval``, ms.
+        checks_immunity: a producer may end a transaction only within the time that the message names.
+        invalid_code: answer to a request whose values cannot be right.
+        no_topic_code: answer to a reset of offsets of a topic that is missing.
+        extra_retries: a group that consumes in order gives a message up when it has come so often beyond its limit.
+        retry_codes: answers after which a producer tries another queue.
+        unavailable: response time of a broker, ms, to how long producers leave it out, ms.
+        isolation: response time that a failure counts as, ms.
+        keeps_isolation: an answer does not shorten the time for which a broker is left out.
+    """
+
+    version: Version
+    full_name: str
+    mq_version: int
+    record_version: int
+    trailing_separator: bool
+    has_attributes: bool
+    has_timer: bool
+    knows_wide_filters: bool
+    searches_lowest_offset: bool
+    finds_time_bounds: bool
+    operation_separator: str
+    transaction_check_interval: int
+    checks_immunity: bool
+    invalid_code: ResponseCode
+    no_topic_code: ResponseCode
+    extra_retries: int
+    retry_codes: frozenset[int]
+    unavailable: tuple[tuple[int, int], ...]
+    isolation: int
+    keeps_isolation: bool
+
+    @property
+    def name(self) -> str:
+        """The name by which users choose it, such as ``5.3``."""
+        return str(self.version)
+
+    @property
+    def is_5(self) -> bool:
+        """Whether it is of the 5.x line."""
+        return self.version.major >= 5
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_RETRY_CODES = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        204,  # NO_BUYER_ID
+        205,  # NOT_IN_CURRENT_UNIT
+    }
+)
+
+V4_9 = Release(
+    version=versions.V4_9,
+    full_name="V4_9_8",
+    mq_version=VERSION_4_9_8,
+    record_version=1,
+    trailing_separator=False,
+    has_attributes=False,
+    has_timer=False,
+    knows_wide_filters=False,
+    searches_lowest_offset=False,
+    finds_time_bounds=False,
+    operation_separator="",
+    transaction_check_interval=60_000,
+    checks_immunity=False,
+    invalid_code=ResponseCode.SYSTEM_ERROR,
+    no_topic_code=ResponseCode.SYSTEM_ERROR,
+    extra_retries=0,
+    retry_codes=_RETRY_CODES,
+    unavailable=(
+        (50, 0), (100, 0), (550, 30_000), (1000, 60_000), (2000, 120_000), (3000, 180_000), (15_000, 600_000),
+    ),
+    isolation=30_000,
+    keeps_isolation=False,
+)  # fmt: skip
+
+V5_3 = Release(
+    version=versions.V5_3,
+    full_name="V5_3_3",
+    mq_version=VERSION_5_3_3,
+    record_version=2,
+    trailing_separator=True,
+    has_attributes=True,
+    has_timer=True,
+    knows_wide_filters=True,
+    searches_lowest_offset=True,
+    finds_time_bounds=True,
+    operation_separator=",",
+    transaction_check_interval=30_000,
+    checks_immunity=True,
+    invalid_code=ResponseCode.INVALID_PARAMETER,
+    no_topic_code=ResponseCode.TOPIC_NOT_EXIST,
+    extra_retries=1,
+    retry_codes=_RETRY_CODES | {ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY},
+    unavailable=((50, 0), (100, 0), (550, 2000), (1800, 5000), (3000, 6000), (5000, 10_000), (15_000, 30_000)),
+    isolation=10_000,
+    keeps_isolation=True,
+)
+
+RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3)}
+"""By name, in the order of their age."""
+
+NEWEST = V5_3
+
+
+def release_named(text: str) -> Release:
+    """The release that a user names: by its line (``5.3``), its major version (``5``) or a version (``5.3.3``).
+
+    Raises:
+        ValueError: no release with rules of its own has that name.
+    """
+    for release in (V5_3, V4_9):
+        if text in (release.name, str(release.version.major), release.full_name.removeprefix("V").replace("_", ".")):
+            return release
+    raise ValueError(f"{text}: give {' or '.join(RELEASES)}")

@@ -1,0 +1,42 @@
+"""Releases: how they are named, and that nothing outside their table asks for one by its text."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from formats.versions import VERSIONS
+from rmqtool.rules.releases import NEWEST, RELEASES, V4_9, V5_3, release_named
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("text", "release"), [
+    ("4.9", V4_9), ("4", V4_9), ("4.9.8", V4_9), ("5.3", V5_3), ("5", V5_3), ("5.3.3", V5_3),
+])  # fmt: skip
+def test_a_release_goes_by_its_line_its_major_version_and_its_version(text: str, release: object) -> None:
+    assert release_named(text) is release
+
+
+@pytest.mark.parametrize("text", ["5.4", "", "auto", "V5_3_3", "5.3.2"])
+def test_what_is_no_release_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(ValueError, match=r"give 4\.9 or 5\.3$"):
+        release_named(text)
+
+
+def test_the_table_is_in_the_order_of_age() -> None:
+    assert tuple(release.version for release in RELEASES.values()) == VERSIONS
+    assert list(RELEASES.values())[-1] is NEWEST
+
+
+def test_no_code_compares_releases_by_their_text() -> None:
+    """A further release is one more object in `rmqtool.rules.releases`, and the choices of the command line."""
+    named = re.compile(f'"(?:{"|".join(map(re.escape, RELEASES))})"')
+    places = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for package in ("formats", "rmqtool")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if named.search(line)
+    ]
+    assert [place for place in places if not place.startswith("rmqtool/cli/launch/defaults.py")] == []
