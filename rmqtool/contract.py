@@ -59,6 +59,7 @@ SEND_FIELDS = (
     "msgId",
     "offsetMsgId",
     "reason",
+    "maybeStored",
 )
 REPLAY_FIELDS = ("topic", "queueId", "status", "messages", "toTopic", "brokerName", "toQueueId", "reason")
 MIRROR_FIELDS = ("topic", "brokerName", "queueId", "firstOffset", "nextOffset", "messages", "expired")

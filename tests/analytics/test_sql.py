@@ -216,6 +216,13 @@ def test_rows_to_a_file(spark: "SparkSession", golden: Unpacked, tmp_path: Path)
     assert rmqtool(*words[:-1], tmp_path, "--overwrite").code == 4
 
 
+def test_rows_of_a_private_store_are_private(spark: "SparkSession", golden_copy: Unpacked, tmp_path: Path) -> None:
+    store, path = golden_copy("clean"), tmp_path / "rows.parquet"
+    store.chmod(0o750)
+    assert rmqtool("sql", store, "SELECT topic FROM messages", "--to", path).code == 0
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_damage_is_told(spark: "SparkSession", golden: Unpacked) -> None:
     result = rmqtool("sql", golden("torn-header"), "SELECT count(*) FROM messages")
     assert result.code == 1

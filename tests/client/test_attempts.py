@@ -128,6 +128,10 @@ def test_attempts_go_by_the_rules(
         assert stored
         assert result.queue.broker_name in {attempt.broker for attempt in stored}
         assert (result.status == "SEND_OK") == any(attempt.outcome[1] == 0 for attempt in stored)
+        last = max(number for number, attempt in enumerate(attempts) if attempt.outcome[0] == OK)
+        others = attempts[:last] + attempts[last + 1 :]
+        maybe = [attempt.broker for attempt in others if attempt.outcome[0] in (OK, SILENT, LOST)]
+        assert sorted(queue.broker_name for queue in result.maybe_in) == sorted(maybe)
     else:
         assert not stored, "what was stored is never told as not sent"
         assert result.maybe_stored == any(attempt.outcome[0] in (SILENT, LOST) for attempt in attempts)

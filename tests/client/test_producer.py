@@ -1,7 +1,7 @@
 """Sending, to brokers that behave and to brokers that do not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from rmqtool.rules.sending import Rejected
 from rmqtool.services.opened.engine import Store
 from rmqtool.testing import TestBroker, broker
 from tests import wire
-from tests.client.peers import Peer, peer, raw_peer, route, run, tells
+from tests.client.peers import Peer, Reply, peer, raw_peer, route, run, tells
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +221,54 @@ def test_codes_are_tried_again_by_the_rules_of_the_java_client(engine: str, code
             with pytest.raises(NotSent):
                 await producer.send(Message("T", b"1"), select=by_hash("k"))
             assert len(sends(a)) == attempts + 1
+
+    run(test)
+
+
+def lose(peers: Sequence[Peer], *codes: C, times: int = 1) -> list[tuple[str, int]]:
+    """Make brokers lose their first answers; the queues (broker's address, number) of the requests without one."""
+    lost: list[tuple[str, int]] = []
+
+    def reply_of(one: Peer) -> Reply:
+        def reply(request: Command) -> Command | None:
+            if len(lost) == times:
+                return stored(request)
+            lost.append((one.address, int((request.fields or {})["e"])))
+            one.connections[-1].abort()
+            return None
+
+        return reply
+
+    for one in peers:
+        one.replies.update(dict.fromkeys(codes, reply_of(one)))
+    return lost
+
+
+def test_a_result_names_the_queues_of_attempts_that_were_not_answered() -> None:
+    async def test() -> None:
+        async with sending("a", "b") as (producer, brokers):
+            names = {one.address: name for name, one in zip("ab", brokers, strict=True)}
+
+            def maybe(lost: list[tuple[str, int]]) -> tuple[MessageQueue, ...]:
+                return tuple(MessageQueue("T", names[address], number) for address, number in lost)
+
+            for times in (1, 2):
+                lost = lose(brokers, C.SEND_MESSAGE_V2, times=times)
+                sent = await producer.send(Message("T", b"1"))
+                assert (sent.status, sent.maybe_in) == ("SEND_OK", maybe(lost))
+                assert len(lost) == times
+                assert (await producer.send(Message("T", b"2"))).maybe_in == ()
+            lost = lose(brokers, C.SEND_MESSAGE_V2)
+            assert (await producer.send_async(Message("T", b"3"))).maybe_in == maybe(lost)
+            lost = lose(brokers, C.SEND_BATCH_MESSAGE)
+            batch = await producer.send_batch([Message("T", b"x" * 1000)] * 6, limit=4000)
+            assert [one.maybe_in for one in batch] == [maybe(lost)] * 3 + [()] * 3
+            lost = lose(brokers, C.SEND_MESSAGE_V2, times=3)
+            with pytest.raises(NotSent) as caught:
+                await producer.send(Message("T", b"4"))
+            assert (caught.value.maybe_in, len(lost)) == (maybe(lost), 3)
+            queue = MessageQueue("T", "a", 1)
+            assert (await producer.send(Message("T", b"5"), queue=queue)).maybe_in == ()
 
     run(test)
 

@@ -22,9 +22,10 @@ from formats.remoting.frame import Command
 from rmqtool.contract import SEND_FIELDS, message_row
 from rmqtool.services.opened.engine import Store
 from rmqtool.testing import TestBroker, broker
+from rmqtool.words import counted
 from tests.cli.running import RMQTOOL, ROOT, Result, rmqtool
-from tests.client.peers import Peer, peer, route, tells
-from tests.client.test_producer import stored
+from tests.client.peers import Peer, ok, peer, route, tells
+from tests.client.test_producer import lose, stored
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +205,49 @@ def test_a_broker_that_fails_midway(answer: str, code: int, statuses: list[str])
     if code == 3:
         assert done.err.splitlines()[-1].startswith("error: ") or '"error"' in done.err
         assert "what follows was not read" in done.err
+
+
+@pytest.mark.parametrize("words", [[], ["--batch", "2"]])
+def test_a_message_that_may_be_stored_twice_says_so(words: list[str]) -> None:
+    code = C.SEND_BATCH_MESSAGE if words else C.SEND_MESSAGE_V2
+    with cluster() as (one, namesrv):
+        lost = lose([one], code)
+        done = send(namesrv, "T", "--lines", *words, "-o", "ndjson", given="1\n2\n3\n4\n")
+    assert done.code == 0, done.err
+    assert [row["status"] for row in rows(done)] == ["SEND_OK"] * 4
+    count = 2 if words else 1
+    assert [row["maybeStored"] for row in rows(done)] == [[f"a:{lost[0][1]}"]] * count + [None] * (4 - count)
+    assert f"{counted(count, 'message')} may be stored twice" in done.err
+    assert done.err.splitlines()[-1] == "4 messages sent; up to line 4"
+
+
+def test_a_message_without_any_answer_names_the_queues_that_may_have_it() -> None:
+    with cluster() as (one, namesrv):
+        lost = lose([one], C.SEND_MESSAGE_V2, times=3)
+        done = send(namesrv, "T", "--lines", "-o", "ndjson", given="1\n")
+    assert done.code == 3, done.err
+    assert [(row["status"], row["maybeStored"]) for row in rows(done)] == [("UNKNOWN", [f"a:{n}" for _, n in lost])]
+    assert "stored twice" not in done.err
+
+
+def test_a_half_that_may_be_stored_twice_says_so() -> None:
+    with cluster() as (one, namesrv):
+        lost = lose([one], C.SEND_MESSAGE_V2)
+        answer = one.replies[C.SEND_MESSAGE_V2]
+
+        def reply(request: Command) -> Command | None:
+            answered = answer(request)
+            if isinstance(answered, Command):
+                answered.fields = {**(answered.fields or {}), "msgId": "7F0000010000CF13" + f"{0:016X}"}
+                return answered
+            return None
+
+        one.replies[C.SEND_MESSAGE_V2] = reply
+        one.replies[C.END_TRANSACTION] = ok
+        done = send(namesrv, "T", "--lines", "--transaction", "commit", "-o", "ndjson", given="1\n")
+    assert done.code == 0, done.err
+    assert [(row["status"], row["maybeStored"]) for row in rows(done)] == [("COMMITTED", [f"a:{lost[0][1]}"])]
+    assert "1 message may be stored twice" in done.err
 
 
 def test_a_signal_ends_it_and_all_that_was_stored_is_answered(tmp_path: Path) -> None:

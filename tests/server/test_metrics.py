@@ -20,6 +20,7 @@ from rmqtool.errors import Refused
 from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
+from rmqtool.server.metrics import page
 from rmqtool.server.serve import Served, ServeOptions
 from tests.server.test_broker import address, pull, send
 
@@ -189,13 +190,64 @@ def test_other_requests_get_an_answer_or_none(
             assert (await http(served, request_bytes))[0] == status
         except ConnectionError:
             assert not status
-        idle = [await asyncio.open_connection(*address(served.metrics_address)) for _ in range(40)]
-        assert sum([await asyncio.wait_for(reader.read(1), 1) == b"" for reader, _ in idle[-8:]]) == 8
-        for _, writer in idle:
-            writer.close()
 
     serving(tmp_path / "store", test)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def ends(reader: asyncio.StreamReader) -> bool:
+    """Wait for the end of a connection that nobody has answered."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+def test_half_sent_requests_do_not_keep_others_out(tmp_path: Path) -> None:
+    async def test(served: Served, _client: Connection) -> None:
+        half = [await asyncio.open_connection(*address(served.metrics_address)) for _ in range(40)]
+        for _, writer in half:
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost:")
+        assert all([await ends(reader) for reader, _ in half[:8]])  # the oldest, for the last eight
+        assert (await http(served))[0] == "HTTP/1.1 200 OK"
+        half[-1][1].write(b" x\r\n\r\n")  # one that has come later goes on
+        assert (await half[-1][0].readline()) == b"HTTP/1.1 200 OK\r\n"
+        for _, writer in half:
+            writer.close()
+
+    serving(tmp_path / "store", test)
+
+
+def test_a_request_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "_HEAD_PATIENCE", 0.05)
+
+    async def test(served: Served, _client: Connection) -> None:
+        reader, writer = await asyncio.open_connection(*address(served.metrics_address))
+        writer.write(b"GET /metrics")
+        assert await ends(reader)
+        writer.close()
+
+    serving(tmp_path / "store", test)
+
+
+def test_an_answer_that_nobody_takes_does_not_keep_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their answers are larger than what a socket takes."""
+
+    async def large(*_: object) -> bytes:
+        return b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1 << 23)
+
+    async def test(served: Served, _client: Connection) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(page.MetricsPage, "_answer", large)
+            slow = [await asyncio.open_connection(*address(served.metrics_address)) for _ in range(32)]
+            for reader, writer in slow:
+                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+                assert await reader.read(1) == b"H"
+        assert (await http(served))[0] == "HTTP/1.1 200 OK"
+        for _, writer in slow:
+            writer.transport.abort()
+
+    serving(tmp_path / "store", test)
 
 
 def test_an_address_that_is_in_use_is_told(tmp_path: Path) -> None:

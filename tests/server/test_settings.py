@@ -59,13 +59,18 @@ def test_what_clients_of_5_change_is_taken(tmp_path: Path) -> None:
 
 def test_secrets_are_not_told(tmp_path: Path) -> None:
     """A real broker hands its own credentials to whoever asks for its settings."""
-    secret = '{"accessKey":"rocketmq","secretKey":"12345678"}'
+    conf = {
+        "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"12345678"}',
+        "initAuthenticationUser": '{"username":"admin","password":"12345678"}',
+        "metricsGrpcExporterHeader": "Authorization:12345678",
+        "tieredStoreObjectStoreAccessKey": "12345678",
+        "tieredStoreObjectStoreSecretKey": "12345678",
+    }
 
     async def test(client: Connection) -> None:
         told = (await client.call(Command(C.GET_BROKER_CONFIG))).body.decode().splitlines()
-        assert "innerClientAuthenticationCredentials=******" in told
+        assert {f"{name}=******" for name in conf} <= set(told)
         assert "autoCreateTopicEnable=true" in told
         assert not any("12345678" in line for line in told)
 
-    conf = {"innerClientAuthenticationCredentials": secret}
     serving(tmp_path / "store", test, create=True, release=V5_3, broker_conf=conf)

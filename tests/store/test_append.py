@@ -3,6 +3,7 @@
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,9 @@ from rmqtool.store.append.answers import Illegal, PutStatus
 from rmqtool.store.check import check_store
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.recovery import command
 from rmqtool.store.recovery.command import plan
+from rmqtool.store.recovery.plan import Recovery, run_recovery
 from tests.conftest import Unpacked
 from tests.store.helpers import conf_of, content, tree
 
@@ -199,6 +202,22 @@ def test_mending_stops_where_messages_would_be_lost(golden_copy: Unpacked) -> No
     with pytest.raises(Refused, match="not healthy"):
         Store(damaged, write=True, broker_conf=conf_of("size-field-negative").values, mend=True)
     assert tree(damaged) == before
+
+
+def test_a_store_is_looked_through_once_to_mend_it_and_once_to_open_it(
+    golden_copy: Unpacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, runs = golden_copy("torn-header"), []
+
+    def run(*given: Any) -> Recovery:
+        runs.append(given)
+        return run_recovery(*given)
+
+    monkeypatch.setattr(command, "run_recovery", run)
+    with Store(store, write=True, mend=True) as opened:
+        assert opened.live.mended is not None
+        assert opened.live.mended.applied
+    assert len(runs) == 2
 
 
 def test_a_full_disk_takes_nothing_and_a_store_goes_on_when_there_is_room(

@@ -100,6 +100,8 @@ class Answer:
             with told(), tasks_told(context, "asking Spark"):
                 awaited(context, partial(writer.parquet, folder))
             (part,) = (name for name in os.listdir(folder) if name.startswith("part-"))
+            os.umask(umask := os.umask(0o077))
+            os.chmod(os.path.join(folder, part), 0o666 & ~umask)  # Hadoop has a umask of its own
             os.replace(os.path.join(folder, part), path)
 
 

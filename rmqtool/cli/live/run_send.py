@@ -35,6 +35,7 @@ _COLUMNS = (
     Column("brokerName"),
     Column("queueId", right=True),
     Column("queueOffset", right=True),
+    Column("maybeStored", lambda row: " ".join(row["maybeStored"] or ())),
     Column("reason", wide=True),
 )
 
@@ -139,7 +140,7 @@ class _Tally:
     """Answers, and how many there were."""
 
     def __init__(self, output: str, topic: str) -> None:
-        self.sent = self.refused = self.last = 0
+        self.sent = self.refused = self.twice = self.last = 0
         self._topic = topic
         try:
             self._writer = writer(output, SEND_FIELDS, _COLUMNS)
@@ -150,9 +151,11 @@ class _Tally:
         """A message was acknowledged."""
         queue = result.queue
         self.sent += 1
+        self.twice += bool(result.maybe_in)
         self._row(
             line, status or result.status, brokerName=queue.broker_name, queueId=queue.queue_id,
             queueOffset=result.queue_offset, msgId=result.message_id, offsetMsgId=result.offset_message_id,
+            maybeStored=_places(result.maybe_in),
         )  # fmt: skip
 
     def gone(self, line: int, message_id: str) -> None:
@@ -166,14 +169,14 @@ class _Tally:
         self.sent, self.refused = self.sent - 1, self.refused + 1
         note(f"line {line}: {reason}")
 
-    def not_sent(self, line: int, status: str, reason: str) -> None:
+    def not_sent(self, line: int, status: str, reason: str, maybe_in: Sequence[MessageQueue] = ()) -> None:
         """A message was not acknowledged."""
         self.refused += 1
         if self.refused <= _MOST_NAMED:
             note(f"line {line}: {reason}")
         elif self.refused == _MOST_NAMED + 1:
             note("more are not named here (see --output ndjson)")
-        self._row(line, status, reason=reason)
+        self._row(line, status, reason=reason, maybeStored=_places(maybe_in))
 
     def _row(self, line: int, status: str, **more: Any) -> None:
         self.last = line
@@ -197,6 +200,11 @@ class _Tally:
             sys.stdout.flush()
         except OSError as err:
             raise self._lost(err) from err
+        if self.twice:
+            note(
+                f"{counted(self.twice, 'message')} may be stored twice: an earlier attempt was not answered, and its "
+                "message may be in the queues of maybeStored too, with the same msgId"
+            )
 
     @property
     def words(self) -> str:
@@ -207,6 +215,11 @@ class _Tally:
 
     def _lost(self, err: OSError) -> OutputLost:
         return OutputLost(f"stdout: {os.strerror(err.errno or 0)}: {self.words}; what follows was not read")
+
+
+def _places(queues: Sequence[MessageQueue]) -> list[str] | None:
+    """Queues as ``--queue`` takes them; None where there are none."""
+    return [f"{queue.broker_name}:{queue.queue_id}" for queue in queues] or None
 
 
 class _Sender:
@@ -304,8 +317,8 @@ class _Sender:
             self._tally.stored(line, result)
         rest = lines[len(err.sent) :] if not self._plan.oneway else [line for line in lines if line > self._tally.last]
         for at, line in enumerate(rest):
-            status = "UNKNOWN" if err.maybe_stored and at < err.tried else "NOT_SENT"
-            self._tally.not_sent(line, status, str(err))
+            maybe_in = err.maybe_in if at < err.tried else ()
+            self._tally.not_sent(line, "UNKNOWN" if maybe_in else "NOT_SENT", str(err), maybe_in)
         if err.maybe_stored or err.code is None:
             raise Unsent(f"{err}; {self._tally.words}; what follows was not read")
 

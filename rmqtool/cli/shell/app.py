@@ -191,6 +191,7 @@ def command(
         from functools import wraps
         from inspect import Parameter, signature
 
+        from rmqtool.cli.form.privacy import as_private_as
         from rmqtool.cli.shell.options import (
             SELECTED,
             ColumnsOption,
@@ -215,7 +216,7 @@ def command(
                 _ask_for_table(kwargs.pop("table"), tables, kwargs["output"])
             shown = kwargs.pop("progress").value if progress else "none"
             try:
-                with _showing(shown, kwargs.get("output")):
+                with as_private_as(kwargs.get("store", "")), _showing(shown, kwargs.get("output")):
                     code = function(*args, **kwargs)
             except OSError as err:
                 raise _Escaped(err) from err  # Click has its own idea of a broken pipe

@@ -81,6 +81,8 @@ class SendResult(NamedTuple):
         message_id: its unique id.
         offset_message_id: the broker's id, by which the message can be looked up there.
         recall_handle: by which a message that waits for its time can be called back (5.x).
+        maybe_in: queues that may hold the message a second time: one for each earlier attempt that was not answered, or
+            that stored it and was followed by another one.
     """
 
     status: str
@@ -92,6 +94,7 @@ class SendResult(NamedTuple):
     recall_handle: str | None = None
     region: str = "DefaultRegion"
     trace_on: bool = True
+    maybe_in: tuple[MessageQueue, ...] = ()
 
 
 class NotSent(ClientError):
@@ -99,14 +102,18 @@ class NotSent(ClientError):
 
     Attributes:
         code: of the broker's last answer, where there was one.
-        maybe_stored: an attempt was not answered: the message may be there all the same.
+        maybe_in: queues that may hold it all the same: one for each attempt that was not answered.
         sent: of several messages those that were acknowledged before, in their order.
         tried: how many came next, in the request that failed.
     """
 
-    def __init__(
-        self, words: str, *, code: int | None = None, maybe_stored: bool = False, sent: Sequence[SendResult] = ()
-    ) -> None:
+    def __init__(self, words: str, *, code: int | None = None, maybe_in: Sequence[MessageQueue] = ()) -> None:
         super().__init__(words)
-        self.code, self.maybe_stored, self.sent = code, maybe_stored, list(sent)
+        self.code, self.maybe_in = code, tuple(maybe_in)
+        self.sent: list[SendResult] = []
         self.tried = 1
+
+    @property
+    def maybe_stored(self) -> bool:
+        """Whether it may be stored although nobody has acknowledged it."""
+        return bool(self.maybe_in)

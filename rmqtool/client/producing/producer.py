@@ -319,14 +319,14 @@ class Producer:
     async def _send(
         self, outgoing: Outgoing, queue: MessageQueue | None, select: Select | None, timeout: float | None
     ) -> list[SendResult]:
-        """All attempts."""
+        """Make attempts until one succeeds; the results name the queues that other attempts may have stored it in."""
         topic, attempts = outgoing.out.topic, 1 if queue or select else 1 + self.options.retries
         clock = asyncio.get_running_loop().time
         end = clock() + (self.options.timeout if timeout is None else timeout)
         last: str | None = None
         stored: list[SendResult] = []
         error: Exception | None = None
-        maybe = False
+        maybe_in: list[MessageQueue] = []
         for _ in range(attempts):
             begin = clock()
             try:
@@ -339,7 +339,7 @@ class Producer:
                 break
             last, begin, self._topic = chosen.broker_name, clock(), topic
             try:
-                stored = await self._attempt(outgoing, chosen, end - begin)
+                results = await self._attempt(outgoing, chosen, end - begin)
             except BrokerError as err:
                 error = err
                 self._choice.failed(last, _millis(begin, clock()), refused=True)
@@ -347,17 +347,20 @@ class Producer:
                     break
             except (ClientError, RemotingError) as err:  # of a broker without a master too: another one may have one
                 error = err
-                maybe = maybe or (isinstance(err, RemotingError) and not isinstance(err, NotReached))
+                if isinstance(err, RemotingError) and not isinstance(err, NotReached):
+                    maybe_in.append(chosen)
                 self._choice.failed(last, _millis(begin, clock()), unasked=isinstance(err, NoRoute))
             else:
                 self._choice.answered(last, _millis(begin, clock()))
+                maybe_in += [one.queue for one in stored[:1]]
+                stored = results
                 if stored[0].status == "SEND_OK" or not self.options.retry_not_stored:
-                    return stored
+                    break
         if stored:
-            return stored
+            return [one._replace(maybe_in=tuple(maybe_in)) for one in stored] if maybe_in else stored
         code = error.code if isinstance(error, BrokerError) else None
         words = f"{topic}: not sent: {error or 'there was no time for an attempt'}"
-        raise NotSent(words, code=code, maybe_stored=maybe) from error
+        raise NotSent(words, code=code, maybe_in=maybe_in) from error
 
     async def _attempt(self, outgoing: Outgoing, queue: MessageQueue, left: float) -> list[SendResult]:
         address = self.cluster.address(queue.broker_name)

@@ -137,7 +137,7 @@ def results_of(outgoing: Outgoing, queue: MessageQueue, response: Command, addre
     if len(ids) != len(unique_ids):
         ids = [sent.msg_id] * len(unique_ids)  # topics of 5.x that keep a batch as one record have one id for it
     stored = MessageQueue(queue.topic, queue.broker_name, sent.queue_id)
-    more = sent.transaction_id, sent.recall_handle, sent.msg_region or "DefaultRegion", sent.trace_on != "false"
+    more = sent.transaction_id, sent.recall_handle, sent.msg_region or "DefaultRegion", sent.trace_on != "false", ()
     each = zip(
         repeat(status), unique_ids, ids, repeat(stored), count(sent.queue_offset), *map(repeat, more), strict=False
     )

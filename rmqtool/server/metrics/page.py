@@ -12,8 +12,9 @@ from rmqtool.server.metrics.families import Families, Snapshot
 
 log = logging.getLogger(__name__)
 
+_HEAD_PATIENCE = 5.0  # s for a request, from the connection to its last byte
 _PATIENCE = 60.0  # s for one request from its first byte to the last of the answer
-_MOST = 32  # requests at a time; more are closed
+_MOST = 32  # connections at a time; for one more, the one that has kept us waiting longest is ended
 _HEAD = 16 << 10  # bytes of a request
 _FRESH = 1.0  # s for which one reading serves whoever asks
 
@@ -29,6 +30,7 @@ class MetricsPage:
         self._families = Families(broker)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: dict[asyncio.Task[None], None] = {}  # those that wait for whoever asks, the longest first
         self._lock = asyncio.Lock()
         self._known: tuple[float, Snapshot] | None = None
         self.address = ""
@@ -57,20 +59,37 @@ class MetricsPage:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
         try:
-            if len(self._tasks) <= _MOST:
+            if self._has_room(task):
                 async with asyncio.timeout(_PATIENCE):
-                    writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
+                    async with asyncio.timeout(_HEAD_PATIENCE):
+                        head = await reader.readuntil(b"\r\n\r\n")
+                    self._idle.pop(task, None)
+                    writer.write(await self._answer(head))
+                    self._idle[task] = None
                     await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asks is slow, gone, or speaks something else
-        except asyncio.CancelledError:  # the end of this server: streams would log it
+            writer.transport.abort()  # whoever asks is slow, gone, or speaks something else
+        except asyncio.CancelledError:  # room for others, or the end of this server: streams would log it
             writer.transport.abort()
         finally:
             self._tasks.discard(task)
+            self._idle.pop(task, None)
             with suppress(OSError):
                 writer.close()
+
+    def _has_room(self, task: asyncio.Task[None]) -> bool:
+        """Whether a new connection may stay; an idle one is ended for it where there are too many."""
+        if len(self._tasks) >= _MOST:
+            longest = next(iter(self._idle), None)
+            if longest is None:
+                return False
+            del self._idle[longest]
+            self._tasks.discard(longest)
+            longest.cancel()
+        self._tasks.add(task)
+        self._idle[task] = None
+        return True
 
     async def _answer(self, head: bytes) -> bytes:
         first, *lines = head.decode("latin-1").split("\r\n")

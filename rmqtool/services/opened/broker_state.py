@@ -8,7 +8,7 @@ broker.subscription.SubscriptionGroupManager, broker.offset.ConsumerOffsetManage
 12.1.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -128,7 +128,11 @@ class BrokerState:
 
     def set_topic(self, config: TopicConfig, *, later: bool = False) -> None:
         """Make or change a topic."""
-        self._set_topic(config.topic_name or "", config, later=later)
+        self._set_topics({config.topic_name or "": config}, later=later)
+
+    def set_topics(self, configs: Iterable[TopicConfig]) -> None:
+        """Make or change topics, all of them or none; the file is written once."""
+        self._set_topics({config.topic_name or "": config for config in configs})
 
     def suppose_topic(self, config: TopicConfig) -> None:
         """Know a topic that every broker has; the file hears of it with the next change."""
@@ -137,19 +141,23 @@ class BrokerState:
     def remove_topic(self, name: str) -> None:
         """Forget a topic; its messages stay until they expire."""
         if name in self._topics.topics:
-            self._set_topic(name, None)
+            self._set_topics({name: None})
 
-    def _set_topic(self, name: str, config: TopicConfig | None, *, later: bool = False) -> None:
-        before, known = self._topics, self._topics.topics.get(name)
-        _put(self._topics.topics, name, config)
-        self._topics = replace(before, data_version=self._next(before.data_version))
-        if self.store.writable and config is not None:  # of a topic that goes, the queues stay what they are
-            self.store.live.batch_topics |= batch_topics_of({name: config})
+    def _set_topics(self, changes: Mapping[str, TopicConfig | None], *, later: bool = False) -> None:
+        before, known = self._topics, {name: self._topics.topics.get(name) for name in changes}
+        version = before.data_version
+        for name, config in changes.items():
+            _put(self._topics.topics, name, config)
+            version = self._next(version)
+            if self.store.writable and config is not None:  # of a topic that goes, the queues stay what they are
+                self.store.live.batch_topics |= batch_topics_of({name: config})
+        self._topics = replace(before, data_version=version)
         self._dirty[TOPICS] = self._build_topics
         try:
             self._save(TOPICS, later)
         except BaseException:
-            _put(self._topics.topics, name, known)  # what the file could not be told of takes no messages
+            for name, config in known.items():  # what the file could not be told of takes no messages
+                _put(self._topics.topics, name, config)
             self._topics = before
             raise
 

@@ -9,6 +9,7 @@ finds what a killed process left goes the same way as after its own death.
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Self, TypeVar
 
 from formats.message.build import BLANK_SIZE
@@ -22,7 +23,7 @@ from rmqtool.store.append.flushing import FlushBeside, Unsynced
 from rmqtool.store.append.live_files import CheckpointFile
 from rmqtool.store.append.outgoing import Message, Rules
 from rmqtool.store.append.space import WritePlaces
-from rmqtool.store.changes.pending import refuse_pending
+from rmqtool.store.changes.pending import pending_runs, refuse_pending
 from rmqtool.store.changes.places import Places
 from rmqtool.store.disk.durable import is_lacking, remove_durably
 from rmqtool.store.disk.lock import Disturbed, StoreLock, holder
@@ -42,6 +43,20 @@ T = TypeVar("T")
 _DISPATCH_BYTES = 32 << 20  # appended before it is dispatched without being asked for
 _FLUSH_SECONDS = 10.0  # as often as a broker makes everything durable
 _LOOK_SECONDS = 1.0
+
+
+class _NotMended(Exception):
+    """A recovery would lose messages, or could not be done."""
+
+
+def _refuse_loss(report: RecoveryReport) -> None:
+    """Let a recovery go on only where no message is lost by it.
+
+    Raises:
+        _NotMended: one is, or no broker would load the store.
+    """
+    if not report.loadOk or report.destroys or report.pending:
+        raise _NotMended
 
 
 class LiveStore:
@@ -93,9 +108,11 @@ class LiveStore:
             raise
 
     def _mend(self) -> None:
-        report = plan(self.layout)
-        if report.loadOk and not report.destroys and not report.pending:
-            self.mended = recover(self.layout)
+        """Recover the store where no message is lost by it; it is looked through once for that."""
+        with suppress(_NotMended):
+            if pending_runs(Places.of(self.layout)):
+                _refuse_loss(plan(self.layout))  # before what was interrupted is finished
+            self.mended = recover(self.layout, guard=_refuse_loss)
         self.layout = StoreLayout(self.layout.root, self.layout.conf)
 
     def _healthy(self) -> Examined:

@@ -199,7 +199,7 @@ def replace_file(path: str, data: bytes, *, keep: bool) -> None:
         finally:
             os.close(fd)
         if keep and os.path.lexists(path):
-            copy_aside(path, path + ".bak")
+            link_aside(path, path + ".bak")  # whose name is durable with the other one; each of both is whole
     except OSError:
         with suppress(OSError):
             os.unlink(temporary)  # a full disk is not to be filled by what comes to nothing

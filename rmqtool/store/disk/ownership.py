@@ -34,10 +34,11 @@ def take_after(fd: int, path: str) -> None:
 
 
 def give_as(fd: int, folder: str) -> None:
-    """Give an open file or directory owner and mode of a folder; a file may not be executed for it, and its owner may
-    always do what it takes to go on with it."""
+    """Give an open file or directory owner and mode of a folder, and of a store's folder the mode of its messages
+    (:func:`find_closed`); a file may not be executed for it, and its owner may always do what it takes to go on with
+    it."""
     model, own = os.stat(folder), os.fstat(fd)
-    mode = stat.S_IMODE(model.st_mode)
+    mode = stat.S_IMODE(model.st_mode) & ~find_closed(folder)
     mode = mode | 0o700 if stat.S_ISDIR(own.st_mode) else (mode | 0o600) & 0o666
     _give(fd, model.st_uid, model.st_gid, mode)
 
@@ -83,6 +84,27 @@ def make_folders(path: str) -> list[str]:
             finally:
                 os.close(fd)
     return missing[::-1]
+
+
+def find_closed(path: str) -> int:
+    """Find who may not read a file, or the messages of a store: bits for ``os.umask``, 0o070 the group, 0o007 others.
+
+    Of a store its directory, ``commitlog/`` and the first file there count: without the right to search one or to read
+    the other nobody gets at a message. What is not there, or is no path here, closes nothing.
+    """
+    log = os.path.join(path, "commitlog")
+    places = [path, log]
+    with suppress(OSError, ValueError):
+        places += [os.path.join(log, name) for name in sorted(os.listdir(log))[:1]]
+    closed = 0
+    for place in places:
+        with suppress(OSError, ValueError):
+            mode = os.stat(place).st_mode
+            needed = 0o011 if stat.S_ISDIR(mode) else 0o044
+            for everybody in (0o070, 0o007):
+                if not mode & needed & everybody:
+                    closed |= everybody
+    return closed
 
 
 def _existing(folder: str) -> str:

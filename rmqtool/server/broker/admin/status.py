@@ -27,8 +27,10 @@ from rmqtool.server.broker.known.disk import used
 
 Handle = Callable[[Connection, Command], Command | None]
 _DAY = 86_400_000
+# names of settings whose values are not told (BrokerConfig, AuthConfig: innerClientAuthenticationCredentials,
+# initAuthenticationUser with a password, metricsGrpcExporterHeader with a token; keys of an object store)
+_SECRET = re.compile("credential|secret|password|token|accesskey|authenticationuser|exporterheader", re.IGNORECASE)
 # settings that tools ask every broker for (tools.command.export.ExportConfigsCommand), as it has them by itself
-_SECRET = re.compile("credential|secret|password", re.IGNORECASE)  # names of settings whose values are not told
 _DEFAULTS = {
     "brokerRole": "ASYNC_MASTER",
     "fileReservedTime": "72",

@@ -111,8 +111,7 @@ class Tables:
             )
             attributes = _with_attributes(known, changes)
             changed.append(replace(config, attributes=attributes))
-        for config in changed:
-            self._core.set_topic(config)
+        self._core.set_topics(changed)
         return answer(request)
 
     def topics(self, _connection: Connection, request: Command) -> Command:

@@ -1,7 +1,7 @@
 """What the jobs of a broker have in common: its store, its tables, its clients, and who must hear of what."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from formats.config.files import TopicConfig
@@ -118,7 +118,11 @@ class Core:
 
     def set_topic(self, config: TopicConfig) -> None:
         """Make or change a topic, and tell the name servers."""
-        self.state.set_topic(config)
+        self.set_topics([config])
+
+    def set_topics(self, configs: Iterable[TopicConfig]) -> None:
+        """Make or change topics, all of them or none, and tell the name servers."""
+        self.state.set_topics(configs)
         self.topics_changed()
 
     def ensure_topic(self, name: str, queues: int, *, later: bool = False) -> TopicConfig:

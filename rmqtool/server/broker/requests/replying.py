@@ -33,6 +33,7 @@ class Replying:
         """Requests 324 and 325."""
         header = send_header(request, old=RequestCode.SEND_REPLY_MESSAGE)
         message = self._sending.message(connection, header, request.body)
+        self._sending.make_way(message.topic)
         remark = await self._push(connection, header, message)
         sent = h.Sent(msg_id="0", queue_id=0, queue_offset=0)
         if self._core.store.layout.conf.flag("storeReplyMessageEnable", True):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from formats.config.files import TopicConfig
 from formats.errors import FormatError
 from formats.message.ids import offset_id
 from formats.message.properties import DELAY, UNIQ_KEY, parse_text
@@ -34,6 +35,7 @@ from rmqtool.services.sending.back import SendBack
 from rmqtool.services.waiting.transaction_check import TransactionService
 from rmqtool.store.append.answers import Illegal, PutResult, PutStatus
 from rmqtool.store.append.outgoing import Message
+from rmqtool.store.disk.durable import is_lacking
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +58,15 @@ class _Sent:
 class Sending:
     """The jobs of a broker that store what producers send.
 
-    Messages of one turn of the event loop are stored together, so with ``SYNC_FLUSH`` they share one sync.
+    Messages of one turn of the event loop are stored together, so with ``SYNC_FLUSH`` they share one sync. Topics that
+    are made for them are written down together too, before the first of them is stored.
     """
 
     def __init__(self, core: Core, back: SendBack, transactions: TransactionService, random: Random) -> None:
         self._core, self._back, self._transactions, self._random = core, back, transactions, random
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Sent] = []
+        self._made: dict[str, TopicConfig] = {}  # topics that no file has yet
         host = parse_host(core.settings.address)
         self._id_of_host = offset_id(*host, 0)[: -2 * _OFFSET_SIZE]
         self._ids = UniqueIds(host[0], 0, self._random.getrandbits(32), core.clock)
@@ -85,7 +89,7 @@ class Sending:
         return None
 
     def message(self, connection: Connection, header: h.Send, body: bytes) -> Message:
-        """What is to be stored of a request.
+        """What is to be stored of a request, after :meth:`make_way` where it is not stored by :meth:`store`.
 
         Raises:
             Failed: it may not be.
@@ -118,7 +122,7 @@ class Sending:
         if not settings.permission & Perm.WRITE:
             raise Rejected(ResponseCode.NO_PERMISSION, f"the broker[{settings.address}] sending message is forbidden")
         topic = header.topic
-        config = core.state.topic(topic)
+        config = core.state.topic(topic) or self._made.get(topic)
         if config is None:
             template = header.default_topic
             config = auto_create(
@@ -131,7 +135,7 @@ class Sending:
             check_at_broker(topic, header.queue_id, config, release=self._release)
             assert config is not None  # else it was refused
             log.info("topic %s is made for %s, as %s", topic, connection.peer, template)
-            core.set_topic(config)
+            self._made[topic] = config
         else:
             check_at_broker(topic, header.queue_id, config, release=self._release)
         if not config.perm & Perm.WRITE:
@@ -160,11 +164,40 @@ class Sending:
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
-    def store(self) -> None:
-        """Store what waits, and answer."""
+    def make_way(self, topic: str) -> None:
+        """Store what waits, so that a message of a topic may follow.
+
+        Raises:
+            Failed: that topic was to be made, and cannot be.
+        """
+        failed = self.store()
+        if failed is not None and self._core.state.topic(topic) is None:
+            raise failed
+
+    def store(self) -> Failed | None:
+        """Store what waits, and answer; why topics could not be made that were to be."""
         waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
+        failed = self._make_topics()
+        if failed is not None:
+            lost = [one for one in waiting if self._core.state.topic(one.message.topic) is None]
+            _answer(lost, [failed.answer(one.request) for one in lost])
+            waiting = [one for one in waiting if self._core.state.topic(one.message.topic) is not None]
+        if waiting:
+            self._store(waiting)
+        return failed
+
+    def _make_topics(self) -> Failed | None:
+        made, self._made = self._made, {}
+        if not made:
+            return None
+        try:
+            self._core.set_topics(made.values())
+        except (OSError, RmqError) as err:
+            code = ResponseCode.SERVICE_NOT_AVAILABLE if is_lacking(err) else ResponseCode.SYSTEM_ERROR
+            return self._core.failed(f"topics {', '.join(made)} cannot be made", err, code)
+        return None
+
+    def _store(self, waiting: list[_Sent]) -> None:
         try:
             results: Sequence[PutResult] = self._core.store.append_many([one.message for one in waiting])
         except (OSError, RmqError) as err:
@@ -195,7 +228,7 @@ class Sending:
         return answer(request, header)
 
     def _batch(self, request: Command, message: Message) -> Command:
-        self.store()
+        self.make_way(message.topic)
         if message.topic.startswith(RETRY_PREFIX):
             raise Failed(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
         try:
@@ -239,7 +272,7 @@ class Sending:
         return self._id_of_host + digits.replace(",", f",{self._id_of_host}")
 
     def _half(self, request: Command, header: h.Send, message: Message) -> Command:
-        self.store()
+        self.make_way(message.topic)
         if self._core.settings.reject_transactions:
             words = f"the broker[{self._core.settings.address}] sending transaction message is forbidden"
             raise Failed(ResponseCode.NO_PERMISSION, words)
@@ -249,7 +282,7 @@ class Sending:
         return self._answer_of(request, message.queue_id, result, unique)
 
     def _retry(self, request: Command, header: h.Send, message: Message) -> Command:
-        self.store()
+        self.make_way(message.topic)
         most = header.max_reconsume_times
         group = message.topic.removeprefix(RETRY_PREFIX)
         locked = self._core.locks.any(group)

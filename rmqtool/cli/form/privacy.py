@@ -1,0 +1,27 @@
+"""What a command makes of a store is never more readable than the store."""
+
+import glob
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqtool.store.disk.ownership import find_closed
+
+
+@contextmanager
+def as_private_as(source: object) -> Iterator[None]:
+    """What is made inside is as closed to others as a source is: by the umask, which child processes inherit.
+
+    Args:
+        source: store or file of a command line; several with commas between them, and ``*``, as ``sql`` takes them.
+    """
+    closed = 0
+    for path in {str(source), *str(source).split(",")}:
+        for found in glob.glob(path) if glob.has_magic(path) else [path]:
+            closed |= find_closed(found)
+    before = os.umask(0o077)
+    os.umask(before | closed)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,109 @@
+"""New topics and new groups on our broker: what each further thousand costs, against the first.
+
+Run as ``python -m tests.bench.growing [--count N] [--clients N]``. Each client asks for the next one when its last was
+answered: a message to a topic that is not there, or the heartbeat of a consumer of a new group. The processor's time
+of the broker counts: on a machine that others use too, the time on the clock says little.
+"""
+
+import argparse
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.remoting import bodies as b
+from formats.remoting import headers as h
+from formats.remoting.codes import RequestCode
+from formats.remoting.frame import Command
+from formats.remoting.shapes import ConsumerData, SubscriptionData
+from formats.remoting.typed import body_of, to_fields
+from rmqtool.remoting.client import connected
+from rmqtool.remoting.connection import Connection
+from tests.interop.serving import Serving
+
+MOST = 2.0  # times the first part that the last one may take
+_PARTS = 10
+
+
+class Part(NamedTuple):
+    """Seconds that a part took: of the broker's processor, and on the clock."""
+
+    used: float
+    passed: float
+
+
+def _topic(number: int) -> Command:
+    header = h.Send(
+        producer_group="p", topic=f"Topic-{number}", default_topic="TBW102", default_topic_queue_nums=1, queue_id=0,
+        sys_flag=0, born_timestamp=1_795_000_000_000, flag=0, properties="",
+    )  # fmt: skip
+    return Command(RequestCode.SEND_MESSAGE, fields=to_fields(header), body=b"first")
+
+
+def _group(number: int) -> Command:
+    subscription = SubscriptionData(topic="TBW102", sub_string="*", sub_version=1)
+    consumer = ConsumerData(
+        consume_from_where="CONSUME_FROM_LAST_OFFSET", consume_type="CONSUME_PASSIVELY", group_name=f"group-{number}",
+        message_model="CLUSTERING", subscription_data_set=[subscription],
+    )  # fmt: skip
+    return Command(RequestCode.HEART_BEAT, body=body_of(b.HeartbeatData(f"client-{number}", [consumer], [])))
+
+
+KINDS: dict[str, Callable[[int], Command]] = {"topics": _topic, "groups": _group}
+
+
+def _used(pid: int) -> float:
+    ticks = sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def _ask(connection: Connection, make: Callable[[int], Command], numbers: Iterator[int]) -> None:
+    for number in numbers:  # which all clients share
+        answer = await connection.call(make(number), 600)
+        assert not answer.code, answer.remark
+
+
+async def _grow(serving: Serving, make: Callable[[int], Command], count: int, clients: int) -> list[Part]:
+    host, _, port = serving.broker.rpartition(":")
+    parts = []
+    async with AsyncExitStack() as opened:
+        asking = [await opened.enter_async_context(connected(host, int(port), timeout=30)) for _ in range(clients)]
+        for part in range(_PARTS):
+            numbers = iter(range(part * count // _PARTS, (part + 1) * count // _PARTS))
+            used, begun = _used(serving.process.pid), time.perf_counter()
+            await asyncio.gather(*(_ask(one, make, numbers) for one in asking))
+            parts.append(Part(_used(serving.process.pid) - used, time.perf_counter() - begun))
+    return parts
+
+
+def report(folder: Path, count: int, clients: int) -> dict[str, list[Part]]:
+    """Grow a store of each kind, and print what the parts took."""
+    found = {}
+    for kind, make in KINDS.items():
+        with Serving(folder / kind, "--create", "--engine", "5.3") as serving:
+            found[kind] = parts = asyncio.run(_grow(serving, make, count, clients))
+            assert serving.end()[0] == 0
+        first, last = parts[0], parts[-1]
+        print(f"{count} new {kind} by {clients} clients, s of the processor (and on the clock) for each tenth:")
+        print("  " + ", ".join(f"{part.used:.2f} ({part.passed:.1f})" for part in parts))
+        ratio = last.used / max(first.used, 0.01)
+        print(f"  the last takes {ratio:.2f} times the first (wanted: at most {MOST:g})")
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--clients", type=int, default=50)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-growing-") as work:
+        report(Path(work), given.count, given.clients)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Topics that messages bring with them: written down together, and before any of their messages is acknowledged."""
+
+import asyncio
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.message.bodies import BatchItem, build_batch
+from formats.remoting.codes import RequestCode as C
+from formats.remoting.codes import ResponseCode
+from formats.remoting.frame import Command
+from rmqtool.remoting.connection import Connection
+from rmqtool.services.opened import broker_state
+from tests.server.test_broker import send, serving
+
+
+def known(store: Path) -> set[str]:
+    """The topics that a broker finds after a kill."""
+    path = store / "config/topics.json"
+    return set(json.loads(path.read_text())["topicConfigTable"]) if path.exists() else set()
+
+
+def batch(topic: str) -> Command:
+    body = build_batch([BatchItem(0, b"one", b"k\x01v\x02"), BatchItem(0, b"two", b"k\x01v\x02")])
+    return Command(C.SEND_BATCH_MESSAGE, fields=send(topic, batch=True), body=body)
+
+
+def single(topic: str, properties: str = "") -> Command:
+    return Command(C.SEND_MESSAGE_V2, fields=send(topic, properties=properties), body=b"x")
+
+
+def test_topics_of_one_moment_are_written_together_and_before_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, writes, real = tmp_path / "store", [], broker_state.replace_file
+
+    def replace(path: str, data: bytes, **more: Any) -> None:
+        writes.append(path)
+        real(path, data, **more)
+
+    async def test(client: Connection) -> None:
+        async def ask(command: Command, topic: str) -> None:
+            assert (await client.call(command, 30)).code == ResponseCode.SUCCESS
+            assert topic in known(store)
+
+        half = single("Half", "TRAN_MSG\x01true\x02PGROUP\x01p\x02")
+        others = [ask(batch("Batch"), "Batch"), ask(half, "Half")]
+        await asyncio.gather(*(ask(single(f"New{n}"), f"New{n}") for n in range(60)), *others)
+
+    monkeypatch.setattr(broker_state, "replace_file", replace)
+    serving(store, test, create=True, engine="5.3")
+    assert known(store) >= {f"New{n}" for n in range(60)}
+    assert 1 <= len([path for path in writes if path.endswith("topics.json")]) < 20
+
+
+def test_topics_that_cannot_be_written_keep_no_other_message_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+
+    def full(*_args: object, **_named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def test(client: Connection) -> None:
+        async def code(command: Command) -> int:
+            return (await client.call(command, 30)).code
+
+        assert await code(single("Known")) == ResponseCode.SUCCESS
+        with monkeypatch.context() as patched:
+            patched.setattr(broker_state, "replace_file", full)
+            asked = [single("New"), single("Known"), single("Other"), batch("Batch"), batch("Known"), single("Known")]
+            refused, done = ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SUCCESS
+            assert await asyncio.gather(*map(code, asked)) == [refused, done, refused, refused, done, done]
+        assert await code(single("New")) == ResponseCode.SUCCESS
+        assert {"New", "Known"} <= known(store)
+        assert "Other" not in known(store)
+
+    serving(store, test, create=True, engine="5.3")
