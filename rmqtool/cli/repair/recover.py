@@ -74,7 +74,7 @@ def recover(
     from rmqtool.store.roles.table import heed
 
     rules = engine_of(engine) or "auto"
-    layout = need_log(store, broker_conf).layout
+    layout = need_log(store, broker_conf, say=False).layout
     try:
         pid = holder(layout.root)
     except UnreadableStore as err:
