@@ -14,6 +14,7 @@ from rmqtool.store.repair.rebuild import rebuild
 from rmqtool.store.salvage.carve import Salvage
 from tests.interop.engine import Engine, golden_config, golden_recovered, unpack_golden
 from tests.store.helpers import conf_of, entries_of
+from tests.store.test_old_queues import CONF, OLD, make_expired, zero_a_unit
 
 pytestmark = pytest.mark.interop
 
@@ -93,3 +94,15 @@ def test_a_rebuilt_store(case: str, engine: Engine, tmp_path: Path) -> None:
     (store / "checkpoint").unlink()
     rebuild(StoreLayout(str(store), conf_of(case)), ("consumequeue", "index", "checkpoint"))
     assert opened(engine, store, case) == before
+
+
+def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_path: Path) -> None:
+    """Its end is one unit; behind a filler unit 4.9 dispatches nothing, and 5.3 no message of this queue."""
+    layout = make_expired(tmp_path / "store", engine.version[:3])
+    zero_a_unit(tmp_path / "store")
+    assert recover(StoreLayout(layout.root, CONF), engine=engine.version[:3]).applied
+    said = engine.write(tmp_path / "store", [{"topic": "Old", "body": b"new"}], CONF.values)
+    assert [result["logicsOffset"] for result in said["results"]] == [OLD]
+    read = engine.open(tmp_path / "store", CONF.values, gets=[("Old", 0, OLD, 8)])
+    found = [row for row in read["messages"] if row["cqTopic"] == "Old" and row["cqOffset"] >= OLD]
+    assert [row["message"] is not None for row in found] == [True], read["getMessage"]

@@ -7,6 +7,7 @@ import json
 import os
 import time
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -35,6 +36,7 @@ from rmqtool.errors import Refused, RmqError
 from rmqtool.store.dispatch.batch import BULK_BYTES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage
+from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
 from rmqtool.version import __version__
 
 if TYPE_CHECKING:
@@ -75,10 +77,12 @@ def dump_to_parquet(
         out: a directory that is absent or empty, or an older output with ``options.overwrite`` or
             ``options.since_last``; or a URI of a file system that pyarrow knows, such as ``s3://bucket/path``.
         progress: called now and then.
-        tell: gets a line when a cluster does not begin with it.
+        tell: gets a line of messages that are elsewhere, which are warned of without it, and when a cluster does not
+            begin with it.
 
     Raises:
         BadValue: an option has a value that it cannot have.
+        CorruptFile: the messages are in a DLedger log, which is not read.
         Refused: the output exists or cannot be written.
         MissingRuntime: Spark cannot be started.
         UnreadableStore: a file of the log cannot be read.
@@ -87,6 +91,12 @@ def dump_to_parquet(
     layout = store if isinstance(store, StoreLayout) else StoreLayout(opened(os.fspath(store)))
     options = options or DumpOptions()
     options.check()
+    need_readable_log(layout)
+    for words in messages_elsewhere(layout, what="not written"):
+        if tell is not None:
+            tell(f"warning: {words}")
+        else:
+            warnings.warn(words, stacklevel=2)
     with clean(out):
         output = open_output(
             out, [layout.root, *layout.commit_log_paths], overwrite=options.overwrite, grow=options.since_last

@@ -2,7 +2,8 @@
 
 import glob
 import os
-from collections.abc import Collection, Iterator, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from typing import Any
@@ -19,6 +20,7 @@ from rmqtool.analytics.table.choice import Choice
 from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.store.disk.remote import shown, uri_of
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
 
 THROUGH = ("auto", "log")
 TIMES = ("any", "ordered")
@@ -73,6 +75,19 @@ class Piece:
     splits: tuple[Split, ...] = ()
     ranges: tuple[Any, ...] = ()
     part: tuple[str, ...] = ()
+
+
+def warn_of_elsewhere(stores: Iterable[Store]) -> None:
+    """Warn, as Python does, of messages of stores that are not read because they are elsewhere.
+
+    Raises:
+        CorruptFile: those of a store are in a DLedger log.
+    """
+    for store in stores:
+        layout = store.layout()
+        need_readable_log(layout)
+        for words in messages_elsewhere(layout, what="not read"):
+            warnings.warn(words, stacklevel=3)
 
 
 def stores_of(paths: str | list[str], broker_conf: str | None = None) -> tuple[Store, ...]:
@@ -194,6 +209,7 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
     """(pieces that together are what is wanted, bytes read to find out).
 
     Raises:
+        CorruptFile: the messages of a store are in a DLedger log, which is not read.
         UnreadableStore: not a store, or a file of it cannot be read.
     """
     found: list[Piece] = []
@@ -204,7 +220,9 @@ def pieces(request: Request, wanted: Wanted) -> tuple[list[Piece], int]:
             parts = pieces_of(request.table, store, size)
             found += [Piece(store, request.table, part=part) for part in parts]
             continue
-        log = open_log(store.layout())
+        layout = store.layout()
+        need_readable_log(layout)
+        log = open_log(layout)
         way = shortest(log, wanted) if request.through == "auto" else None
         if way is not None:
             bytes_read += way.bytes_read

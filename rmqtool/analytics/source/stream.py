@@ -102,6 +102,9 @@ class Tail(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BadValue(f"table {self.request.table} cannot be streamed, only messages")
         if far := [store.root for store in self.request.stores if store.uri is not None]:
             raise BadValue(f"{', '.join(far)}: a store at a URI cannot be streamed, only read")
+        from rmqtool.analytics.source.plan import warn_of_elsewhere
+
+        warn_of_elsewhere(self.stores)
 
     def initialOffset(self) -> Offsets:
         return {store.root: self._begin(store).to_dict() for store in self.stores}
@@ -310,8 +313,11 @@ def _is_store(store: "Store") -> bool:
 
 def _log(store: "Store") -> "CommitLog":
     from rmqtool.store.log.commit_log import CommitLog
+    from rmqtool.store.roles.elsewhere import need_readable_log
 
-    return CommitLog(store.layout())
+    layout = store.layout()
+    need_readable_log(layout)
+    return CommitLog(layout)
 
 
 def _first(store: "Store") -> int:

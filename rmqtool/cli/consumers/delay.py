@@ -52,7 +52,7 @@ def delay_list(
     from rmqtool.services.waiting.timers import Timers
 
     warn = Warnings()
-    log, now = need_messages(store, broker_conf, told=False), parse_time(at)
+    log, now = need_messages(store, broker_conf, tier=False), parse_time(at)
     delays, timers = Delays(log, now, warn), Timers(log, now, warn)
     rows = [row for row in delays.levels() if every or row.maxOffset or row.deliveredOffset is not None]
     rows += [timers.row()] if timers.present else []
@@ -96,7 +96,7 @@ def delay_due(
     from rmqtool.services.waiting.timers import Timers
 
     warn = Warnings()
-    log, now = need_messages(store, broker_conf, told=False), parse_time(at)
+    log, now = need_messages(store, broker_conf, tier=False), parse_time(at)
     delays, timers = Delays(log, now, warn), Timers(log, now, warn)
     levels = delays.pending(level, due_only=not every)
     choice = Choice({"level": level, "topic": topic, "queue": queue, "since": since, "until": until})

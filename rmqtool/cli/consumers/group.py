@@ -245,8 +245,8 @@ def group_reset(
         shift=shift, csv=from_csv,
     )  # fmt: skip
     return run_offsets(
-        need_log(store, broker_conf).layout, opener_of(broadcast, broker), planner, command="group-reset", clamp=clamp,
-        dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=consumer_group,
+        need_log(store, broker_conf, say=False).layout, opener_of(broadcast, broker), planner, command="group-reset",
+        clamp=clamp, dry_run=dry_run, yes=yes, backup=backup, output=output.value, nothing=consumer_group,
     )  # fmt: skip
 
 
@@ -282,7 +282,7 @@ def group_clone(
     """
     from rmqtool.cli.consumers.run_group import clone_planner, opener_of, run_offsets
 
-    layout = need_log(store, broker_conf).layout
+    layout = need_log(store, broker_conf, say=False).layout
     planner = clone_planner(
         layout, source, target, topic, broadcast=broadcast, to_broadcast=to_broadcast, broker=broker
     )

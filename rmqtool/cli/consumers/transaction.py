@@ -69,7 +69,7 @@ def transaction_list(
     warn = Warnings()
     asked = {"state": state, "group": producer_group, "topic": topic, "since": since, "until": until}
     choice = Choice(asked, group="producerGroup")
-    rows = choice(Transactions(need_messages(store, broker_conf, told=False), warn).all(), limit)
+    rows = choice(Transactions(need_messages(store, broker_conf, tier=False), warn).all(), limit)
     names = (
         *("state", "producerGroup", "topic", "queueId", "halfQueueOffset", "checkTimes", "storeTimestamp"),
         *("lastCheckTimestamp", "endTimestamp", "msgId", "keys", "note"),
@@ -104,7 +104,7 @@ def transaction_show(
     warn = Warnings()
     found = [
         info
-        for info in Transactions(need_messages(store, broker_conf, told=False), warn).all()
+        for info in Transactions(need_messages(store, broker_conf, tier=False), warn).all()
         if info.msgId == message_id or message_id in (str(copy.queueOffset) for copy in info.copies)
     ]
     for info in found:

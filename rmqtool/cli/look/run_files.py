@@ -8,7 +8,6 @@ from typing import Any
 from formats.index import entries_array
 from formats.primitives import java_hash
 from rmqtool.cli.form.text import columns_of
-from rmqtool.cli.look.run_query import say_tier
 from rmqtool.cli.shell.choice import NO_MATCH, first, limited, say_empty
 from rmqtool.cli.shell.message_rows import QUEUE_ENTRY_COLUMNS, message_writer
 from rmqtool.cli.shell.output import Column, note, write_all, writer
@@ -20,6 +19,7 @@ from rmqtool.store.index.reader import MAX_TIME, BadIndex, IndexView, open_index
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.queues.batch import queues_where
+from rmqtool.store.roles.elsewhere import tier_elsewhere
 from rmqtool.words import counted
 
 INDEX_FIELDS = ("indexFile", "number", "slot", "keyHash", "physicalOffset", "timeDiff", "storeTimestamp", "previous")
@@ -165,13 +165,15 @@ def _hex_lines(file: Segment, start: int, stop: int | None) -> Iterator[str]:
 def run_consumequeue_dump(log: CommitLog, chosen: Selection, limit: int | None, output: str, *, expired: bool) -> int:
     """``consumequeue dump``: 0, or 1 when nothing has what was asked for."""
     layout, low = log.layout, log.min_offset
-    say_tier(layout)
     hashes = {java_hash(tag) for tag in chosen.tags}
     low_offset, after = chosen.physical
     by_message = chosen.keys or (chosen.since, chosen.until) != (-MAX_TIME, MAX_TIME)
 
     def asked(topic: str, queue_id: int) -> bool:
         return chosen.has_topic(topic) and chosen.has_queue(queue_id)
+
+    for words in tier_elsewhere(layout, asked):
+        note(f"warning: {words}")
 
     def of_message(physical_offset: int) -> bool:
         found = log.read(physical_offset, crc=False)

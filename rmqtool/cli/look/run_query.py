@@ -10,14 +10,14 @@ from rmqtool.cli.shell.message_rows import write_messages
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.shell.times import parse_time, time_text
 from rmqtool.contract import MESSAGE_FIELDS, message_row
-from rmqtool.errors import BadValue, CorruptFile, UnreadableStore
+from rmqtool.errors import BadValue, UnreadableStore
 from rmqtool.services.lookup.query import Search, query_id, query_key
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.index.reader import MAX_TIME
 from rmqtool.store.layout.broker_conf import load
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.layout.tier_signs import tier_sign
 from rmqtool.store.log.commit_log import CommitLog
+from rmqtool.store.roles.elsewhere import Asked, log_elsewhere, messages_elsewhere, need_readable_log
 
 FOUND, NOTHING = 0, 1
 T = TypeVar("T")
@@ -32,54 +32,45 @@ def need_log(store: str, broker_conf: str | None, *, say: bool = True) -> Commit
     """The commit log of a store that has one, or at least queues that say that there was one.
 
     Args:
-        say: that messages of a DLedger log are missing.
+        say: which parts of the log are not read; a command that writes asks the table of roles instead.
 
     Raises:
         UnreadableStore: neither, for example in a directory of config files alone.
     """
     layout = open_store(store, broker_conf)
     log = CommitLog(layout)
-    if say and not log.segments.files:
-        from rmqtool.store.layout.version import dledger_dirs
-
-        for folder in dledger_dirs(layout):
-            note(f"warning: {folder}: a DLedger log, which is not read: its messages are missing here")
+    if say:
+        for words in log_elsewhere(layout, "missing here"):
+            note(f"warning: {words}")
     if not log.segments.files and not any(map(is_dir, (*layout.commit_log_paths, layout.path("consumequeue")))):
         raise UnreadableStore(f"{layout.root}: no commit log and no consume queues in it")
     return log
 
 
-def need_messages(store: str, broker_conf: str | None, *, told: bool = True) -> CommitLog:
-    """As :func:`need_log`, for commands that answer with messages; says how many are in the tier alone.
+def need_messages(
+    store: str,
+    broker_conf: str | None,
+    asked: Asked | None = None,
+    *,
+    tier: bool = True,
+    what: str = "not shown",
+) -> CommitLog:
+    """As :func:`need_log`, for commands that answer with messages; says which are elsewhere.
 
     Args:
-        told: say so; else whoever asks does.
+        asked: whether the answer is of a queue (topic, queue id); all by default.
+        tier: say how many messages are in the tier alone; messages of system topics never are.
+        what: is not done with the messages.
 
     Raises:
         CorruptFile: they are in a DLedger log, which is not read: an empty answer would be wrong.
     """
     log = need_log(store, broker_conf, say=False)
-    if not log.segments.files:
-        from rmqtool.store.layout.version import dledger_dirs
-
-        for folder in dledger_dirs(log.layout):
-            raise CorruptFile(folder, None, "a DLedger log, which is not read: its messages cannot be shown")
-    if told:
-        say_tier(log.layout)
-    return log
-
-
-def say_tier(
-    layout: StoreLayout, topic: str | None = None, queue_id: int | None = None, what: str = "not shown"
-) -> None:
-    """Say on stderr how many messages are in the tier alone, of all queues or of these."""
-    if tier_sign(layout) is None:
-        return
-    from rmqtool.store.tier.left_behind import left_behind, words_of
-
-    left = [one for one in left_behind(layout) if topic in (None, one.topic) and queue_id in (None, one.queueId)]
-    if (words := words_of(left, what)) is not None:
+    need_readable_log(log.layout)
+    elsewhere = messages_elsewhere(log.layout, asked, what) if tier else log_elsewhere(log.layout, what)
+    for words in elsewhere:
         note(f"warning: {words}")
+    return log
 
 
 def search_of(scan: bool, limit: int | None, since: str | None, until: str | None) -> Search:
@@ -122,7 +113,8 @@ def run_query_key(
     broker_conf: str | None = None,
 ) -> int:
     """``query-key``: 0 when a message was found, else 1."""
-    layout, search = need_messages(store, broker_conf).layout, search_of(scan, limit, since, until)
+    layout = need_messages(store, broker_conf, lambda name, _queue_id: name == topic).layout
+    search = search_of(scan, limit, since, until)
     with _scanning(scan):
         found = first(query_key(layout, topic, key, search, note), limit)
     write_messages(output, found, body)
@@ -195,8 +187,7 @@ def run_query_offset(
     from rmqtool.store.queues.batch import open_any_queue
 
     release = chosen_release(engine)
-    log = need_messages(store, broker_conf, told=False)
-    say_tier(log.layout, topic, queue_id)
+    log = need_messages(store, broker_conf, lambda *queue: queue == (topic, queue_id))
     queue = open_any_queue(log.layout, topic, queue_id)
     compacted = None
     if exists(log.layout.path("compaction")):
@@ -274,11 +265,10 @@ def run_query_time(
 
     timestamp = parse_time(time)
     release = chosen_release(engine)
-    log = need_messages(store, broker_conf, told=False)
+    log = need_messages(store, broker_conf, lambda *queue: queue == (topic, queue_id), what="not looked at")
     release = release or release_of(log.layout)
     if upper and not release.finds_time_bounds:
         raise BadValue("--upper needs --engine 5.3: 4.9 answers with the nearest message only")
-    say_tier(log.layout, topic, queue_id, "not looked at")
     queue = open_any_queue(log.layout, topic, queue_id)
     to = writer(output, TIME_FIELDS, TIME_COLUMNS)
     if queue is None:

@@ -62,7 +62,7 @@ def clean(
     from rmqtool.store.repair.expiry import CleanReport
     from rmqtool.store.repair.expiry import clean as run
 
-    layout = need_log(store, broker_conf).layout
+    layout = need_log(store, broker_conf, say=False).layout
 
     def going(report: CleanReport) -> list[Unread]:
         return unread_below(layout, report.newMinPhyOffset, note) if report.files else []

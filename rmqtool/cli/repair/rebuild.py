@@ -77,7 +77,7 @@ def rebuild(
     from rmqtool.words import counted
 
     parts = tuple(dict.fromkeys(one.value for one in part))
-    layout = open_store(store, broker_conf) if parts == (CONFIG,) else need_log(store, broker_conf).layout
+    layout = open_store(store, broker_conf) if parts == (CONFIG,) else need_log(store, broker_conf, say=False).layout
     if not yes and not dry_run:
         if not sys.stdin.isatty():
             raise Refused("rebuild writes: give --yes to do it, or --dry-run to look only")

@@ -75,7 +75,7 @@ def recover(
     from rmqtool.store.roles.table import heed
 
     release = chosen_release(engine)
-    layout = need_log(store, broker_conf).layout
+    layout = need_log(store, broker_conf, say=False).layout
     try:
         pid = holder(layout.root)
     except UnreadableStore as err:

@@ -42,7 +42,7 @@ def truncate(
     from rmqtool.errors import Refused
     from rmqtool.store.recovery.command import truncate as run
 
-    layout = need_log(store, broker_conf).layout
+    layout = need_log(store, broker_conf, say=False).layout
     asking = not yes and not dry_run
     if asking and not sys.stdin.isatty():
         raise Refused("truncate writes: give --yes to do it, or --dry-run to look only")
@@ -76,6 +76,6 @@ def dispatch(
     from rmqtool.cli.repair.show_recovery import write_report
     from rmqtool.store.recovery.command import dispatch as run
 
-    report = run(need_log(store, broker_conf).layout, dry_run=dry_run, backup=backup)
+    report = run(need_log(store, broker_conf, say=False).layout, dry_run=dry_run, backup=backup)
     write_report(report, output.value, conf=broker_conf)
     return 1 if dry_run and not report.clean else 0

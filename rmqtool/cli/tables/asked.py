@@ -1,6 +1,6 @@
 """What ``sql`` and ``report`` have in common, whoever answers: the stores, values, and what reading has shown."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,14 +10,31 @@ from rmqtool.analytics.source.read import Counters
 from rmqtool.analytics.table.schema import TIME_COLUMNS
 from rmqtool.cli.shell.output import PEOPLE, note
 from rmqtool.contract import render_body
+from rmqtool.store.roles.elsewhere import log_elsewhere, messages_elsewhere
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def request(store: str, broker_conf: str | None, **options: str | None) -> Request:
-    """The stores of a command line, and what the options of the data source say besides."""
+def request(
+    store: str, broker_conf: str | None, topics: Collection[str] = (), *, tier: bool = True, **options: str | None
+) -> Request:
+    """The stores of a command line, and what the options of the data source say besides; says what is elsewhere.
+
+    Args:
+        topics: of the answer, whose messages in the tier count; all by default.
+        tier: say how many messages are in the tier alone.
+    """
     given = {"path": store, "brokerConf": broker_conf, **options}
-    return request_of({name: value for name, value in given.items() if value is not None})
+    asked = request_of({name: value for name, value in given.items() if value is not None})
+    for layout in (one.layout() for one in asked.stores):
+        elsewhere = (
+            messages_elsewhere(layout, lambda topic, _queue_id: not topics or topic in topics, "not counted")
+            if tier
+            else log_elsewhere(layout, "not counted")
+        )
+        for words in elsewhere:
+            note(f"warning: {words}")
+    return asked
 
 
 def plain_row(values: Iterable[tuple[str, Any]], output: str) -> dict[str, Any]:

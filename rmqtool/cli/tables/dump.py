@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.cli.look.run_query import need_messages
+from rmqtool.cli.look.run_query import need_log
 from rmqtool.cli.shell.app import command
 from rmqtool.cli.shell.options import (
     BrokerConfOption,
@@ -148,6 +148,6 @@ def dump_to_parquet(
         def show(read: int, total: int) -> None:
             reading.done, reading.total = read, total
 
-        report = dump(need_messages(opened(store), broker_conf).layout, out, options, show, note)
+        report = dump(need_log(opened(store), broker_conf, say=False).layout, out, options, show, note)
     write_report(report, output.value)
     return 1 if report.damaged or report.expired_bytes else 0

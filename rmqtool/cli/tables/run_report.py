@@ -42,6 +42,8 @@ def run_report(
     asked = request(
         store,
         broker_conf,
+        topics or (),
+        tier="messages" in ready.columns,
         topic=",".join(topics) if topics else None,
         since=str(parse_time(since)) if since else None,
         until=str(parse_time(until)) if until else None,

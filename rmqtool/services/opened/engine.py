@@ -24,6 +24,7 @@ from rmqtool.store.layout.version import release_of
 from rmqtool.store.log.commit_log import CommitLog, Damage, Found
 from rmqtool.store.queues.batch import BatchQueue, PlainQueue, every_queue, open_any_queue
 from rmqtool.store.recovery.report import QueueRange
+from rmqtool.store.roles.elsewhere import messages_elsewhere, need_readable_log
 
 Time = int | datetime
 
@@ -62,7 +63,7 @@ class Store:
             store.append(Message(topic="Orders", body=b"...", tags="paid", keys="42"))
 
     Messages are read as :class:`StoredMessage`. ``warnings`` collects what keeps an answer from being whole, such as an
-    index file that cannot be read.
+    index file that cannot be read, or messages that are in the tier alone.
 
     Args:
         path: the store directory.
@@ -103,6 +104,7 @@ class Store:
         self._release = release or (self._live.release if self._live else release_of(self.layout))
         self._reader: KeyReader | None = None
         self._seen = -1
+        self._looked_elsewhere = False
 
     @classmethod
     def create(
@@ -173,8 +175,19 @@ class Store:
 
     # -- read ---------------------------------------------------------------------------------------------------------
 
-    def _fresh(self) -> KeyReader:
-        """Log and index as they are now; a store that others write is looked at once."""
+    def _fresh(self, *, messages: bool = True) -> KeyReader:
+        """Log and index as they are now; a store that others write is looked at once.
+
+        Args:
+            messages: they are to be read; ``warnings`` tells which are elsewhere.
+
+        Raises:
+            CorruptFile: they are in a DLedger log, which is not read.
+        """
+        if messages and not self._looked_elsewhere:
+            need_readable_log(self.layout)
+            self.warnings += messages_elsewhere(self.layout, what="not read")
+            self._looked_elsewhere = True
         if self._live is not None and self._live.end != self._seen:
             self._live.dispatch()
             self._seen, self._reader = self._live.end, None
@@ -316,7 +329,7 @@ class Store:
 
     def queues(self, topic: str | None = None) -> list[QueueRange]:
         """Every queue, or those of one topic, with its offsets."""
-        low = self._fresh().log.min_offset
+        low = self._fresh(messages=False).log.min_offset
         return [
             QueueRange(
                 topic=queue.topic,

@@ -11,8 +11,9 @@ from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.check.codes.all import INFO
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.disk.lock import holder
+from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.tier_signs import tiered_folder
-from rmqtool.store.layout.version import dledger_dirs, rocksdb_forms
+from rmqtool.store.layout.version import rocksdb_forms
 from rmqtool.store.roles.role import Role, roles_of
 
 _KNOWN = {

@@ -11,6 +11,7 @@ from rmqtool.errors import RmqError, UnreadableStore
 from rmqtool.rules.releases import V4_9, V5_3, Release
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.disk.segments import read_small
+from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
@@ -34,11 +35,6 @@ def has_rocksdb_queues(layout: StoreLayout) -> bool:
     """Whether a broker has, or would make, its queues in RocksDB: there is such a database, or the settings say so."""
     by_settings = (layout.conf.text("storeType") or "").lower() == "defaultrocksdb"
     return by_settings or "consumequeue" in rocksdb_forms(layout)
-
-
-def dledger_dirs(layout: StoreLayout) -> list[str]:
-    """Directories of a DLedger commit log."""
-    return [entry.path for entry in layout.entries() if entry.name.startswith("dledger-") and entry.is_dir()]
 
 
 def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:

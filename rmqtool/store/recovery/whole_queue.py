@@ -27,6 +27,7 @@ Stage = Callable[[], str]
 SameTags = Callable[[Units, Units, Column], Column]
 """Which tags codes are right, though not equal: (entries as they are, as they should be, store timestamps)."""
 _CHUNK = 1 << 16
+_SHORTEST = 91  # bytes that a record has at least
 
 
 class WholeQueue:
@@ -83,6 +84,16 @@ class WholeQueue:
     def _is_filler(units: Units) -> Column:
         filler: Column = (units["physical_offset"] == 0) & (units["size"] == FILLER_SIZE) & (units["tags_code"] == 0)
         return filler
+
+    def _placeholder(self) -> Units:
+        """One unit as that of a message that has expired: a broker passes over it, and takes all that come for new.
+
+        Behind a filler unit as the last one it takes every message below 2 GiB for one that the queue has already.
+        """
+        unit = np.zeros(1, self.dtype)
+        unit["size"] = size = min(self._min_physical, _SHORTEST)
+        unit["physical_offset"] = self._min_physical - size
+        return unit
 
     def _is_chain(self, upto: int) -> bool:
         """Whether files follow one another up to the one that holds a byte."""
@@ -165,7 +176,10 @@ class WholeQueue:
         for start in range(first, stop, _CHUNK):
             units = self._units(start, min(start + _CHUNK, stop))
             bad = (units["physical_offset"] < 0) | (units["size"] <= 0)
-            units["physical_offset"][bad], units["size"][bad], units["tags_code"][bad] = 0, FILLER_SIZE, 0
+            if self._min_physical > 0:
+                units[bad] = self._placeholder()
+            else:
+                units["physical_offset"][bad], units["size"][bad], units["tags_code"][bad] = 0, FILLER_SIZE, 0
             self._write(units, np.zeros(len(units), np.int64))
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -249,18 +263,21 @@ class WholeQueue:
                     end = max(end, base // self.unit + first + int(rows[-1]) + 1) if len(rows) else end
         start = self._before[0].base // self.unit if self._before else end
         ends_right = self._end == end and (not self._before or self._before[-1].wrote > 0)
+        ends_right &= not end or not bool(self._is_filler(self._units(end - 1, end)).all())
         if ends_right and self._is_chain(max(end - 1, 0) * self.unit) and self._all_old(start, end):
             return
+        if self._min_physical <= 0:  # nothing has expired, so that no unit can stand for what has
+            if at_least:
+                return
+            end = 0
         self.taken_out = max(self._end - end, 0)
         if not end:
             self._cut(0, restart=True)
             return
         # one entry that is none in front of the end is enough to say where it is
         self._cut(end - 1, restart=True)
-        filler = np.zeros(1, self.dtype)
-        filler["size"] = FILLER_SIZE
         self._next = end
-        self._write(filler, np.zeros(1, np.int64))
+        self._write(self._placeholder(), np.zeros(1, np.int64))
 
     def drop_unchanged(self) -> None:
         """Files that were written as they are on disk are left alone."""

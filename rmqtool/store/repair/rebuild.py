@@ -39,6 +39,7 @@ from rmqtool.store.recovery.warnings import of_unnamed_topics
 from rmqtool.store.repair.compaction import CompactionBuilder
 from rmqtool.store.repair.config_doctor import ConfigDoctor, ConfigOutcome
 from rmqtool.store.repair.lengths import LengthMender
+from rmqtool.store.repair.old_queues import OldQueues
 from rmqtool.store.repair.timer import TimerBuilder
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import DO_NOT_START, refuse
@@ -103,6 +104,7 @@ class Rebuild:
         self.verdict: LogVerdict | None = None
         self.warnings: list[str] = list(inputs.warnings)
         self._met = _Met()
+        self._old: OldQueues | None = None
         self._tier = Tier.of(inputs.layout)
         self.tier_dangers: list[str] = []
 
@@ -143,6 +145,8 @@ class Rebuild:
                     "salvage renumbers them",
                 )
         self._need_messages()
+        if "consumequeue" in self.parts and self._tier is None:  # beside a tier all of these stay
+            self._old = OldQueues(self.inputs, self._staged, self.dispatcher.queues)
         self._say_what_was_met()
         self.dispatcher.index.finish()
 
@@ -291,9 +295,11 @@ class Rebuild:
                 file.finish()
                 change.put(target, file.staged, file.last_store_timestamp * 1_000_000 or None)
                 say("put", target)
+        if self._old is not None:
+            self._old.prepare(change, say)
         for topic, queue_id, path in self._folders():
-            if self._tier is not None and (topic, queue_id) not in self.dispatcher.queues:
-                continue  # the messages are in the tier alone, and these files tell the next queue offset
+            if (topic, queue_id) not in self.dispatcher.queues:
+                continue  # its messages are not in the log any more, and its files tell the next queue offset
             for segment in self.inputs.layout.files_in(path):
                 if segment.path not in made:
                     change.remove(segment.path)

@@ -12,12 +12,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 
-from rmqtool.store.disk.remote import exists, is_dir
+from rmqtool.store.disk.remote import exists
+from rmqtool.store.layout.log_signs import dledger_dirs, missing_log_folders
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
-from rmqtool.store.layout.version import dledger_dirs, has_rocksdb_queues
+from rmqtool.store.layout.version import has_rocksdb_queues
 
 EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
 
@@ -118,13 +118,5 @@ def _folders(layout: StoreLayout) -> Iterator[RoleFact]:
     folders = layout.commit_log_paths
     if len(folders) > 1:
         yield RoleFact(role=Role.MULTI_PATH, reason=f"storePathCommitLog={','.join(folders)}")
-        if missing := [folder for folder in folders if not is_dir(folder)]:
-            yield RoleFact(role=Role.PART_MISSING, reason=f"{', '.join(missing)} is not there")
-        return
-    bases = [(file.base, file.end) for file in layout.commit_log()]
-    gaps = [(end, base) for (_, end), (base, _) in pairwise(bases) if base != end]
-    # files alternate between folders, so a folder alone has gaps of one file each, and more than one
-    sizes = {end - base for base, end in bases}
-    if len(gaps) > 1 and len(sizes) == 1 and all(base - end == next(iter(sizes)) for end, base in gaps):
-        reason = f"{folders[0]} has every second file only (storePathCommitLog names the other folder)"
+    if (reason := missing_log_folders(layout)) is not None:
         yield RoleFact(role=Role.PART_MISSING, reason=reason)

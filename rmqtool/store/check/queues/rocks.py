@@ -16,8 +16,8 @@ from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.log.log import Stretch
 from rmqtool.store.check.queues.ordinals import check_ordinals
 from rmqtool.store.dispatch.light import is_light, light_queue_id
+from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.rocksdb import Database
-from rmqtool.store.layout.version import dledger_dirs
 from rmqtool.store.log.commit_log import Damage
 from rmqtool.store.queues.rocks import PLACE, RocksQueue, built_up_to, queue_database, rocks_queue_names
 from rmqtool.store.queues.rocks_columns import Column, units_at

@@ -12,7 +12,7 @@ from formats.variants import timer
 from rmqtool.errors import CorruptFile, MissingRuntime, UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.timer.files import check_timer_files
-from rmqtool.store.layout.version import dledger_dirs
+from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.log.commit_log import Found
 from rmqtool.store.queues.batch import PlainQueue
 from rmqtool.store.queues.reader import open_queue

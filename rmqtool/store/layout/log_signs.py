@@ -1,0 +1,33 @@
+"""What shows that the commit log of a store is not in its own files, or only a part of it: every reading command asks.
+
+Source: store.dledger.DLedgerCommitLog, store.MultiPathMappedFileQueue.
+"""
+
+from itertools import pairwise
+
+from rmqtool.store.disk.remote import is_dir
+from rmqtool.store.layout.paths import StoreLayout
+
+
+def dledger_dirs(layout: StoreLayout) -> list[str]:
+    """Directories of a DLedger commit log."""
+    return [entry.path for entry in layout.entries() if entry.name.startswith("dledger-") and entry.is_dir()]
+
+
+def missing_log_folders(layout: StoreLayout) -> str | None:
+    """What shows that a folder of the commit log is not there; None where all are.
+
+    Raises:
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    folders = layout.commit_log_paths
+    if len(folders) > 1:
+        missing = [folder for folder in folders if not is_dir(folder)]
+        return f"{', '.join(missing)} is not there" if missing else None
+    bases = [(file.base, file.end) for file in layout.commit_log()]
+    gaps = [(end, base) for (_, end), (base, _) in pairwise(bases) if base != end]
+    # files alternate between folders, so a folder alone has gaps of one file each, and more than one
+    sizes = {end - base for base, end in bases}
+    if len(gaps) > 1 and len(sizes) == 1 and all(base - end == next(iter(sizes)) for end, base in gaps):
+        return f"{folders[0]} has every second file only (storePathCommitLog names the other folder)"
+    return None

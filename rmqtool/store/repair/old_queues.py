@@ -1,0 +1,68 @@
+"""Queues of which the log has no message any more: where they end is where the next message goes, so that must stay."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from rmqtool.store.changes.change import Change
+from rmqtool.store.queues.batch_builder import BatchQueueBuilder
+from rmqtool.store.queues.builder import QueueBuilder
+from rmqtool.store.queues.compaction import compaction_queues_of
+from rmqtool.store.recovery.actions import Say
+from rmqtool.store.recovery.dispatcher import QueueKey
+from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.loading import StagedQueues
+from rmqtool.store.recovery.whole_queue import Column, Units, WholeBatchQueue, WholeQueue
+
+
+class OldQueues:
+    """Queues as they are on disk, with the end that they had, and no entry that leads into the log.
+
+    Args:
+        made: queues that the log has messages of.
+
+    Attributes:
+        queues: the others, by topic and queue id.
+    """
+
+    def __init__(self, inputs: StoreInputs, staged: StagedQueues, made: Collection[QueueKey]) -> None:
+        ends = {}
+        if inputs.rules.compacted_topics:
+            # their logs outlive the commit log, and a broker takes lower queue offsets for those of repeated messages
+            compacted = (q for q in compaction_queues_of(inputs.layout) if q.topic in inputs.rules.compacted_topics)
+            ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in compacted}
+        found = {(queue.topic, queue.queue_id): queue for queue in staged.all()}
+        self.queues: dict[QueueKey, QueueBuilder] = {}
+        for key in sorted((found.keys() | ends.keys()) - set(made)):
+            queue = found.get(key) or staged.open(*key)
+            if queue is not None:
+                self.queues[key] = queue
+                self._keep_end(queue, inputs.log.min_offset, staged, ends.get(key, 0))
+
+    @staticmethod
+    def _keep_end(queue: QueueBuilder, min_physical: int, staged: StagedQueues, at_least: int) -> None:
+        queue.fit()
+        queue.recover()
+        kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
+        whole = kind(queue, min_physical, staged.stage, _same_tags)
+        whole.finish(at_least)
+        whole.drop_unchanged()
+        queue.drop_unwritten()
+
+    def prepare(self, change: Change, say: Say) -> None:
+        """Hand over what changes."""
+        for _key, queue in sorted(self.queues.items()):
+            targets = {queue.target(file) for file in queue.files}
+            for file in queue.files:
+                if file.staged is not None:
+                    file.finish()
+                    change.put(queue.target(file), file.staged)
+                    say("put", queue.target(file))
+            for segment in queue.removed:
+                if segment.path not in targets:
+                    change.remove(segment.path)
+                    say("remove", segment.path)
+
+
+def _same_tags(has: Units, _units: Units, _times: Column) -> Column:
+    return np.zeros(len(has), bool)

@@ -1,0 +1,65 @@
+"""Messages of a store that its directory does not hold: every command and call that answers with messages asks here.
+
+They are in the tier alone, in a DLedger log, or in a folder of the commit log that is missing.
+"""
+
+from collections.abc import Callable, Iterator
+
+from rmqtool.errors import CorruptFile
+from rmqtool.store.layout.log_signs import dledger_dirs, missing_log_folders
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.layout.tier_signs import tier_sign
+
+Asked = Callable[[str, int], bool]
+
+
+def need_readable_log(layout: StoreLayout) -> None:
+    """Refuse to answer with messages where all of them are in a log that is not read.
+
+    Raises:
+        CorruptFile: there is a DLedger log and no other: an empty answer would be wrong.
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    if not layout.commit_log().files:
+        for folder in dledger_dirs(layout):
+            raise CorruptFile(folder, None, "a DLedger log, which is not read: its messages cannot be shown")
+
+
+def log_elsewhere(layout: StoreLayout, what: str = "not shown") -> Iterator[str]:
+    """Which parts of the log are not read, for people, one line each; nothing for a plain store.
+
+    Args:
+        what: is not done with the messages there.
+
+    Raises:
+        UnreadableStore: a directory of the store cannot be listed.
+    """
+    for folder in dledger_dirs(layout):
+        yield f"{folder}: a DLedger log, which is not read: its messages are {what}"
+    if (reason := missing_log_folders(layout)) is not None:
+        yield f"{layout.root}: {reason}: messages in that folder are {what}"
+
+
+def tier_elsewhere(layout: StoreLayout, asked: Asked | None = None, what: str = "not shown") -> Iterator[str]:
+    """How many messages are in the tier alone, for people, in one line; nothing where there are none.
+
+    Args:
+        asked: whether the answer is of a queue (topic, queue id); all by default.
+        what: is not done with the messages.
+
+    Raises:
+        UnreadableStore: the tier cannot be read.
+    """
+    if tier_sign(layout) is None:
+        return
+    from rmqtool.store.tier.left_behind import left_behind, words_of
+
+    left = [one for one in left_behind(layout) if asked is None or asked(one.topic, one.queueId)]
+    if (words := words_of(left, what)) is not None:
+        yield words
+
+
+def messages_elsewhere(layout: StoreLayout, asked: Asked | None = None, what: str = "not shown") -> Iterator[str]:
+    """:func:`log_elsewhere` and :func:`tier_elsewhere`."""
+    yield from log_elsewhere(layout, what)
+    yield from tier_elsewhere(layout, asked, what)

@@ -1,0 +1,167 @@
+"""Commands and calls that answer with messages say which are elsewhere: DLedger log, missing folder, tier."""
+
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+
+from rmqtool.analytics.dump.dump import dump_to_parquet
+from rmqtool.analytics.dump.report import DumpOptions
+from rmqtool.analytics.source.plan import request_of
+from rmqtool.analytics.source.read import planned
+from rmqtool.analytics.source.tables_source import Reader, RocketMQSource
+from rmqtool.errors import CorruptFile
+from rmqtool.services.opened.engine import Store
+from tests import roles
+from tests.cli.running import rmqtool
+from tests.roles import DLEDGER, MULTI_PATH, TIERED, Node
+
+NOT_READ = "a DLedger log, which is not read"
+# commands that answer with messages
+MESSAGES = [
+    ("commitlog", "dump", "STORE"),
+    ("query-key", "STORE", "Events", "k"),
+    ("query-id", "STORE", "0" * 32),
+    ("query-offset", "STORE", "Events", "0", "0"),
+    ("query-time", "STORE", "Events", "0", "2026-11-27"),
+    ("topic", "latest", "STORE", "Events"),
+    ("trace", "STORE", "k"),
+    ("retry", "list", "STORE", "billing"),
+    ("dlq", "list", "STORE", "billing"),
+    ("delay", "list", "STORE"),
+    ("transaction", "list", "STORE"),
+    ("dump-to-parquet", "STORE", "OUT", "--runner", "local"),
+    ("report", "traffic", "STORE", "--runner", "local"),
+    ("report", "unconsumed", "STORE", "--runner", "local"),
+]
+# commands that answer with sums and offsets, in which messages are missing
+SUMS = [
+    ("topic", "list", "STORE"),
+    ("group", "lag", "STORE", "billing"),
+    ("consumequeue", "dump", "STORE"),
+    ("report", "lag", "STORE", "--runner", "local"),
+]
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """A member of a DLedger group."""
+    return roles.unpack(DLEDGER, "n0", tmp_path_factory.mktemp("member"))
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose other half of the commit log is not there, without settings that name it."""
+    node = roles.unpack(MULTI_PATH, "a", tmp_path_factory.mktemp("half"))
+    shutil.move(node.store.parent / "disk1" / "log", node.store / "commitlog")
+    return node.store
+
+
+@pytest.fixture(scope="module")
+def tiered(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """The local part of a tiered store."""
+    return roles.unpack(TIERED, "a", tmp_path_factory.mktemp("tiered"))
+
+
+def typed(words: tuple[str, ...], store: Path, out: Path) -> list[object]:
+    return [{"STORE": store, "OUT": out}.get(word, word) for word in words]
+
+
+@pytest.mark.parametrize("words", MESSAGES, ids=" ".join)
+def test_messages_of_a_dledger_log_are_no_empty_answer(words: tuple[str, ...], member: Node, tmp_path: Path) -> None:
+    result = rmqtool(*typed(words, member.store, tmp_path / "out"), *member.options())
+    assert (result.code, result.out) == (5, "")
+    assert f"dledger-n0: {NOT_READ}: its messages cannot be shown" in result.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", SUMS, ids=" ".join)
+def test_sums_of_a_dledger_member_say_what_they_lack(words: tuple[str, ...], member: Node, tmp_path: Path) -> None:
+    result = rmqtool(*typed(words, member.store, tmp_path / "out"), *member.options())
+    assert result.code in (0, 1)
+    assert result.err.count(f"dledger-n0: {NOT_READ}") == 1
+
+
+@pytest.mark.parametrize("words", [*MESSAGES, *SUMS], ids=" ".join)
+def test_half_a_log_is_not_taken_for_the_whole(words: tuple[str, ...], half: Path, tmp_path: Path) -> None:
+    result = rmqtool(*typed(words, half, tmp_path / "out"))
+    assert result.code in (0, 1), result.err
+    assert result.err.count("has every second file only (storePathCommitLog names the other folder)") == 1
+
+
+def test_a_folder_that_the_settings_name_and_that_is_not_there_is_named(tmp_path: Path) -> None:
+    node = roles.unpack(MULTI_PATH, "a", tmp_path)
+    shutil.rmtree(tmp_path / "disk2" / "log")
+    result = rmqtool("commitlog", "dump", node.store, *node.options())
+    assert f"{tmp_path / 'disk2' / 'log'} is not there: messages in that folder are not shown" in result.err
+
+
+def test_an_old_log_beside_a_dledger_log_is_not_all(member: Node, tmp_path: Path) -> None:
+    shutil.copytree(member.store, tmp_path / "n0")
+    node = roles.unpack(roles.SLAVE, "master", tmp_path)
+    shutil.copytree(node.store / "commitlog", tmp_path / "n0" / "commitlog")
+    result = rmqtool("commitlog", "dump", tmp_path / "n0", "--limit", "1")
+    assert result.out
+    assert f"{NOT_READ}: its messages are not shown" in result.err
+
+
+# -- the Python API ---------------------------------------------------------------------------------------------------
+
+
+def test_a_store_of_python_raises_for_a_dledger_log(member: Node) -> None:
+    with Store(member.store) as store:
+        assert store.topics()
+        with pytest.raises(CorruptFile, match=NOT_READ):
+            list(store.messages())
+        with pytest.raises(CorruptFile, match=NOT_READ):
+            store.query_key("Events", "k")
+        with pytest.raises(CorruptFile, match=NOT_READ):
+            store.get("Events", 0, 0)
+
+
+def test_a_store_of_python_warns_once_of_what_is_in_the_tier(tiered: Node) -> None:
+    with Store(tiered.store, broker_conf=str(tiered.conf)) as store:
+        assert list(store.messages(on_damage=lambda _damage: None))
+        assert store.query_id("0" * 32) == []
+        assert [word for word in store.warnings if "229 messages of 11 queues are not read" in word] == store.warnings
+
+
+def test_a_dump_of_python_warns_or_raises(member: Node, tiered: Node, tmp_path: Path) -> None:
+    options = DumpOptions(engine="local")
+    with pytest.raises(CorruptFile, match=NOT_READ):
+        dump_to_parquet(str(member.store), str(tmp_path / "one"), options)
+    with pytest.warns(UserWarning, match="229 messages of 11 queues are not written"):
+        dump_to_parquet(str(tiered.store), str(tmp_path / "two"), options)
+    told: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dump_to_parquet(str(tiered.store), str(tmp_path / "three"), options, tell=told.append)
+    assert len(told) == 1
+
+
+# -- Spark's data source, without Spark -------------------------------------------------------------------------------
+
+
+def test_the_data_source_raises_for_a_dledger_log(member: Node) -> None:
+    request = request_of({"path": str(member.store)})
+    with pytest.raises(CorruptFile, match=NOT_READ):
+        planned(request, request.wanted)
+    assert planned(request_of({"path": str(member.store), "table": "queues"}), request.wanted)[0]
+
+
+def test_the_data_source_warns_of_the_tier(tiered: Node) -> None:
+    source = RocketMQSource({"path": str(tiered.store)})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, Reader)
+    with pytest.warns(UserWarning, match="229 messages of 11 queues are not read"):
+        assert reader.partitions()
+
+
+def test_so_does_a_stream(member: Node, tiered: Node) -> None:
+    source = RocketMQSource({"path": str(tiered.store)})
+    with pytest.warns(UserWarning, match="229 messages of 11 queues are not read"):
+        source.streamReader(source.schema())
+    source = RocketMQSource({"path": str(member.store)})
+    with pytest.raises(CorruptFile, match=NOT_READ):
+        source.streamReader(source.schema())
