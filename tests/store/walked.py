@@ -96,6 +96,21 @@ def walk_from(start: Command, store: Path, room: Path, conf: BrokerConf | None) 
     return going.arrive()
 
 
+def walk_back(store: Path, room: Path, conf: BrokerConf | None) -> list[str]:
+    """The same after a recovery that was undone, which must leave the store as it was."""
+    going, before = Walk(store, room, conf), _contents(store)
+    if going.run(["recover", "STORE"]).code == 0:
+        undone = going.run(["undo", "STORE"])
+        if _contents(store) != before:
+            return [*going.done, f"the store is not as it was: {undone.out}"]
+    return going.arrive()
+
+
+def _contents(store: Path) -> dict[str, bytes]:
+    files = (path for path in store.rglob("*") if path.is_file() and path.name != "lock")
+    return {str(path.relative_to(store)): path.read_bytes() for path in files}
+
+
 def _advised_by(start: Command, result: Result, going: Walk) -> list[Command]:
     """The commands in the words of one that refused."""
     if start[0] == "recover" and result.code == 1:
@@ -157,14 +172,16 @@ def run_case(rng: Random, base: Base, room: Path, verbs: dict[str, damage.Verb],
     shutil.copytree(base.path, damaged)
     done = [base.name, *damage_store(rng, damaged, verbs)]
     problems, _ = Walk(damaged, room, base.conf).check()
-    ways: list[Command] = [[], *starts(rng, damaged, base.conf, problems)]
-    if not every_start:
-        ways = [[], *rng.sample(ways[1:], 2)]
+    ways: list[Command] = [*starts(rng, damaged, base.conf, problems), ["back"]]
+    ways = [[], *(ways if every_start else rng.sample(ways, 2))]
     for number, start in enumerate(ways):
         (place := room / str(number)).mkdir()
         store = place / "store"
         shutil.copytree(damaged, store)
-        failed = walk_from(start, store, place, base.conf) if start else walk(store, place, base.conf)
+        if start == ["back"]:
+            failed = walk_back(store, place, base.conf)
+        else:
+            failed = walk_from(start, store, place, base.conf) if start else walk(store, place, base.conf)
         if failed:
             return [*done, *failed]
         shutil.rmtree(place)
