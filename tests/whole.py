@@ -87,6 +87,7 @@ def broken_settings(rng: Random, store: Path) -> str | None:
     """A config file is torn or gone, and its .bak is whole."""
     names = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
     files = [path for name in names if (path := store / "config" / name).is_file()]
+    files = [path for path in files if path.read_bytes().strip().endswith(b"}")]  # not one that is torn already
     if not files:
         return None
     path = rng.choice(files)
@@ -154,34 +155,40 @@ def _expired(base: Base, path: Path) -> Base:
 # -- cases ------------------------------------------------------------------------------------------------------------
 
 
+def damage_store(rng: Random, store: Path, verbs: dict[str, damage.Verb]) -> list[str]:
+    """Damage a store one to three times, and let it look as after a crash or not; what was done, in words."""
+    done = []
+    for _ in range(rng.randint(1, 3)):
+        name = rng.choice(sorted(verbs))
+        if words := verbs[name](rng, store):
+            done.append(f"{name}: {words}")
+    if rng.random() < 0.5:
+        (store / "abort").touch()
+        done.append("abort")
+    return done
+
+
 def run_case(rng: Random, base: Base, store: Path, verbs: dict[str, damage.Verb] = VERBS) -> Outcome:
     """Copy a store to a path that is free, damage it, recover it, and look at it."""
     shutil.copytree(base.path, store)
     engine = rng.choice(base.engines)
-    outcome = Outcome([base.name, engine])
-    for _ in range(rng.randint(1, 3)):
-        name = rng.choice(sorted(verbs))
-        if words := verbs[name](rng, store):
-            outcome.done.append(f"{name}: {words}")
-    if rng.random() < 0.5:
-        (store / "abort").touch()
-        outcome.done.append("abort")
+    outcome = Outcome([base.name, engine, *damage_store(rng, store, verbs)])
     try:
         report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
     except RmqError as err:
         outcome.faults.append(f"refused: {err}")
         return outcome
-    if report.refusals and _move_directories(store):  # as is advised; nothing of a store's is in them
+    if report.refusals and move_directories(store):  # as is advised; nothing of a store's is in them
         outcome.done.append("what is foreign is moved away")
         report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
     outcome.faults += [f"refused: {why}" for why in report.refusals]
     if not report.refusals:
-        _move_directories(store)  # 5.3 passes over them
+        move_directories(store)  # 5.3 passes over them
         outcome.faults += faults_of(store, base.conf, engine)
     return outcome
 
 
-def _move_directories(store: Path) -> bool:
+def move_directories(store: Path) -> bool:
     """Move directories away that lie among the files of a queue."""
     found = [path for path in store.glob("consumequeue/*/*/*") if path.is_dir()]
     for path in found:
@@ -205,11 +212,14 @@ def words(finding: Finding) -> str:
     return f"{finding.code} {finding.file} {finding.actual}"
 
 
-def wrong_entries(layout: StoreLayout) -> Iterator[str]:
-    """Queues that do not have exactly the messages of the log, each once and at its own queue offset."""
-    log = CommitLog(layout)
-    expected: dict[tuple[str, int], dict[int, int]] = {}
-    for item in log.walk():
+Entries = dict[tuple[str, int], dict[int, int]]
+"""Physical offset by queue offset, of each queue."""
+
+
+def expected_entries(layout: StoreLayout) -> Entries:
+    """What the queues of a store must hold, by its log."""
+    expected: Entries = {}
+    for item in CommitLog(layout).walk():
         if not isinstance(item, Found) or item.record.sys_flag & 12 in (4, 12):
             continue
         record = item.record
@@ -221,11 +231,17 @@ def wrong_entries(layout: StoreLayout) -> Iterator[str]:
             for name, offset in zip(names, offsets, strict=True):
                 queue_id = 0 if name.startswith("%LMQ%") else record.queue_id
                 expected.setdefault((name, queue_id), {})[int(offset)] = item.physical_offset
+    return expected
+
+
+def wrong_entries(layout: StoreLayout) -> Iterator[str]:
+    """Queues that do not have exactly the messages of the log, each once and at its own queue offset."""
+    low_of_log, expected = CommitLog(layout).min_offset, expected_entries(layout)
     for queue in every_queue(layout):
         wanted = expected.pop((queue.topic, queue.queue_id), {})
-        low = queue.min_offset(log.min_offset)
+        low = queue.min_offset(low_of_log)
         has = {entry.queue_offset: entry.physical_offset for entry in queue.entries(low)}
-        has = {offset: physical for offset, physical in has.items() if physical >= log.min_offset}
+        has = {offset: physical for offset, physical in has.items() if physical >= low_of_log}
         if has != wanted:
             lost, more = wanted.items() - has.items(), has.items() - wanted.items()
             yield f"{queue.topic} {queue.queue_id}: {len(lost)} lost, {len(more)} too many, of {len(wanted)}"

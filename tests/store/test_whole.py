@@ -10,8 +10,9 @@ from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from tests.conftest import Unpacked
+from tests.damage import UNIT, log_files, records_of
 from tests.store.helpers import conf_of, tree
-from tests.whole import ENGINES, Base, faults_of, make_bases, run_case
+from tests.whole import ENGINES, Base, faults_of, make_bases, run_case, wrong_entries
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +47,31 @@ def test_a_queue_file_of_wrong_length_after_a_crash_is_no_dead_end(engine: str, 
     report = recover(StoreLayout(str(store), conf_of("crash")), release=RELEASES[engine])
     assert any(str(file) in why for why in report.unloaded)
     assert faults_of(store, conf_of("crash"), engine) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_short_file_still_holds_does_not_count_as_put_in(engine: str, bases: list[Base], tmp_path: Path) -> None:
+    base, store = bases[0], tmp_path / "store"
+    shutil.copytree(base.path, store)
+    first, *others = sorted((store / "consumequeue" / "order-events" / "3").iterdir())
+    assert others
+    first.write_bytes(first.read_bytes()[:-UNIT])
+    report = recover(StoreLayout(str(store), base.conf), engine=engine)
+    assert [(one.topic, one.queueId, one.entriesPutIn) for one in report.mended] == [("order-events", 3, 1)]
+    assert faults_of(store, base.conf, engine) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_entries_lead_to_where_a_record_lies_whatever_it_says(engine: str, bases: list[Base], tmp_path: Path) -> None:
+    base, store = bases[0], tmp_path / "store"
+    shutil.copytree(base.path, store)
+    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "index")
+    (store / "abort").touch()
+    place = list(records_of(log_files(store)[0]))[3]
+    with place.path.open("r+b") as file:
+        file.seek(place.at + 28)
+        file.write((place.at + 5).to_bytes(8, "big"))
+    layout = StoreLayout(str(store), base.conf)
+    recover(layout, engine=engine)
+    assert list(wrong_entries(StoreLayout(str(store), base.conf))) == []

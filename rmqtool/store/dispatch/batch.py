@@ -206,6 +206,10 @@ class Batch(NamedTuple):
         """
         return Batch(**(self._asdict() | columns))
 
+    def lies_at(self, position: int) -> bool:
+        """Whether the records lie one after the other from a physical offset on, by what they say themselves."""
+        return bool((self.physical_offset == position + np.cumsum(self.size) - self.size).all())
+
     def since(self, physical_offset: int) -> "Batch":
         """Only the records that say this position or a later one."""
         kept = self.physical_offset >= physical_offset

@@ -31,6 +31,7 @@ class Dispatcher:
 
     Attributes:
         messages: records that were dispatched.
+        displaced: some of them may say another position than their own; set by who dispatches.
         unnamed: messages by topic for which ``open_queue`` gave no queue.
     """
 
@@ -46,6 +47,7 @@ class Dispatcher:
         self.queues, self.index, self._open_queue, self._indexed = queues, index, open_queue, indexed
         self._batch_topics, self._unit = batch_topics, BATCH_UNIT if batch_topics else UNIT
         self.messages = 0
+        self.displaced = False
         self.unnamed: Counter[str] = Counter()
         self._held = 0  # bytes of entries, at most, that queues have gathered
 

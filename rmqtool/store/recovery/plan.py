@@ -234,14 +234,18 @@ class _Run:
                 limit = min(verdict.end - file.base, file.size)
                 readable = min(limit, inputs.rules.readable(file))
                 batches = reput_batches(view, at - file.base, readable, builder)
+                expected = at
                 while True:
                     try:
                         batch = next(batches)
                     except StopIteration as stop:
                         at = max(file.base + stop.value, at + 1)
                         break
+                    self._dispatcher.displaced |= not batch.lies_at(expected)
                     self._dispatcher.put(batch)
-                    filling.done += int(batch.size.sum())
+                    size = int(batch.size.sum())
+                    expected += size
+                    filling.done += size
                 if readable < limit:
                     at = file.end
                 file.release()

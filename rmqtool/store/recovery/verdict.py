@@ -125,7 +125,7 @@ class _LogCheck:
                     batches = recovery_batches(
                         view, 0, limit, builder, crc=crc, readahead=readahead, following=following
                     )
-                    end = self._dispatch(batches, dispatched_from, checking)
+                    end = self._dispatch(batches, file.base, dispatched_from, checking)
                     if end.at:
                         last_record = file.base + end.at - self._last_size
                 end = rules.ended(file, end, limit)
@@ -172,7 +172,7 @@ class _LogCheck:
         except UnreadableStore:
             return None
 
-    def _dispatch(self, batches: Generator[Batch, None, End], dispatched_from: int, checking: Stage) -> End:
+    def _dispatch(self, batches: Generator[Batch, None, End], at: int, dispatched_from: int, checking: Stage) -> End:
         """Dispatch those records of one file that say this position or a later one, while all are checked."""
         while True:
             try:
@@ -182,7 +182,10 @@ class _LogCheck:
                 return end
             self._last_store_timestamp = int(batch.store_timestamp[-1])
             self._last_size = int(batch.size[-1])
-            checking.done += int(batch.size.sum())
+            self._dispatcher.displaced |= not batch.lies_at(at)
+            size = int(batch.size.sum())
+            at += size
+            checking.done += size
             wanted = batch
             if dispatched_from != EVERYTHING:
                 self._note_passed_over(batch)

@@ -28,7 +28,7 @@ def ways_on(recovery: Recovery) -> list[str]:
     for path in filter(os.path.isdir, queues):
         if not path.rpartition(os.sep)[2].isdecimal():
             away = way_on(path, None, log.file_size, last=False)
-            ways.append(f"{shlex.join(away.command)}: {away.does}")
+            ways.append(f"{shlex.join(away.command)}: {away.does}" if away.command else away.does)
     if any("topics.json" in why for why in recovery.refusals):
         ways.append("put config/topics.json right, which says what kind of queues a topic has (see rmqtool check)")
     elif queues and not recovery.inputs.whole:

@@ -143,6 +143,8 @@ class _Making:
         begun = verdict.dispatched_from
         if begun is None or begun > verdict.min_offset or self._damaged or self._inputs.rules.compacted_topics:
             return True
+        if dispatcher.displaced:
+            return True
         old = any(file.source is not None for queue in dispatcher.queues.values() for file in queue.files)
         moved = any(queue.misplaced for queue in dispatcher.queues.values())
         old_index = any(file.path is not None for file in dispatcher.index.files)
@@ -195,7 +197,8 @@ class _Making:
 
     def _opened(self, key: QueueKey, queue: Any) -> WholeQueue:
         kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
-        return kind(queue, self._verdict.min_offset, self._staged.stage, self._tags.of(*key))
+        tags, unloaded = self._tags.of(*key), key in self._damaged
+        return kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
 
     def _other_ends(self) -> dict[QueueKey, int]:
         """Queue offset after the last message of compacted topics, which outlives the log."""

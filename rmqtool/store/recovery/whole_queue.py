@@ -37,6 +37,7 @@ class WholeQueue:
         queue: as a broker's start leaves it; changed in place.
         min_physical: where the log begins.
         same_tags: see there.
+        unloaded: a broker would not load the queue; so what its files hold counts as what is there before, too.
 
     Attributes:
         put_in: messages that had no entry at their place, or a wrong one.
@@ -48,10 +49,13 @@ class WholeQueue:
     unit: ClassVar[int] = UNIT
     dtype: ClassVar[Any] = CQ_ENTRY.dtype
 
-    def __init__(self, queue: QueueBuilder, min_physical: int, stage: Stage, same_tags: SameTags) -> None:
+    def __init__(
+        self, queue: QueueBuilder, min_physical: int, stage: Stage, same_tags: SameTags, *, unloaded: bool = False
+    ) -> None:
         self.queue, self._min_physical, self._stage, self._same_tags = queue, min_physical, stage, same_tags
         self._before = list(queue.files)  # as the start leaves them; these are only read
         self._removed = list(queue.removed)
+        self._on_disk = [*queue.sources, *queue.removed] if unloaded else []
         self._next: int | None = None  # ordinal after the last message
         self._writing = False
         self.put_in = self.taken_out = self.gaps = 0
@@ -72,6 +76,17 @@ class WholeQueue:
             start, end = max(first, low), min(stop, low + file.wrote // self.unit)
             if start < end:
                 units[start - first : end - first] = file.units()[start - low : end - low]
+        return units
+
+    def _units_on_disk(self, first: int, stop: int) -> Units:
+        """The same of the files as they are on disk, of whatever length."""
+        units = np.zeros(stop - first, self.dtype)
+        for segment in self._on_disk:
+            low = segment.base // self.unit
+            start, end = max(first, low), min(stop, low + min(segment.size, self.queue.file_size) // self.unit)
+            if start < end:
+                data = memoryview(map_file(segment.path))[: (end - low) * self.unit]
+                units[start - first :][: end - start] = self.queue.form.as_array(data)[start - low :]
         return units
 
     def _is_old(self, units: Units) -> Column:
@@ -141,7 +156,8 @@ class WholeQueue:
                 self._bridge(self._next, first)
         self._next = first + len(units)
         same = self._same(self._units(first, self._next), units, times)
-        self.put_in += int((~same).sum())
+        known = same | self._same(self._units_on_disk(first, self._next), units, times) if self._on_disk else same
+        self.put_in += int((~known).sum())
         if not self._writing:
             if same.all():
                 return

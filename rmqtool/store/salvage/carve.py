@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from formats.config.files import ConsumerOffsets, kind_of
+from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, kind_of
 from formats.config.rocksdb import TABLES
 from formats.errors import BadLength, FormatError
 from formats.message.properties import MULTI_QUEUE_OFFSET
@@ -27,6 +27,7 @@ from rmqtool.store.disk.readable import Readable
 from rmqtool.store.disk.remote import exists
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.disk.work_folder import WorkFolder, refuse_existing
+from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout, checked_path
 from rmqtool.store.layout.tier_signs import METADATA
@@ -44,6 +45,7 @@ from rmqtool.store.salvage.compacted import carry_over
 from rmqtool.store.salvage.delays import seen_levels
 from rmqtool.store.salvage.lost_found import NAME as LOST
 from rmqtool.store.salvage.lost_found import LostFound
+from rmqtool.store.salvage.numbering import LightNumbers, Numbering, move_offsets
 from rmqtool.store.salvage.popped import keep_popped
 from rmqtool.store.salvage.records import packed, span_of, torn_properties
 from rmqtool.store.salvage.report import Renumbered, SalvageReport
@@ -56,6 +58,7 @@ _PARTS = (
     "compaction", "kvStore", "abort", "lock", LOST,
 )  # fmt: skip
 _LIGHT_MARK = MULTI_QUEUE_OFFSET.encode()
+_LIGHT_OFFSETS = "lmqConsumerOffset.json"
 HALF_TOPIC = HALF.encode()
 
 
@@ -65,24 +68,6 @@ _OF_THE_SOURCE = {
 }  # fmt: skip
 
 Accept = Callable[[SalvageReport, StoreLayout], None]
-
-
-class _Queue:
-    """Numbering of one queue: what comes next, and where old numbers moved.
-
-    Attributes:
-        floating: offsets that were given to messages with a wrong one since the last right one.
-        lost: offsets that no message has.
-        moves: (old offset, by how much it and those after it moved down).
-        stored: store timestamp of its last message.
-    """
-
-    __slots__ = ("floating", "lost", "moves", "next_new", "next_old", "stored")
-
-    def __init__(self, first: int) -> None:
-        self.next_old = self.next_new = first
-        self.floating = self.lost = self.stored = 0
-        self.moves: list[tuple[int, int]] = []
 
 
 class Salvage:
@@ -109,11 +94,13 @@ class Salvage:
         self._first = max(self.log.min_offset, 0)
         with self._room():
             self.writer = LogWriter([os.path.join(self.target, "commitlog")], self.log.file_size, self._first)
-        self.queues: dict[tuple[bytes, int], _Queue] = {}
+        self.queues: dict[tuple[bytes, int], Numbering] = {}
+        self.light = LightNumbers(whole=not self._first)
         self.halves: dict[int, int] = {}  # old to new physical offset of half messages, which commits point at
         self.lost = LostFound(layout.root, os.path.join(self.target, LOST), name=disk.name)
         self.warnings = disk.words() + moved_words(moved, passed, disk.name) + shortened
         self._light = False
+        self._dispatches = dispatches_to_light_queues(self.layout.conf, lambda: True)
         self._delays: str | None = None
         self.left_out: list[str] = []
         self.messages = self.duplicates = self.renumbered = self.restarted = self.torn = 0
@@ -181,7 +168,7 @@ class Salvage:
             lostBytes=self.lost.bytes,
             renumbered=[
                 Renumbered(topic=topic.decode("utf-8", "replace"), queueId=queue_id, lost=queue.lost)
-                for (topic, queue_id), queue in sorted(self.queues.items())
+                for (topic, queue_id), queue in sorted(self._numbers().items())
                 if queue.lost
             ],
             restarted=self.restarted,
@@ -202,7 +189,7 @@ class Salvage:
     def _moved_queues(self) -> dict[tuple[str, int], int]:
         """Queue to the first of its old queue offsets that are others now."""
         found = {}
-        for (topic, queue_id), queue in self.queues.items():
+        for (topic, queue_id), queue in self._numbers().items():
             moved = [old for old, down in queue.moves if down]
             if moved or queue.lost:
                 found[topic.decode("utf-8", "surrogateescape"), queue_id] = min(moved, default=queue.next_old)
@@ -272,6 +259,8 @@ class Salvage:
                 self.lost.keep(found.file.path, found.at, found.physical_offset, record.total_size, "repeated record")
                 return
             queue_offset = number
+            if self._dispatches:
+                record = self.light.renumber(record)
         with self._room():
             physical = self.writer.reserve(record.total_size)
         if record.topic == HALF_TOPIC and physical != found.physical_offset:
@@ -282,7 +271,7 @@ class Salvage:
             physical_offset=physical,
             prepared_transaction_offset=self.halves.get(prepared, prepared) if prepared else 0,
         )
-        self.writer.append(packed(record, moved))
+        self.writer.append(packed(found.record, moved))
         self.messages += 1
 
     def _number(self, found: Found) -> int | None:
@@ -293,7 +282,7 @@ class Salvage:
         if queue is None:
             # A log whose head has expired has queues that begin above 0. In one that begins at 0 they must not: the
             # broker takes the filler entries in front of such a queue for messages at offset 0.
-            queue = self.queues[key] = _Queue(self._survey.begin(record.topic.decode("utf-8", "replace"), key[1]))
+            queue = self.queues[key] = Numbering(self._survey.begin(record.topic.decode("utf-8", "replace"), key[1]))
         number = queue.next_new
         if found.physical_offset in self._survey.wrong:
             self.renumbered += 1
@@ -305,12 +294,8 @@ class Salvage:
             self.restarted += 1
             queue.floating += span
         else:
-            queue.lost += max(record.queue_offset - queue.next_old - queue.floating, 0)
-            down = record.queue_offset - number
-            if down != (queue.moves[-1][1] if queue.moves else 0):
-                queue.moves.append((record.queue_offset, down))
-            queue.next_old, queue.floating = record.queue_offset + span, 0
-        queue.next_new += span
+            queue.follow(record.queue_offset, span)
+        queue.next_new = number + span
         queue.stored = record.store_timestamp
         return number
 
@@ -340,8 +325,8 @@ class Salvage:
                     "(messageStorePlugIn), or with another tieredStoreFilePath"
                 )
                 continue
-            if name == "consumerOffset.json":
-                data = self._moved_offsets(data)
+            if name in ("consumerOffset.json", _LIGHT_OFFSETS):
+                data = self._moved_offsets(name, data)
             path = os.path.join(self.target, "config", name)
             make_folders(os.path.dirname(path))
             with make_file(path) as file:
@@ -403,12 +388,12 @@ class Salvage:
         self.warnings.append(f"config/{name} cannot be read and has no good .bak: left out")
         return None
 
-    def _moved_offsets(self, data: bytes) -> bytes:
-        table = ConsumerOffsets.parse(data)
-        moved = table
-        for entry in table.entries():
-            queue = self.queues.get((entry.topic.encode("utf-8", "surrogateescape"), entry.queue_id))
-            moves = [down for old, down in (queue.moves if queue else ()) if entry.offset >= old]
-            if moves and moves[-1]:
-                moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - moves[-1])
+    def _numbers(self) -> dict[tuple[bytes, int], Numbering]:
+        """Numbering of all queues, light ones among them."""
+        return {**self.light.queues, **self.queues}
+
+    def _moved_offsets(self, name: str, data: bytes) -> bytes:
+        model = LmqConsumerOffsets if name == _LIGHT_OFFSETS else ConsumerOffsets
+        table = model.parse(data)
+        moved = move_offsets(table, self._numbers())
         return data if moved is table else moved.build(V5_3 if b'"dataVersion"' in data else V4_9)

@@ -1,0 +1,94 @@
+"""Queue offsets in the new store: a queue has no room for holes, so behind lost messages the later ones move down."""
+
+import re
+from collections.abc import Mapping
+
+from formats.config.files import ConsumerOffsets
+from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
+from formats.message.read import Record
+from rmqtool.store.dispatch.light import light_queue_id
+
+Key = tuple[bytes, int]  # topic, queue id
+_LIGHT_OFFSETS = re.compile(rb"(?<![^\x02])" + MULTI_QUEUE_OFFSET.encode() + rb"\x01([0-9,]*)")
+
+
+class Numbering:
+    """Numbering of one queue: what comes next, and where old numbers moved.
+
+    Attributes:
+        floating: offsets that were given to messages with a wrong one since the last right one.
+        lost: offsets that no message has.
+        moves: (old offset, by how much it and those after it moved down).
+        stored: store timestamp of its last message.
+    """
+
+    __slots__ = ("floating", "lost", "moves", "next_new", "next_old", "stored")
+
+    def __init__(self, first: int) -> None:
+        self.next_old = self.next_new = first
+        self.floating = self.lost = self.stored = 0
+        self.moves: list[tuple[int, int]] = []
+
+    def follow(self, offset: int, span: int = 1) -> None:
+        """Go past a message whose offset is believed; its new one is ``next_new``."""
+        self.lost += max(offset - self.next_old - self.floating, 0)
+        down = offset - self.next_new
+        if down != (self.moves[-1][1] if self.moves else 0):
+            self.moves.append((offset, down))
+        self.next_old, self.floating = offset + span, 0
+        self.next_new += span
+
+
+class LightNumbers:
+    """Numbers of the further queues that messages name beside their own, which say their offsets in these as well.
+
+    Args:
+        whole: the log begins at 0, and so do queues; else each begins with its first message.
+
+    Attributes:
+        queues: numbering of each.
+    """
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole
+        self.queues: dict[Key, Numbering] = {}
+
+    def renumber(self, record: Record) -> Record:
+        """A record with the offsets that it has in the new store; the same where it names no further queues."""
+        said = _LIGHT_OFFSETS.search(record.properties)
+        names = parse(record.properties).get(MULTI_DISPATCH)
+        if said is None or names is None:
+            return record
+        keys = [(name, light_queue_id(name, record.queue_id)) for name in names.split(",")]
+        offsets = said[1].split(b",")
+        if len(keys) != len(offsets) or not all(0 < len(offset) < 19 for offset in offsets):
+            return record  # no broker dispatches it
+        numbers = [self._number(name, queue_id, int(old)) for (name, queue_id), old in zip(keys, offsets, strict=True)]
+        text = ",".join(map(str, numbers)).encode()
+        if [int(offset) for offset in offsets] == numbers:
+            return record
+        properties = record.properties[: said.start(1)] + text + record.properties[said.end(1) :]
+        size = record.total_size + len(properties) - len(record.properties)
+        return record._replace(total_size=size, properties=properties)
+
+    def _number(self, name: str, queue_id: int, offset: int) -> int:
+        key = name.encode("utf-8", "surrogateescape"), queue_id
+        queue = self.queues.setdefault(key, Numbering(0 if self._whole else offset))
+        number = queue.next_new
+        if offset >= queue.next_old:
+            queue.follow(offset)
+        else:  # a broker whose queue was lost begins it at 0 again
+            queue.floating += 1
+            queue.next_new += 1
+        return number
+
+
+def move_offsets(table: ConsumerOffsets, queues: Mapping[Key, Numbering]) -> ConsumerOffsets:
+    """Consumer offsets that follow their messages; the same table where none moved."""
+    moved = table
+    for entry in table.entries():
+        queue = queues.get((entry.topic.encode("utf-8", "surrogateescape"), entry.queue_id))
+        moves = [down for old, down in (queue.moves if queue else ()) if entry.offset >= old]
+        if moves and moves[-1]:
+            moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - moves[-1])
+    return moved

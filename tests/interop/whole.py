@@ -1,0 +1,199 @@
+"""Does a real engine serve all of a recovered store? ``python -m tests.interop.whole --cases 100 --seed 1``.
+
+Stores that engines wrote, and those of :mod:`tests.whole`, are damaged at random and recovered by the command line.
+Then the engine of the release boots each of them twice. It must serve exactly the messages of the log, each once at its
+own queue offset, find every key, and leave every file as it is but for the checkpoint.
+"""
+
+import argparse
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Set
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from formats.message.properties import KEYS, UNIQ_KEY, parse
+from formats.queues.consume import FILLER_SIZE
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog, Found
+from tests import damage
+from tests.cli.running import rmqtool
+from tests.interop.differential.bases import make_bases as make_engine_bases
+from tests.interop.engine import VERSIONS, Engine
+from tests.store.advised import conf_file
+from tests.whole import VERBS, Base, Entries, Outcome, damage_store, expected_entries, make_bases, move_directories
+
+# with two files swapped the log has two messages for one queue offset; such queues stay as a broker makes them
+ALL_VERBS = {name: verb for name, verb in (VERBS | damage.VERBS).items() if name != "swap-log-files"}
+_UNSTEADY = ("abort", "abort.bak", "checkpoint", "lock", "delayOffset.json", "delayOffset.json.bak")
+_MOST_HITS = 64  # that the judge asks for
+_ROLLED_BACK = 12
+_REFUSED = "refuses to load"
+_TOLD = 12  # faults of a case
+
+Key = tuple[str, str]  # topic, key
+Queue = tuple[str, int]  # topic, queue id
+
+
+def make_stores(folder: Path, engine: Engine) -> list[Base]:
+    """Healthy stores that an engine of this release boots."""
+    release = engine.version[:3]
+    stores = [base for base in make_bases(folder / "golden") if release in base.engines]
+    made = make_engine_bases(folder / "made", engine)
+    return [*stores, *(Base(base.name, base.path, base.conf, (release,)) for base in made)]
+
+
+def run_case(rng: Random, base: Base, folder: Path, engine: Engine, *, logs: bool = False) -> Outcome:
+    """Damage a store, recover it, and have the engine judge.
+
+    Args:
+        logs: the log is damaged too.
+    """
+    store = folder / "store"
+    shutil.copytree(base.path, store)
+    outcome = Outcome([base.name, engine.version, *damage_store(rng, store, ALL_VERBS if logs else VERBS)])
+    release = engine.version[:3]
+    words = ["recover", store, "--yes", "--accept-loss", "--engine", release]
+    words += ["--broker-conf", conf_file(base.conf, folder)]
+    said = rmqtool(*words)
+    if move_directories(store):  # as is advised
+        said = rmqtool(*words)
+    if _REFUSED in said.out:
+        rmqtool("rebuild", store, "files", "--yes", *words[-2:])
+        said = rmqtool(*words)
+    if said.code > 1 or _REFUSED in said.out:
+        outcome.faults.append(f"refused: {said.out}{said.err}")
+    else:
+        outcome.faults += judge(store, base, engine)
+    return outcome
+
+
+def judge(store: Path, base: Base, engine: Engine) -> list[str]:
+    """What an engine finds wrong with a recovered store."""
+    layout = StoreLayout(str(store), base.conf)
+    expected, keys = expected_entries(layout), keys_of(layout)
+    # a queue whose offsets do not grow in the log stays as a broker makes it
+    irregular = {key for key, messages in expected.items() if list(messages) != sorted(messages)}
+    before = contents(store)
+    seen = engine.open(store, base.conf.values | base.conf.sizes, keys=keys)
+    if "error" in seen or not seen["loadOk"]:
+        return [f"does not boot: {seen.get('error', 'load refused')}"]
+    faults = [*wrong_ends(seen, expected, irregular), *wrong_entries(seen, expected, irregular)]
+    faults += wrong_hits(seen, keys)
+    first = contents(store)
+    faults += [f"first start: {words}" for words in changed(before, first)]
+    again = engine.open(store, base.conf.values | base.conf.sizes)
+    if "error" in again or not again["loadOk"]:
+        return [*faults, f"does not boot again: {again.get('error', 'load refused')}"]
+    faults += [f"second start: {words}" for words in wrong_entries(again, expected, irregular)]
+    return faults + [f"second start: {words}" for words in changed(first, contents(store))]
+
+
+def keys_of(layout: StoreLayout) -> dict[Key, set[int]]:
+    """Physical offsets, as they say themselves, of the messages that have a key."""
+    found: dict[Key, set[int]] = {}
+    for item in CommitLog(layout).walk():
+        if isinstance(item, Found) and item.record.sys_flag & 12 != _ROLLED_BACK:
+            properties = parse(item.record.properties)
+            for key in {*properties.get(KEYS, "").split(" "), properties.get(UNIQ_KEY, "")} - {""}:
+                found.setdefault((item.record.topic.decode(), key), set()).add(item.record.physical_offset)
+    return found
+
+
+def wrong_ends(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]) -> Iterator[str]:
+    """Queues that do not end behind the last message of the log."""
+    ends = {(one["topic"], one["queueId"]): one["maxOffset"] for one in seen["afterStart"]["queues"]}
+    for key, messages in expected.items():
+        if key not in irregular and ends.get(key) != max(messages) + 1:
+            yield f"{key} ends at {ends.get(key)}, its last message is {max(messages)}"
+
+
+def wrong_entries(seen: dict[str, Any], expected: Entries, irregular: Set[Queue]) -> Iterator[str]:
+    """Queues that do not have exactly the messages of the log."""
+    low = seen["afterStart"]["minPhyOffset"]
+    served: Entries = {}
+    for row in seen["messages"]:
+        if row["cqPhysicalOffset"] >= low and row["cqSize"] != FILLER_SIZE:  # a broker fills a queue that begins late
+            key = row["cqTopic"], row["cqQueueId"]
+            served.setdefault(key, {})[row["cqOffset"]] = row["cqPhysicalOffset"]
+            if row["message"] is None and key not in irregular and row["cqOffset"] in expected.get(key, {}):
+                yield f"{key} {row['cqOffset']}: leads to no message"
+    for key in sorted((expected.keys() | served.keys()) - irregular):
+        wanted, has = expected.get(key, {}), served.get(key, {})
+        if wanted:  # where the log lacks a message between others, an entry may lead to what is left of it
+            has = {
+                offset: at for offset, at in has.items() if offset in wanted or not min(wanted) < offset < max(wanted)
+            }
+        if wanted != has:
+            lost, more = wanted.items() - has.items(), has.items() - wanted.items()
+            yield f"{key}: {len(lost)} lost, {len(more)} too many, of {len(wanted)}"
+
+
+def wrong_hits(seen: dict[str, Any], keys: dict[Key, set[int]]) -> Iterator[str]:
+    """Keys by which not all messages are found, or others."""
+    for row in seen["queries"]:
+        wanted, hits = keys[row["topic"], row["key"]], row["physicalOffsets"]
+        if hits is None or not set(hits) <= wanted or len(set(hits)) < min(len(wanted), _MOST_HITS):
+            yield f"key {row['topic']}#{row['key']}: found {hits}, has {sorted(wanted)}"
+
+
+def contents(store: Path) -> dict[str, str]:
+    """Checksum of every file that no start may change."""
+    return {
+        str(path.relative_to(store)): hashlib.sha1(path.read_bytes()).hexdigest()
+        for path in sorted(store.rglob("*"))
+        if path.is_file() and path.name not in _UNSTEADY
+    }
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
+    """Files that are not as before, in words."""
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            what = "is new" if name not in before else "is gone" if name not in after else "is changed"
+            yield f"{name} {what}"
+
+
+def run_cases(
+    engine: Engine, bases: list[Base], seed: int, first: int, cases: int, folder: Path
+) -> Iterator[tuple[int, Outcome]]:
+    """(number, outcome) of so many cases; each third has a damaged log, too."""
+    for number in range(first, first + cases):
+        rng, room = Random(f"{seed} {number}"), folder / "case"
+        room.mkdir()
+        yield number, run_case(rng, rng.choice(bases), room, engine, logs=number % 3 == 2)
+        shutil.rmtree(room)
+
+
+def main() -> int:
+    """Run cases and tell."""
+    options = argparse.ArgumentParser(prog="python -m tests.interop.whole", description=__doc__)
+    options.add_argument("--release", choices=VERSIONS, action="append", help="all unless given")
+    options.add_argument("--cases", type=int, default=100, help="of each release")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--first", type=int, default=0, help="number of the first case")
+    options.add_argument("--most", type=int, default=20, help="cases that are told in full")
+    chosen = options.parse_args()
+    failed = 0
+    for release in chosen.release or VERSIONS:
+        kinds, wrong = Counter[str](), 0
+        with tempfile.TemporaryDirectory(prefix="rmqtool-whole-") as name, Engine(release) as engine:
+            bases = make_stores(Path(name) / "bases", engine)
+            for number, outcome in run_cases(engine, bases, chosen.seed, chosen.first, chosen.cases, Path(name)):
+                if outcome.faults:
+                    wrong += 1
+                    kinds.update({fault.split("(")[0].split("#")[0] for fault in outcome.faults})
+                    outcome.faults[_TOLD:] = ["..."] * (len(outcome.faults) > _TOLD)
+                    if wrong <= chosen.most:
+                        print(f"case {number}: {outcome}", flush=True)
+        print(f"{release}: {chosen.cases - wrong} of {chosen.cases} are whole; {dict(kinds.most_common())}", flush=True)
+        failed += wrong
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
