@@ -120,9 +120,10 @@ def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: P
     for _start in range(2):
         said = engine.open(store, base.conf.values)
         assert said["loadOk"], said
-        read = [row["message"] for row in said["messages"] if row["message"] is not None]
-        assert len(read) == len(left)
-        assert {(m["topic"], m["queueId"], m["queueOffset"]) for m in read} == {
-            (topic.decode(), int(queue), int(offset))
-            for topic, queue, offset, _body in (one.split(b" ", 3) for one in left)
-        }
+        read = {_place(row["message"]) for row in said["messages"] if row["message"] is not None}
+        kept = (one.split(b" ", 3) for one in left)
+        assert read == {(topic.decode(), int(queue), int(offset)) for topic, queue, offset, _body in kept}
+
+
+def _place(message: dict[str, Any]) -> tuple[str, int, int]:
+    return message["topic"], message["queueId"], message["queueOffset"]

@@ -22,6 +22,7 @@ from rmqtool.store.recovery.report import LogStop, Loss, RecoveryReport
 from rmqtool.store.recovery.timers import prepare_timer
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.ways_on import ways_on
+from rmqtool.store.recovery.whole_extension import prepare_extensions
 from rmqtool.store.recovery.whole_log import FittedFile
 
 Say = Callable[[str, str], None]
@@ -89,6 +90,8 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
         if (stale := queue.stale()) is not None:
             change.zero(*stale)
             say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
+    if recovery.mended is not None and not inputs.quick:
+        prepare_extensions(inputs.layout, change, say)
     prepare_timer(recovery, change, say)
     mended = recovery.mended
     if words or inputs.aborted or not recovery.index.unchanged or (mended is not None and mended.index_files):

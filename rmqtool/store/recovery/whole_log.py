@@ -33,6 +33,11 @@ class FittedFile(Segment):
         self.source, self.where, self.blank_at = source, staged, blank_at
 
     @property
+    def blank(self) -> tuple[int, int] | None:
+        """Physical offsets [start, stop) of that blank, where messages were that are missing."""
+        return None if self.blank_at is None else (self.base + self.blank_at, self.end)
+
+    @property
     def words(self) -> str:
         """What was done to it."""
         if self.size > self.source.size:
