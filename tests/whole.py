@@ -98,6 +98,19 @@ def broken_settings(rng: Random, store: Path) -> str | None:
     return f"{path.name}: {len(torn)} of {len(data)} bytes"
 
 
+def log_file_length(rng: Random, store: Path) -> str | None:
+    """A file of the log is too long, or the last one too short."""
+    files = damage.log_files(store)
+    path = rng.choice(files)
+    size = path.stat().st_size
+    new = rng.choice((size + 1, size + 20, 2 * size))
+    if path == files[-1] and len(files) > 1:
+        new = rng.choice((0, 1, size // 2, size - 1, new))
+    with path.open("r+b") as file:
+        file.truncate(new)
+    return f"{path.name} from {size} to {new} bytes" if len(files) > 1 else None
+
+
 VERBS: dict[str, damage.Verb] = {
     name: damage.VERBS[name]
     for name in (
@@ -106,9 +119,12 @@ VERBS: dict[str, damage.Verb] = {
         "delete-topic", "delete-queues", "wrong-queue-length", "foreign-queue-file", "extra-queue-file",
         "swap-queue-files", "delete-index-file", "delete-index", "other-index-header", "zero-index-header",
         "zero-index-range", "flip-index-bits", "wrong-index-length", "delete-checkpoint", "zero-checkpoint",
-        "other-checkpoint",
+        "other-checkpoint", "foreign-log-file",
     )
-} | {"empty-last-queue-file": empty_last_queue_file, "broken-settings": broken_settings}  # fmt: skip
+} | {
+    "empty-last-queue-file": empty_last_queue_file, "broken-settings": broken_settings,
+    "log-file-length": log_file_length,
+}  # fmt: skip
 
 
 # -- stores -----------------------------------------------------------------------------------------------------------
@@ -189,8 +205,9 @@ def run_case(rng: Random, base: Base, store: Path, verbs: dict[str, damage.Verb]
 
 
 def move_directories(store: Path) -> bool:
-    """Move directories away that lie among the files of a queue."""
-    found = [path for path in store.glob("consumequeue/*/*/*") if path.is_dir()]
+    """Move directories away that lie among the files of a queue or of the log."""
+    places = (*store.glob("consumequeue/*/*/*"), *store.glob("commitlog/*"))
+    found = [path for path in places if path.is_dir()]
     for path in found:
         path.rmdir()
     return bool(found)

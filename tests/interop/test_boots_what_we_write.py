@@ -15,6 +15,8 @@ from rmqtool.store.salvage.carve import Salvage
 from tests.interop.engine import Engine, golden_config, golden_recovered, unpack_golden
 from tests.store.helpers import conf_of, entries_of
 from tests.store.test_old_queues import CONF, OLD, make_expired, zero_a_unit
+from tests.store.test_whole_log import GAPPED, WHOLE, damaged
+from tests.whole import make_bases
 
 pytestmark = pytest.mark.interop
 
@@ -106,3 +108,22 @@ def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_
     read = engine.open(tmp_path / "store", CONF.values, gets=[("Old", 0, OLD, 8)])
     found = [row for row in read["messages"] if row["cqTopic"] == "Old" and row["cqOffset"] >= OLD]
     assert [row["message"] is not None for row in found] == [True], read["getMessage"]
+
+
+@pytest.mark.parametrize("name", ["last without its second half", "last but one half", "second empty", "first empty"])
+def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: Path) -> None:
+    """It loads, serves every message that is left, and a second start changes nothing."""
+    base = next(one for one in make_bases(tmp_path / "bases") if one.name == "clean-small")
+    store = tmp_path / "store"
+    left = damaged(base, store, (WHOLE | GAPPED)[name], abort=True)
+    recover(StoreLayout(str(store), base.conf), engine=engine.version[:3])
+    for _start in range(2):
+        said = engine.open(store, base.conf.values)
+        assert said["loadOk"], said
+        read = {_place(row["message"]) for row in said["messages"] if row["message"] is not None}
+        kept = (one.split(b" ", 3) for one in left)
+        assert read == {(topic.decode(), int(queue), int(offset)) for topic, queue, offset, _body in kept}
+
+
+def _place(message: dict[str, Any]) -> tuple[str, int, int]:
+    return message["topic"], message["queueId"], message["queueOffset"]

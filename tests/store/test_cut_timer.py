@@ -1,18 +1,24 @@
 """Timer messages that are cut off with the end of the commit log, by recover and truncate."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from formats.variants import timer
 from rmqtool import Store
 from rmqtool.rules.releases import V5_3
 from rmqtool.services.serving.run_loop import RunLoop
 from rmqtool.services.waiting.timers import Timers
+from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store, is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import plan, recover, truncate
 from tests.services.build import log_of, never
+from tests.store.helpers import tree
 from tests.timers import NOW
 from tests.timers import Timers as Lab
 
@@ -145,11 +151,65 @@ def test_what_a_kill_left_is_the_brokers_to_do(tmp_path: Path) -> None:
     assert waiting(store) == offsets
 
 
-def test_a_timer_that_no_broker_starts_on_is_told(tmp_path: Path) -> None:
-    store, _offsets = laid(tmp_path)
+def shorter_wheel(store: Path) -> None:
     with (store / "timerwheel").open("r+b") as wheel:
         wheel.truncate(1 << 20)
+
+
+def no_wheel(store: Path) -> None:
+    (store / "timerwheel").unlink()
+
+
+def no_log(store: Path) -> None:
+    shutil.rmtree(store / "timerlog")
+
+
+def shorter_log(store: Path) -> None:
+    path = sorted((store / "timerlog").iterdir())[2]
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def foreign(store: Path) -> None:
+    (store / "timerlog/x").write_bytes(b"?")
+
+
+def no_checkpoint(store: Path) -> None:
+    (store / "config/timercheck").unlink()
+
+
+def zero_checkpoint(store: Path) -> None:
+    (store / "config/timercheck").write_bytes(bytes(4096))
+
+
+@pytest.mark.parametrize(
+    "damage", [shorter_wheel, no_wheel, no_log, shorter_log, foreign, no_checkpoint, zero_checkpoint]
+)
+def test_all_that_wait_do_so_after_a_recovery(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    store, offsets = laid(tmp_path)
+    damage(store)
+    before = tree(store)
+    assert recover(layout_of(store)).applied
+    assert sorted(waiting(store)) == sorted(offsets)
+    assert problems(store) == []
+    assert plan(layout_of(store)).clean
+    undo(str(store))
+    assert tree(store) == before
+
+
+def test_where_nothing_tells_how_far_the_wheel_turned_a_broker_begins_anew(tmp_path: Path) -> None:
+    store, _offsets = laid(tmp_path)
+    zero_checkpoint(store)
+    shorter_wheel(store)
     report = recover(layout_of(store))
+    assert any("reads the timer's queue from its beginning" in warning for warning in report.warnings)
+    assert not (store / "timerwheel").exists()
+    assert plan(layout_of(store)).clean
+
+
+def test_a_timer_that_no_broker_starts_on_is_told(tmp_path: Path) -> None:
+    store, _offsets = laid(tmp_path)
+    shorter_wheel(store)
+    report = recover(layout_of(store), exactly=True)
     assert report.loadOk
     assert not report.applied
     (warning,) = [warning for warning in report.warnings if "a broker does not start" in warning]

@@ -231,7 +231,7 @@ class Survey:
         assert log is not None
         known = {path for path, _size in log.files}
         removed = {action.path for action in manifest.actions if action.do == "remove"}
-        zeroed = {action.path for action in manifest.actions if action.do == "zero"}
+        changed = {action.path for action in manifest.actions if action.do in ("zero", "put")}
         for path, size in log.files:
             try:
                 now = os.stat(path).st_size
@@ -239,14 +239,14 @@ class Survey:
                 if path not in removed:
                     yield path, f"{os.strerror(err.errno or 0)}; it was a file of the log"
                 continue
-            if now != size and path not in removed | zeroed:
+            if now != size and path not in removed | changed:
                 yield path, f"has {now} bytes, not {size}"
         for folder in sorted({os.path.dirname(path) for path in known} | set(self._places.logs)):
             for entry in list_dir(folder):
                 if offset_name(entry.name) is not None and entry.path not in known:
                     yield entry.path, "is a new file of the log"
         if log.file is not None and log.file not in removed:
-            yield from self._around(log.file, log, behind=log.file not in zeroed)
+            yield from self._around(log.file, log, behind=log.file not in changed)
 
     def _around(self, path: str, log: LogEnd, *, behind: bool) -> Iterator[tuple[str, str]]:
         at = log.at

@@ -23,12 +23,17 @@ _AT_ONCE = 2 << 20  # bytes that are copied while the medium writes those before
 
 
 class Segment:
-    """One file whose name is the offset of its first byte."""
+    """One file whose name is the offset of its first byte.
 
-    __slots__ = ("__weakref__", "_view", "base", "mtime_ns", "path", "size")
+    Attributes:
+        where: path of the file that holds its bytes.
+    """
+
+    __slots__ = ("__weakref__", "_view", "base", "mtime_ns", "path", "size", "where")
 
     def __init__(self, path: str, base: int, size: int, mtime_ns: int) -> None:
         self.path, self.base, self.size, self.mtime_ns = path, base, size, mtime_ns
+        self.where = path
         self._view: memoryview | None = None
 
     @property
@@ -47,9 +52,9 @@ class Segment:
         """As :meth:`view`, for those who say by :func:`rmqtool.store.disk.remote.need` what they look at."""
         view = self._view
         if view is None:
-            place = place_of(self.path)
+            place = place_of(self.where)
             # of a file elsewhere no more is looked at than was known of it
-            view = self._view = memoryview(map_file(self.path) if place is None else place.map(self.path, self.size))
+            view = self._view = memoryview(map_file(self.where) if place is None else place.map(self.where, self.size))
             self.size = len(view)
             if place is None and view:
                 MAPPED.add(self)
@@ -62,8 +67,8 @@ class Segment:
             UnreadableStore: they cannot be read.
         """
         view = self._view
-        if view is None and place_of(self.path) is None:
-            return read_at(self.path, at, size)
+        if view is None and place_of(self.where) is None:
+            return read_at(self.where, at, size)
         view = self.mapped()
         need(view, at, at + size)
         return bytes(view[at : at + size])

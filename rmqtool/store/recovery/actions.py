@@ -11,6 +11,7 @@ from formats.message.build import BLANK_SIZE
 from formats.message.read import End
 from rmqtool.store.changes.change import Change
 from rmqtool.store.config.sources import BAK, TMP, choose
+from rmqtool.store.disk.files import open_to_change
 from rmqtool.store.disk.sparse import has_bytes
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.paths import StoreLayout
@@ -21,6 +22,8 @@ from rmqtool.store.recovery.report import LogStop, Loss, RecoveryReport
 from rmqtool.store.recovery.timers import prepare_timer
 from rmqtool.store.recovery.verdict import LogVerdict
 from rmqtool.store.recovery.ways_on import ways_on
+from rmqtool.store.recovery.whole_extension import prepare_extensions
+from rmqtool.store.recovery.whole_log import FittedFile
 
 Say = Callable[[str, str], None]
 
@@ -59,8 +62,10 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
     def say(text: str, path: str) -> None:
         words.append(f"{text} {os.path.relpath(path, root)}")
 
+    _prepare_log_files(recovery, change, say)
     for path, start, stop in _tail(recovery.verdict):
-        change.zero(path, start, stop)
+        if not isinstance(recovery.verdict.stop_file, FittedFile):
+            change.zero(path, start, stop)
         say(f"zero bytes {start} to {stop} of", path)
     for file in reversed(recovery.verdict.removed):
         change.remove(file.path)
@@ -85,6 +90,8 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
         if (stale := queue.stale()) is not None:
             change.zero(*stale)
             say(f"zero bytes {stale[1]} to {stale[2]} of", stale[0])
+    if recovery.mended is not None and not inputs.quick:
+        prepare_extensions(inputs.layout, change, say)
     prepare_timer(recovery, change, say)
     mended = recovery.mended
     if words or inputs.aborted or not recovery.index.unchanged or (mended is not None and mended.index_files):
@@ -96,6 +103,22 @@ def prepare(recovery: Recovery, change: Change) -> list[str]:
     if words or (inputs.whole and not _is_true(recovery)):
         prepare_checkpoint(recovery, change, say)
     return words
+
+
+def _prepare_log_files(recovery: Recovery, change: Change, say: Say) -> None:
+    """Hand over files of the log that were put right, without what lies behind the end of the log in them."""
+    for path in recovery.log_foreign:
+        change.remove(path)
+        say("remove", path)
+    for file in recovery.verdict.files:
+        if isinstance(file, FittedFile):
+            if file is recovery.verdict.stop_file and recovery.verdict.stop is not None:
+                file.release()
+                with open_to_change(file.where) as staged:
+                    staged.cut(min(stopped_at(recovery.verdict.stop), file.size))
+                    staged.cut(file.size)
+            change.put(file.path, file.where, file.mtime_ns)
+            say(f"{file.words}:", file.path)
 
 
 def restore_settings(layout: StoreLayout, change: Change, say: Say) -> None:

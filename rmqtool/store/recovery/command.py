@@ -23,6 +23,7 @@ from rmqtool.store.recovery.loading import Stage
 from rmqtool.store.recovery.plan import Recovery, run_recovery
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.store.recovery.truncate import run_truncate
+from rmqtool.store.recovery.whole_log import FittedFile
 from rmqtool.store.roles.table import heed
 from rmqtool.store.tier.guard import refuse
 
@@ -75,7 +76,9 @@ def _prepare(recovery: Recovery, change: Change) -> list[str]:
         change.expect_log(files, None, 0)
     else:
         at = verdict.stop.at + (BLANK_SIZE if verdict.stop.ending is Ending.FILLER else 0)
-        change.expect_log(files, verdict.stop_file.path, min(at, verdict.stop_file.size))
+        file = verdict.stop_file
+        size = file.source.size if isinstance(file, FittedFile) else file.size
+        change.expect_log(files, file.path, min(at, size))
     return words
 
 

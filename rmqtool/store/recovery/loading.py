@@ -17,6 +17,7 @@ from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.recovery.dispatcher import QueueKey
 from rmqtool.store.recovery.inputs import StoreInputs
+from rmqtool.store.recovery.whole_log import can_go, fit_log
 
 Stage = Callable[[], str]
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
@@ -120,6 +121,8 @@ class Loaded:
         refusals: why it would not load the store.
         log_refused: some of them are of files of the log.
         mended: queues with files that the broker would not load, and foreign files among them.
+        log_mended: the same of the log: why the broker would not load it.
+        log_foreign: paths that leave the log.
     """
 
     files: list[Segment]
@@ -128,17 +131,39 @@ class Loaded:
     refusals: list[str]
     log_refused: bool
     mended: dict[QueueKey, list[str]] = field(default_factory=dict)
+    log_mended: list[str] = field(default_factory=list)
+    log_foreign: list[str] = field(default_factory=list)
+
+    @property
+    def unloaded(self) -> list[str]:
+        """Why the broker would not load the store, where that is mended."""
+        return [*self.log_mended, *(why for reasons in self.mended.values() for why in reasons)]
 
 
-def load_log(inputs: StoreInputs) -> Loaded:
+def load_log(inputs: StoreInputs, stage: Stage | None = None) -> Loaded:
     """Load the files of the log. The broker refuses mostly a file of another length than configured, or a foreign one.
+
+    Args:
+        stage: gives a path for a new staging file, where these are to be put right.
 
     Raises:
         Refused: the store has a form that these rules would do harm to.
+        UnreadableStore: a file cannot be read.
     """
     log, rules = inputs.log, inputs.rules
     forms = rules.check_forms()
     refused, removed = rules.admit(log.segments.files, log.segments.foreign, log.file_size, "commit-log")
+    if refused and stage is not None:
+        fitted = fit_log(log, refused, removed, stage)
+        if not fitted.refused:
+            return Loaded(
+                files=fitted.files,
+                removed=fitted.removed,
+                refusals=forms,
+                log_refused=False,
+                log_mended=_worded(fitted.mended),
+                log_foreign=fitted.foreign,
+            )
     gone = {file.path for file in removed}
     # files count in the order of their names, up to the first that the broker does not take
     first = min((os.path.basename(path) for path, _why in refused), default=None)
@@ -156,7 +181,7 @@ def load(inputs: StoreInputs, staged: StagedQueues) -> Loaded:
     Raises:
         Refused: the store has a form that these rules would do harm to.
     """
-    loaded, rules = load_log(inputs), inputs.rules
+    loaded, rules = load_log(inputs, staged.stage if inputs.whole else None), inputs.rules
     if loaded.log_refused:
         return loaded
     for queue in staged.all():
@@ -182,11 +207,6 @@ def _mended(queue: QueueBuilder, refused: list[tuple[str, str]], loaded: Loaded)
     queue.fit()
     loaded.mended[queue.topic, queue.queue_id] = _worded(refused)
     return left
-
-
-def can_go(path: str) -> bool:
-    """Whether something foreign is a file or a link, which a change can keep; a directory is moved by hand."""
-    return os.path.isfile(path) or os.path.islink(path)
 
 
 def _worded(refused: list[tuple[str, str]]) -> list[str]:

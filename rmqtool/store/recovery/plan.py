@@ -24,6 +24,7 @@ from rmqtool.store.recovery.report import QueueRange, StoreState
 from rmqtool.store.recovery.verdict import Judge, LogVerdict, judge_log
 from rmqtool.store.recovery.warnings import warnings_of
 from rmqtool.store.recovery.whole import Mended, make_whole
+from rmqtool.store.recovery.whole_log import warnings_of_lengths
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class Recovery:
         after_load: what it would report then.
         after_start: what it would report when it takes messages; None where it does not get so far.
         unloaded: why the broker would not load the store, where that is mended here.
+        log_foreign: paths that leave the log, which the broker would not load because of them.
         mended: what was made whole after the broker's start; None where nothing was to be.
     """
 
@@ -51,6 +53,7 @@ class Recovery:
     after_load: StoreState
     after_start: StoreState | None = None
     unloaded: list[str] = field(default_factory=list)
+    log_foreign: list[str] = field(default_factory=list)
     mended: Mended | None = None
 
     @property
@@ -95,7 +98,8 @@ def run_recovery(inputs: StoreInputs, stage: Stage, judge: Judge = judge_log) ->
     with ThreadPoolExecutor(1, "rmqtool-index") as beside:
         recovery = _Run(inputs, loaded, dispatcher).run(judge, beside)
     if inputs.whole and not recovery.refusals:
-        recovery.unloaded = [why for reasons in loaded.mended.values() for why in reasons]
+        recovery.unloaded, recovery.log_foreign = loaded.unloaded, loaded.log_foreign
+        recovery.warnings += warnings_of_lengths(loaded.files)
         recovery.mended = make_whole(inputs, staged, dispatcher, recovery.verdict, loaded.mended)
     return recovery
 

@@ -27,6 +27,8 @@ from rmqtool.store.disk.sparse import is_zero
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.queues.timer.start import Started, leading_behind, message_of_last_unit, started
 from rmqtool.store.recovery.plan import Recovery
+from rmqtool.store.recovery.whole_log import can_go
+from rmqtool.store.recovery.whole_timer import lacks_checkpoint, last_turn, make_timer
 
 _LOOKED_BACK = 20_000  # entries of the queue among which a broker looks for that of the last message
 Say = Callable[[str, str], None]
@@ -35,25 +37,44 @@ Say = Callable[[str, str], None]
 def prepare_timer(recovery: Recovery, change: Change, say: Say) -> None:
     """Hand over the timer log up to where it ends, the slots that led behind that, and the checkpoint."""
     files = TimerFiles(recovery.inputs.layout)
-    if not files.present or not recovery.verdict.files or _refused(recovery, files):
+    if not files.present or not recovery.verdict.files:
         return
-    TimerAtStart(recovery, files, change, say).run()
+    whole = recovery.inputs.whole and recovery.inputs.rules.release.has_timer
+    if refused := _refused(recovery, files):
+        foreign = [path for path, _why in refused if path in files.log.foreign and can_go(path)]
+        if whole and len(foreign) == len(refused):
+            for path in foreign:
+                change.remove(path)
+                say("remove", path)
+            recovery.unloaded += [f"{path}: {why}" for path, why in refused]
+        elif whole:
+            make_timer(recovery, files, change, say, [f"{path}: {why}" for path, why in refused])
+            return
+        else:
+            recovery.warnings += [
+                f"{path}: {why}: a broker does not start, and nothing of the timer is changed here: rmqtool rebuild "
+                f"{recovery.inputs.layout.root} timer makes wheel and timer log from the messages that wait"
+                for path, why in refused
+            ]
+            return
+    start = TimerAtStart(recovery, files, change, say)
+    if whole and (files.wheel is None and start.end > 0):
+        make_timer(recovery, files, change, say, [])
+    elif whole and lacks_checkpoint(files) and start.end > 0:
+        start.put_checkpoint()
+    else:
+        start.run()
 
 
-def _refused(recovery: Recovery, files: TimerFiles) -> bool:
-    """Whether a broker does not start on these files; then they are left to the command that makes them anew."""
-    rules, layout = recovery.inputs.rules, recovery.inputs.layout
+def _refused(recovery: Recovery, files: TimerFiles) -> list[tuple[str, str]]:
+    """(path, why) of files on which a broker does not start."""
+    rules = recovery.inputs.rules
     if not rules.release.has_timer:
-        return False
+        return []
     refused, _removed = rules.admit(files.log.files, files.log.foreign, files.file_size, "timer-log")
     if len(files.wheel_bytes) not in (0, timer.WHEEL_SIZE):
         refused.append((files.wheel_path, f"{len(files.wheel_bytes)} bytes long, not {timer.WHEEL_SIZE}"))
-    recovery.warnings += [
-        f"{path}: {why}: a broker does not start, and nothing of the timer is changed here: rmqtool rebuild "
-        f"{layout.root} timer makes wheel and timer log from the messages that wait"
-        for path, why in refused
-    ]
-    return bool(refused)
+    return refused
 
 
 class TimerAtStart:
@@ -86,7 +107,20 @@ class TimerAtStart:
         if not (stale or len(behind) or ahead):
             return
         if not self.exactly and self._is_lost(made):
+            if self.recovery.inputs.whole and self.recovery.inputs.rules.release.has_timer:
+                make_timer(self.recovery, self.files, self.change, self.say, [])
+            else:
+                self._warn_of_loss()
             return
+        self._cut(stale)
+        if len(behind):
+            self._put_wheel(made, behind)
+        if new is not None and new != point:
+            self.change.put_content(self.files.checkpoint_path, timer.build_checkpoint(new))
+            self.say("replace", self.files.checkpoint_path)
+        self._warn(made, point)
+
+    def _cut(self, stale: list[tuple[Segment, int]]) -> None:
         for file, start in stale:
             if file.base > self.end:
                 self.change.remove(file.path)
@@ -94,12 +128,6 @@ class TimerAtStart:
             else:
                 self.change.zero(file.path, start, file.size)
                 self.say(f"zero bytes {start} to {file.size} of", file.path)
-        if len(behind):
-            self._put_wheel(made, behind)
-        if new is not None and new != point:
-            self.change.put_content(self.files.checkpoint_path, timer.build_checkpoint(new))
-            self.say("replace", self.files.checkpoint_path)
-        self._warn(made, point)
 
     def _stale(self) -> list[tuple[Segment, int]]:
         """(file, byte from which on it holds what is not of the log), the newest first."""
@@ -199,15 +227,35 @@ class TimerAtStart:
         A broker goes on behind them, and delivers none of them. What is there still tells that they wait.
         """
         gone = self.files.end < self.files.point.last_timer_log_flush_position or len(made.dangling)
-        recovery = self.recovery
-        if not gone or message_of_last_unit(self.files, recovery.inputs.log, self.end, recovery.verdict.end):
-            return False
-        root = recovery.inputs.layout.root
-        recovery.warnings.append(
+        log, end = self.recovery.inputs.log, self.recovery.verdict.end
+        return bool(gone) and message_of_last_unit(self.files, log, self.end, end) is None
+
+    def _warn_of_loss(self) -> None:
+        root = self.recovery.inputs.layout.root
+        self.recovery.warnings.append(
             "timerlog: units are gone, and with them the place in the queue where their messages begin: a broker never "
             f"delivers these. Nothing of the timer is changed here: rmqtool rebuild {root} timer finds all that wait"
         )
-        return True
+
+    def put_checkpoint(self) -> None:
+        """Hand over a checkpoint in the place of one that says nothing: by the last unit, and its message."""
+        self._cut(self._stale())
+        before = self.files.checkpoint or timer.Checkpoint()
+        found = message_of_last_unit(self.files, self.recovery.inputs.log, self.end, self.recovery.verdict.end)
+        queued = min(max(self._entry_of(*found) + 1 if found is not None else self.low, self.low), self.high)
+        new = before._replace(
+            last_read_time=last_turn(self.files, self.end),
+            last_timer_log_flush_position=self.end,
+            last_timer_queue_offset=queued,
+            master_timer_queue_offset=queued,
+        )
+        self.change.put_content(self.files.checkpoint_path, timer.build_checkpoint(new))
+        self.say("put", self.files.checkpoint_path)
+        self.recovery.warnings.append(
+            "config/timercheck does not say how far the wheel has turned: it is set back to "
+            f"{new.last_read_time}, when the last unit was written: messages that were delivered since are delivered "
+            "once more, none is lost"
+        )
 
     def _warn(self, made: Started, point: timer.Checkpoint | None) -> None:
         flushed = point.last_timer_log_flush_position if point is not None else 0

@@ -17,11 +17,8 @@ from formats.message.properties import TAGS, parse
 from formats.message.read import SCHEDULE_TOPIC
 from formats.primitives import java_hash
 from formats.queues.consume import is_ext_address, real_offset
-from formats.queues.extension import Unit
-from formats.queues.extension import read as read_unit
-from rmqtool.errors import UnreadableStore
 from rmqtool.progress import stage
-from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import Batch, BatchBuilder, entries_of
 from rmqtool.store.dispatch.light import light_queue_id
 from rmqtool.store.dispatch.reading import Readahead, recovery_batches
@@ -33,7 +30,9 @@ from rmqtool.store.recovery.inputs import StoreInputs
 from rmqtool.store.recovery.loading import StagedQueues
 from rmqtool.store.recovery.report import QueueMended
 from rmqtool.store.recovery.verdict import LogVerdict
+from rmqtool.store.recovery.whole_extension import Extension
 from rmqtool.store.recovery.whole_index import WholeIndex
+from rmqtool.store.recovery.whole_log import FittedFile
 from rmqtool.store.recovery.whole_queue import Column, SameTags, Units, WholeBatchQueue, WholeQueue
 
 _DELAY_TOPIC = SCHEDULE_TOPIC.decode()
@@ -91,6 +90,8 @@ class _Making:
         self._tags = _Tags(inputs)
         self._queues: dict[QueueKey, WholeQueue | None] = {}
         self._deleted = Counter[str]()
+        fitted = (file for file in verdict.files if isinstance(file, FittedFile))
+        self._blanks = [file.blank for file in fitted if file.blank is not None]
         self._compared = 0
 
     # -- all --------------------------------------------------------------------------------------------------------
@@ -198,7 +199,9 @@ class _Making:
     def _opened(self, key: QueueKey, queue: Any) -> WholeQueue:
         kind = WholeBatchQueue if isinstance(queue, BatchQueueBuilder) else WholeQueue
         tags, unloaded = self._tags.of(*key), key in self._damaged
-        return kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
+        whole = kind(queue, self._verdict.min_offset, self._staged.stage, tags, unloaded=unloaded)
+        whole.blanks = self._blanks
+        return whole
 
     def _other_ends(self) -> dict[QueueKey, int]:
         """Queue offset after the last message of compacted topics, which outlives the log."""
@@ -265,17 +268,15 @@ class _Tags:
 
     def __init__(self, inputs: StoreInputs) -> None:
         self._inputs = inputs
-        self._extensions: dict[QueueKey, Segments] = {}
 
     def of(self, topic: str, queue_id: int) -> SameTags:
         """The judge of one queue."""
         times_of_level = _DeliverTimes(self._inputs) if topic == _DELAY_TOPIC else None
-        extended: list[Segments] = []
+        extended: list[Extension] = []
 
         def same(has: Units, units: Units, times: Column) -> Column:
             if not extended:
-                path = self._inputs.layout.queue_path(topic, queue_id, kind="consumequeue_ext")
-                extended.append(self._inputs.layout.files_in(path))
+                extended.append(Extension.of(self._inputs.layout, topic, queue_id))
             found = _resolved(extended[0], has)
             equal: Column = found["tags_code"] == units["tags_code"]
             if times_of_level is not None and not equal.all():
@@ -285,24 +286,13 @@ class _Tags:
         return same
 
 
-def _resolved(extension: Segments, has: Units) -> Units:
+def _resolved(extension: Extension, has: Units) -> Units:
     """Entries with the tags code of its unit in the place of an address in a queue's extension."""
     found = has.copy()
     for row, code in enumerate(has["tags_code"].tolist()):
-        if is_ext_address(code) and (unit := _unit_at(extension, real_offset(code))) is not None:
+        if is_ext_address(code) and (unit := extension.unit_at(real_offset(code))) is not None:
             found["tags_code"][row] = unit.tags_code
     return found
-
-
-def _unit_at(extension: Segments, offset: int) -> Unit | None:
-    segment = extension.find(offset)
-    if segment is None:
-        return None
-    try:
-        unit = read_unit(segment.view(), offset - segment.base, segment.size)
-    except UnreadableStore:
-        return None
-    return unit if isinstance(unit, Unit) else None
 
 
 class _DeliverTimes:

@@ -43,6 +43,7 @@ class WholeQueue:
         put_in: messages that had no entry at their place, or a wrong one.
         taken_out: entries behind the last message of the log.
         gaps: messages that the log lacks between others, by what their queue offsets say.
+        blanks: physical offsets [start, stop) of new blanks in the log, where messages of the queue may have been.
         irregular: the log has two messages for one queue offset, or they do not grow. Such a queue is left as it is.
     """
 
@@ -59,6 +60,7 @@ class WholeQueue:
         self._next: int | None = None  # ordinal after the last message
         self._writing = False
         self.put_in = self.taken_out = self.gaps = 0
+        self.blanks: list[tuple[int, int]] = []
         self.irregular = False
 
     # -- what the queue holds before --------------------------------------------------------------------------------
@@ -152,6 +154,8 @@ class WholeQueue:
             self._begin(first)
         elif first > self._next:
             self.gaps += first - self._next
+            if not self._writing and self._leads_into_a_blank(self._next, first):
+                self._cut(self._next)
             if self._writing:
                 self._bridge(self._next, first)
         self._next = first + len(units)
@@ -187,6 +191,10 @@ class WholeQueue:
             for start in range(low, stop, _CHUNK)
         )
 
+    def _leads_into_a_blank(self, first: int, stop: int) -> bool:
+        physical = self._units(first, stop)["physical_offset"] if self.blanks else np.empty(0, np.int64)
+        return any(((physical >= start) & (physical < end)).any() for start, end in self.blanks)
+
     def _bridge(self, first: int, stop: int) -> None:
         """Ordinals of messages that the log lacks, in a queue that is written: as they were, or placeholders."""
         for start in range(first, stop, _CHUNK):
@@ -196,6 +204,10 @@ class WholeQueue:
                 units[bad] = self._placeholder()
             else:
                 units["physical_offset"][bad], units["size"][bad], units["tags_code"][bad] = 0, FILLER_SIZE, 0
+            for begin, end in self.blanks:
+                # a broker would hand out what lies there; what reaches beyond the file it passes over
+                lost = (units["physical_offset"] >= begin) & (units["physical_offset"] < end)
+                units["size"][lost] = end + 1 - units["physical_offset"][lost]
             self._write(units, np.zeros(len(units), np.int64))
 
     # -- writing ----------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ Source: store.timer.TimerMessageStore (doEnqueue, recover, reviseQueueOffset), T
 """
 
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple, Protocol
 
 from formats.message.properties import REAL_TOPIC, parse
 from formats.message.read import Record
@@ -30,6 +30,20 @@ _TOPIC = timer.TOPIC.encode()
 _BUFFER = 1 << 20
 
 
+class TimerQueue(Protocol):
+    """The queue of the timer topic, as far as it is read here."""
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last entry."""
+
+    def min_offset(self, min_physical_offset: int) -> int:
+        """Lowest queue offset, of a log that begins there."""
+
+    def runs(self, start: int) -> Generator[tuple[int, Any], None, None]:
+        """(queue offset of the first, entries) from a queue offset on."""
+
+
 class _Wait(NamedTuple):
     """A message that is to have a unit."""
 
@@ -43,6 +57,9 @@ class _Wait(NamedTuple):
 class TimerBuilder:
     """One making of the timer's files.
 
+    Args:
+        queue: of the timer; by default as it is on disk.
+
     Attributes:
         messages: of the timer topic that were read.
         units: that were made for what waits.
@@ -53,18 +70,22 @@ class TimerBuilder:
         CorruptFile, MissingRuntime: it is in a database that cannot be read.
     """
 
-    def __init__(self, layout: StoreLayout) -> None:
+    def __init__(self, layout: StoreLayout, queue: TimerQueue | None = None) -> None:
         self.layout, self.log, self.files = layout, CommitLog(layout), TimerFiles(layout)
-        queue = open_queue(layout, timer.TOPIC, timer.QUEUE_ID) or self._in_database()
+        self._stored = None if queue is not None else self._on_disk()
+        queue = queue or self._stored
         if queue is None:
             raise Refused(f"{layout.root}: no consume queue of {timer.TOPIC}: there is no timer to build")
-        self.queue: PlainQueue = queue
+        self.queue = queue
         self.messages = self.units = 0
         self.warnings: list[str] = []
         self._window = layout.conf.timer_window * self.files.precision
         self._slots: dict[int, timer.Slot] = {}  # by the time of the slot
         self._last: _Wait | None = None  # of the queue, whether it waits or not
         self._begin = self._turned()
+
+    def _on_disk(self) -> PlainQueue | None:
+        return open_queue(self.layout, timer.TOPIC, timer.QUEUE_ID) or self._in_database()
 
     def _in_database(self) -> RocksQueue | None:
         database = queue_database(self.layout)
@@ -80,7 +101,7 @@ class TimerBuilder:
         point = self.files.checkpoint
         if point is not None and point.last_read_time > 0:
             return self._slot(point.last_read_time)
-        last = self.log.end(self.queue.recovered.max_physical_offset)[1]
+        last = self.log.end(self._stored.recovered.max_physical_offset if self._stored is not None else -1)[1]
         begin = self._slot(last or self._last_timer_time())
         self.warnings.append(
             f"config/timercheck does not say how far the wheel has turned: it begins at {begin}; messages that were "
@@ -89,7 +110,7 @@ class TimerBuilder:
         return begin
 
     def _last_timer_time(self) -> int:
-        entry = self.queue.entry(self.queue.max_offset - 1)
+        entry = self._stored.entry(self._stored.max_offset - 1) if self._stored is not None else None
         found = self.log.read(entry.physical_offset, crc=False) if entry is not None else None
         return found.record.store_timestamp if found is not None else 0
 

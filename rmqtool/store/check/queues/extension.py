@@ -7,16 +7,16 @@ from formats.queues.extension import Unit, units
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
-from rmqtool.store.disk.segments import common_size
+from rmqtool.store.queues.extension import FOLDER, extension_size
 
 
 def check_extension(ctx: Context) -> None:
     """Check every file below ``consumequeue_ext``."""
-    for topic, queue_id, path in ctx.layout.queue_dirs("consumequeue_ext"):
+    size = extension_size(ctx.layout)
+    for topic, queue_id, path in ctx.layout.queue_dirs(FOLDER):
         about = {"topic": topic, "queueId": queue_id}
         try:
             segments = ctx.layout.files_in(path)
-            size = ctx.layout.conf.sizes.get("mappedFileSizeConsumeQueueExt") or common_size(segments)
             if size:
                 check_files(ctx, segments, size, topic, queue_id)
             for segment in segments:

@@ -1,0 +1,88 @@
+"""Extensions of queues: what a broker would not load, or what lies behind damage, goes; entries do not lead there.
+
+A broker takes units one after the other, and writes new ones where they end. What an entry says of a unit behind that
+means another unit later. Such an entry gets the tags code that it would have without an extension, and a broker that
+filters by more looks at the message itself.
+
+Source: store.ConsumeQueueExt (load, recover, truncateByMaxAddress).
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from formats.endings import Ending
+from formats.queues.extension import Unit, read, units
+from rmqtool.errors import UnreadableStore
+from rmqtool.store.changes.change import Change
+from rmqtool.store.disk.files import make_file
+from rmqtool.store.disk.segments import Segment, Segments
+from rmqtool.store.disk.sparse import has_bytes
+from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.queues.extension import FOLDER, extension_size
+from rmqtool.store.recovery.whole_log import can_go
+
+Say = Callable[[str, str], None]
+
+
+class Extension:
+    """The extension of one queue.
+
+    Args:
+        size: bytes that its files should have.
+    """
+
+    def __init__(self, files: Segments, size: int | None = None) -> None:
+        self._files, self._size = files, size
+        self._ends: dict[int, tuple[int, bool]] = {}
+
+    @classmethod
+    def of(cls, layout: StoreLayout, topic: str, queue_id: int) -> "Extension":
+        """That of a queue, to read only."""
+        return cls(layout.files_in(layout.queue_path(topic, queue_id, FOLDER)))
+
+    def unit_at(self, offset: int) -> Unit | None:
+        """The unit at an offset, where a broker finds one now and later on."""
+        file = self._files.find(offset)
+        if file is None or offset - file.base >= self._end(file)[0]:
+            return None
+        unit = read(file.view(), offset - file.base, file.size)
+        return unit if isinstance(unit, Unit) else None
+
+    def _end(self, file: Segment) -> tuple[int, bool]:
+        """(byte behind the units that a file begins with, whether damage follows there)."""
+        if file.base not in self._ends:
+            at, damaged = 0, True
+            with suppress(UnreadableStore):
+                for at, unit in units(file.view()):  # noqa: B007
+                    damaged = not isinstance(unit, Unit) and unit.ending in (Ending.DAMAGED, Ending.CUT)
+                file.release()
+            self._ends[file.base] = at, damaged
+        return self._ends[file.base]
+
+    def prepare(self, change: Change, say: Say) -> None:
+        """Hand over files without what is damaged, and of the right length."""
+        files, gone = list(self._files), list(filter(can_go, self._files.foreign))
+        while files and not files[-1].size:
+            gone.append(files.pop().path)
+        for path in gone:
+            change.remove(path)
+            say("remove", path)
+        for file in files:
+            wanted, (end, damaged) = self._size or file.size, self._end(file)
+            if file.size != wanted:
+                staged = change.staging()
+                with make_file(staged) as copy:
+                    copy.copy_from(file.path, min(end if damaged else file.size, wanted))
+                    copy.cut(wanted)
+                change.put(file.path, staged)
+                say("replace", file.path)
+            elif damaged and has_bytes(file.path, end, file.size) > end:
+                change.zero(file.path, end, file.size)
+                say(f"zero bytes {end} to {file.size} of", file.path)
+
+
+def prepare_extensions(layout: StoreLayout, change: Change, say: Say) -> None:
+    """Hand over what changes in all of them."""
+    size = extension_size(layout)
+    for _topic, _queue_id, path in layout.queue_dirs(FOLDER):
+        Extension(layout.files_in(path), size).prepare(change, say)
