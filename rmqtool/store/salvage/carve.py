@@ -8,8 +8,9 @@ for holes. What could not be read is copied to ``lost+found`` beside the new sto
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
-from formats.config.files import ConsumerOffsets, kind_of
+from formats.config.files import ConsumerOffsets, kind_of, split_key
 from formats.config.rocksdb import TABLES
 from formats.errors import BadLength, FormatError
 from formats.message.properties import MULTI_QUEUE_OFFSET
@@ -403,11 +404,15 @@ class Salvage:
 
     def _moved_offsets(self, data: bytes) -> bytes:
         table = ConsumerOffsets.parse(data)
-        moved = table
-        for entry in table.entries():
-            queue = self.queues.get((entry.topic.encode("utf-8", "surrogateescape"), entry.queue_id))
-            moves = [down for old, down in (queue.moves if queue else ()) if entry.offset >= old]
-            if moves and moves[-1]:
-                moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - moves[-1])
+        changed: dict[str, dict[int, int]] = {}  # only what moves: there may be hundreds of thousands of groups
+        for key, queues in table.offsets.items():
+            topic = split_key(key)[0].encode("utf-8", "surrogateescape")
+            for queue_id, offset in queues.items():
+                queue = self.queues.get((topic, queue_id))
+                moves = [down for old, down in (queue.moves if queue else ()) if offset >= old]
+                if moves and moves[-1]:
+                    changed.setdefault(key, dict(queues))[queue_id] = offset - moves[-1]
+        if not changed:
+            return data
         engine = "5.3" if b'"dataVersion"' in data else "4.9"
-        return data if moved is table else moved.build(engine=engine)
+        return replace(table, offsets={**table.offsets, **changed}).build(engine=engine)
