@@ -26,6 +26,13 @@ class OutputLost(RmqError):
     kind = "output-lost"
 
 
+class OutOfMemory(RmqError):
+    """The machine, or a limit on this process, has no more memory for what the command reads."""
+
+    exit_code = 3
+    kind = "no-memory"
+
+
 class Refused(RmqError):
     """The command could run but must not: store in use, output exists, no confirmation."""
 

@@ -151,8 +151,9 @@ def _run(argv: list[str]) -> int:
         return 0
     from rmqtool.cli.launch.defaults import read
     from rmqtool.cli.look import quick
-    from rmqtool.errors import RmqError, UnreadableStore
+    from rmqtool.errors import OutOfMemory, RmqError, UnreadableStore
 
+    error: RmqError
     try:
         defaults = {} if {"-h", "--help", "--version"} & set(argv) else read()
         call = quick.parse(argv, defaults)
@@ -168,6 +169,8 @@ def _run(argv: list[str]) -> int:
         if err.filename is None:
             raise  # stdout, which has no name
         error = UnreadableStore(f"{err.filename}: {os.strerror(err.errno or 0)}")
+    except MemoryError as err:
+        error = OutOfMemory(f"out of memory: {err}" if str(err) else "out of memory")
     from rmqtool.cli.launch.failing import say
 
     return say(error, argv)

@@ -46,6 +46,9 @@ _ESCAPE = re.compile(
 _SINGLE = dict(zip("btnvfFr\"'/\\01234567", "\b\t\n\v\f\f\r\"'/\\\0\1\2\3\4\5\6\7", strict=True))
 _NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _INTEGER = re.compile(r"-?[0-9]++")
+_LONG = "-?[0-9]{1,19}+"
+_NUMBERS = rf"\{{((?:{_LONG}:{_LONG}(?:,|(?=[ \t\r\n}}])))++)[ \t\r\n]*+\}}"
+_ENTRY = re.compile(rf'"([^"\\]*+)":(?:({_LONG})|{_NUMBERS}),[ \t\r\n]*+(?=")')
 _NAME = re.compile(r"(?:[A-Za-z_$]|[^\x00-\x7f])(?:[A-Za-z0-9_$]|[^\x00-\x7f])*+")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _UNENDED_VALUE = re.compile(rb":[ \t\r\n]*-?[0-9.eE+-]+\Z")
@@ -223,10 +226,33 @@ class _Reader:
                     inside, key = outer.pop()
                     self._resolve(closed, inside, key, outer, at)
             if isinstance(inside, dict):
+                if self.marks is None and len(outer) < MAX_DEPTH:
+                    at = self._entries(inside, at)
                 key, at = self._key(at)
                 at = self.skip(_BLANK, at)
             else:
                 key = len(inside)
+
+    def _entries(self, inside: dict[Key, Value], at: int) -> int:
+        """Read entries whose value is an integer or an object of integers, and return where the first other one begins.
+
+        Offset tables have hundreds of thousands of them, so each takes one match. The last entry of a table has no
+        comma and is left to the caller.
+        """
+        text, match = self.text, _ENTRY.match
+        while (found := match(text, at)) is not None:
+            key, number, pairs = found.groups()
+            if number is not None:
+                _put(inside, key, int(number))
+            else:
+                numbers = pairs.rstrip(",").replace(":", ",").split(",")
+                each = map(int, numbers)
+                table: dict[Key, Value] = dict(zip(each, each, strict=True))
+                if 2 * len(table) < len(numbers):
+                    break  # a key twice
+                _put(inside, key, table)
+            at = found.end()
+        return at
 
     def _key(self, at: int) -> tuple[Key, int]:
         key: Key

@@ -47,6 +47,7 @@ class Whole(Kind):
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
+        self.least = -(1 << bits - 1)
 
     def read(self, raw: Value) -> int:
         number = raw
@@ -56,7 +57,7 @@ class Whole(Kind):
             number = int(raw) if raw.is_integer() else None
         if not isinstance(number, int) or isinstance(number, bool):
             raise Unfit(f"{describe(raw)} where an integer must be")
-        if not -(1 << self.bits - 1) <= number < 1 << self.bits - 1:
+        if not self.least <= number < -self.least:
             raise Unfit(f"an integer that does not fit into {self.bits} bits")
         return number
 
@@ -119,7 +120,11 @@ class Items(Kind):
 
 
 class Table(Kind):
-    """A Java ``Map`` from text to anything; a dict here, in the order of the file."""
+    """A Java ``Map`` from text to anything; a dict here, in the order of the file.
+
+    It is the very dict of the JSON value where nothing in it has another form: with hundreds of thousands of groups two
+    would not fit into memory.
+    """
 
     def __init__(self, item: Kind) -> None:
         self.item = item
@@ -128,12 +133,15 @@ class Table(Kind):
         if not isinstance(raw, dict):
             raise Unfit(f"{describe(raw)} where an object must be")
         table: dict[Any, Any] = {}
+        same = True
         for key, item in raw.items():
             try:
-                table[self.key(key)] = self.item.read(item)
+                name, value = self.key(key), self.item.read(item)
             except Unfit as err:
                 raise err.within(key) from None
-        return table
+            table[name] = value
+            same = same and name is key and value is item
+        return raw if same else table
 
     def key(self, key: Key) -> Key:
         if isinstance(key, int):  # "illegal identifier" to fastjson
@@ -150,6 +158,15 @@ class Numbered(Table):
     def __init__(self, item: Kind, bits: int = 32) -> None:
         super().__init__(item)
         self.number = Whole(bits)
+
+    def read(self, raw: Value) -> dict[Any, Any]:
+        if not isinstance(raw, dict) or not isinstance(self.item, Whole):
+            return super().read(raw)
+        low, least = self.number.least, self.item.least
+        for key, item in raw.items():
+            if not (type(key) is type(item) is int and low <= key < -low and least <= item < -least):
+                return super().read(raw)
+        return raw
 
     def key(self, key: Key) -> Key:
         try:

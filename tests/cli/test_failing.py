@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.config.files import Topics
 from rmqtool import errors
 from rmqtool.cli.launch.failing import for_programs
 from tests.cli.running import process, rmqtool
@@ -16,6 +17,7 @@ from tests.cli.test_bad_input import COMMANDS, run
 from tests.cli.test_bus_error import CUT
 from tests.cli.test_help import commands
 from tests.conftest import Unpacked
+from tests.test_architecture import ROOT
 
 FORMS = [["-o", "json"], ["--output=ndjson"], ["-ojson"], ["--output", "ndjson"]]
 # of a command line that Click, or the command itself, can make nothing of
@@ -38,7 +40,7 @@ def test_every_kind_of_error_has_its_name() -> None:
         kind.kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RmqError)
     }
     assert kinds == {
-        "unreadable", "output-lost", "refused", "damaged", "no-runtime", "interrupted", "usage",
+        "unreadable", "output-lost", "refused", "damaged", "no-memory", "no-runtime", "interrupted", "usage",
     }  # fmt: skip
 
 
@@ -54,6 +56,30 @@ def test_usage(words: str, golden: Unpacked) -> None:
         assert (result.code, result.out) == (2, "")
         assert json.loads(result.err) == {"error": USAGE[words], "kind": "usage", "exitCode": 2}
         assert result.err.count("\n") == 1
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_out(_data: bytes) -> Topics:
+        raise MemoryError
+
+    monkeypatch.setattr(Topics, "parse", run_out)
+    store = ROOT / "examples" / "store"
+    path = store / "config" / "topics.json"
+    words = f"out of memory: {path} has {path.stat().st_size} bytes and takes about ten times as much to read"
+    for name in (["info"], ["check"], ["topic", "list"], ["group", "lag"], ["config"], ["recover", "--dry-run"]):
+        result = rmqtool(*name, store)
+        assert (result.code, result.err.count("\n")) == (3, 1)
+        assert result.err.startswith("error: out of memory")
+    result = rmqtool("info", store, "-o", "json")
+    assert json.loads(result.err) == {"error": words, "kind": "no-memory", "exitCode": 3}
+
+
+def test_memory_that_ends_anywhere_is_one_line(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_out(*_args: object, **_options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("rmqtool.store.log.commit_log.CommitLog.read", run_out)
+    assert rmqtool("info", golden("clean")) == (3, "", "error: out of memory\n")
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "commitlog hexdump"])

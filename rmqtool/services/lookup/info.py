@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from formats import checkpoint
-from formats.config.files import ConsumerOffsets, SubscriptionGroups, TieredMetadata, TopicConfig, Topics
+from formats.config.files import ConsumerOffsets, SubscriptionGroups, TieredMetadata, TopicConfig, Topics, split_key
 from formats.config.topic_kinds import nature_of
 from formats.errors import FormatError
 from formats.marks import parse_abort
@@ -245,7 +245,7 @@ def _names(layout: StoreLayout) -> tuple[dict[str, TopicConfig], set[str]]:
         elif isinstance(table, SubscriptionGroups):
             groups.update(table.groups)
         elif isinstance(table, ConsumerOffsets):
-            groups.update(entry.group for entry in table.entries())
+            groups.update(split_key(key)[1] for key in table.offsets)
     return topics, groups
 
 

@@ -54,9 +54,16 @@ def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigF
     if data is None:
         return None
     try:
-        return model.parse(data)
+        return _parse(model, path, data)
     except FormatError as err:
         raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
+
+
+def _parse(model: type[ConfigFile], path: str, data: bytes) -> ConfigFile:
+    try:
+        return model.parse(data)
+    except MemoryError:
+        raise MemoryError(f"{path} has {len(data)} bytes and takes about ten times as much to read") from None
 
 
 def config_database(layout: StoreLayout, name: str) -> Database | None:
@@ -154,7 +161,7 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
         error = None
         if model is not None:  # others are not read: a file of any length may lie there
             try:
-                model.parse(read_small(entry.path) or b"")
+                _parse(model, entry.path, read_small(entry.path) or b"")
             except (FormatError, CorruptFile, UnreadableStore) as err:
                 error = str(err)
         yield ConfigFileInfo(entry.name, entry.size, model.__name__ if model else None, error)

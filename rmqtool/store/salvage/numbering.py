@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
-from formats.config.files import ConsumerOffsets
+from formats.config.files import ConsumerOffsets, LmqConsumerOffsets, split_key
 from formats.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, parse
 from formats.message.read import Record
 from rmqtool.store.dispatch.light import light_queue_id
@@ -85,10 +86,22 @@ class LightNumbers:
 
 def move_offsets(table: ConsumerOffsets, queues: Mapping[Key, Numbering]) -> ConsumerOffsets:
     """Consumer offsets that follow their messages; the same table where none moved."""
-    moved = table
-    for entry in table.entries():
-        queue = queues.get((entry.topic.encode("utf-8", "surrogateescape"), entry.queue_id))
-        moves = [down for old, down in (queue.moves if queue else ()) if entry.offset >= old]
-        if moves and moves[-1]:
-            moved = moved.with_offset(entry.topic, entry.group, entry.queue_id, entry.offset - moves[-1])
-    return moved
+
+    def moved(topic: str, queue_id: int, offset: int) -> int:
+        queue = queues.get((topic.encode("utf-8", "surrogateescape"), queue_id))
+        downs = [down for old, down in (queue.moves if queue else ()) if offset >= old]
+        return offset - downs[-1] if downs else offset
+
+    changed: dict[str, dict[int, int]] = {}  # only what moves: there may be hundreds of thousands of groups
+    for key, offsets in table.offsets.items():
+        topic = split_key(key)[0]
+        new = {queue_id: moved(topic, queue_id, offset) for queue_id, offset in offsets.items()}
+        if new != offsets:
+            changed[key] = new
+    if changed:
+        table = replace(table, offsets={**table.offsets, **changed})
+    if isinstance(table, LmqConsumerOffsets):
+        light = {key: moved(split_key(key)[0], 0, offset) for key, offset in table.lmq_offsets.items()}
+        if light != table.lmq_offsets:
+            table = replace(table, lmq_offsets=light)
+    return table
