@@ -4,11 +4,10 @@ An offset alone proves nothing: the topic may have been deleted and made again, 
 and what has that offset now is another message. What lies before the position proves it.
 """
 
-import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from formats.message.properties import UNIQ_KEY, parse
+from formats.message.fingerprint import fingerprint
 from formats.message.read import Record
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import Cluster
@@ -27,7 +26,7 @@ class Last(NamedTuple):
 
     Attributes:
         offset: its queue offset.
-        digest: of what a copy has in common with it.
+        digest: its fingerprint.
     """
 
     offset: int
@@ -35,9 +34,8 @@ class Last(NamedTuple):
 
 
 def last_of(record: Record, offset: int) -> Last:
-    """What stands for a message: of its body, its time of birth and its unique id; the same of a copy."""
-    unique = parse(record.properties).get(UNIQ_KEY, "")
-    return Last(offset, zlib.crc32(f"{record.born_timestamp}:{record.flag}:{unique}".encode(), zlib.crc32(record.body)))
+    """What stands for a message at a queue offset."""
+    return Last(offset, fingerprint(record))
 
 
 async def prove(puller: Puller, queue: MessageQueue, last: Last) -> None:
