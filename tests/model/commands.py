@@ -27,6 +27,9 @@ from rmqtool.cli.shell.app import MODULES
 from rmqtool.cli.shell.options import Output
 from tests.store.crashes import STEPS
 
+STEPPED: list[tuple[Any, str]] = [(os, name) for name in STEPS]
+"""Functions whose calls are the steps of a process, by what has them; what is added in a process counts there."""
+
 _LONGEST = 120.0  # seconds
 _NOT_LOADED = ("rmqtool.analytics", "rmqtool.testing", "rmqtool.kernels.build", "rmqtool.cli.tables")
 _TO_IT = (0, 4)  # pipes that the process reads
@@ -176,8 +179,8 @@ def _count(kill: Kill | None, pause: Pause | None) -> None:
 
         return step
 
-    for name in STEPS:
-        setattr(os, name, wrap(getattr(os, name)))
+    for owner, name in STEPPED:
+        setattr(owner, name, wrap(getattr(owner, name)))
 
 
 def _talk(

@@ -36,19 +36,28 @@ def full_disk(world: World, rng: Random) -> None:
     if not world.own_disk:
         return
     left = rng.choice((0, 1, 2, 4, 8, 16, 30))
-    for _ in range(100):  # what neighbours of the last step have not ended yet may take a page meanwhile
-        used = os.statvfs(world.home)
-        if _resize(world.home, (used.f_blocks - used.f_bfree + left) * _PAGE):
-            break
-        time.sleep(0.02)
-    else:
-        raise OSError(f"{world.home}: cannot be made small")
+    fill(world.home, left)
     world.counts["full disk"] += 1
     world.history.append(f"a disk with room for {left} pages:")
     try:
         rng.choice(_STEPS)(world, rng)
     finally:
-        _resize(world.home, _SIZE)
+        empty(world.home)
+
+
+def fill(path: Path, left: int) -> None:
+    """Leave so many free pages on the disk of a path."""
+    for _ in range(100):  # what neighbours of the last step have not ended yet may take a page meanwhile
+        used = os.statvfs(path)
+        if _resize(path, (used.f_blocks - used.f_bfree + left) * _PAGE):
+            return
+        time.sleep(0.02)
+    raise OSError(f"{path}: cannot be made small")
+
+
+def empty(path: Path) -> None:
+    """Give the disk of a path its room back."""
+    _resize(path, _SIZE)
 
 
 def _resize(path: Path, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""Brokers of ours that run beside a model's store: where its messages are mirrored from, and where they go."""
+"""Servers in processes of their own: brokers beside a model's store, where its messages are mirrored from, or go to."""
 
 import asyncio
 import ctypes
@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
+from abc import abstractmethod
 from pathlib import Path
 from typing import Self
 
@@ -24,17 +26,10 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-class Neighbour:
-    """One broker in a process of its own, always at the same address. Use as a context manager.
+class Forked:
+    """A server in a process of its own. Use as a context manager."""
 
-    Args:
-        conf: the sizes of its store's files.
-    """
-
-    def __init__(self, store: Path, conf: dict[str, str] | None = None) -> None:
-        self._store, self._ports, self._conf = store, (free_port(), free_port()), conf or _CONF
-        self._child = 0
-        self.namesrv = f"127.0.0.1:{self._ports[1]}"
+    _child = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -43,8 +38,15 @@ class Neighbour:
     def __exit__(self, *_: object) -> None:
         self.end(signal.SIGTERM)
 
-    def start(self) -> None:
-        """It takes requests when this returns.
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and has not ended by itself."""
+        if self._child and os.waitpid(self._child, os.WNOHANG) != (0, 0):
+            self._child = 0
+        return bool(self._child)
+
+    def start(self) -> str:
+        """It takes requests when this returns: what it says of itself.
 
         Raises:
             RuntimeError: it has ended.
@@ -54,13 +56,17 @@ class Neighbour:
         if not self._child:
             self._become(write)
         os.close(write)
-        with open(read, "rb") as file:
-            if file.read(1) != b"r":
-                raise RuntimeError(f"the broker of {self._store} does not start")
+        with open(read) as file:
+            said = file.read()
+        if not said:
+            os.waitpid(self._child, 0)
+            self._child = 0
+            raise RuntimeError(f"{self!r} does not start")
+        return said
 
     def end(self, number: int) -> None:
         """End it, well or not."""
-        if self._child:
+        if self.runs:
             os.kill(self._child, number)
             os.waitpid(self._child, 0)
             self._child = 0
@@ -82,12 +88,38 @@ class Neighbour:
             sys.stderr.flush()
             os._exit(code)
 
+    @abstractmethod
     async def _serve(self, write: int) -> None:
+        """Serve until a signal comes; to ``write`` goes, once, what :meth:`start` returns."""
+
+
+class Neighbour(Forked):
+    """A broker, always at the same address.
+
+    Args:
+        conf: the sizes of its store's files, and other settings.
+
+    Attributes:
+        clock: ms by which its clock is wrong, from the next start on.
+    """
+
+    def __init__(self, store: Path, conf: dict[str, str] | None = None) -> None:
+        self._store, self._ports, self._conf = store, (free_port(), free_port()), conf or _CONF
+        self.clock = 0
+        self.address, self.namesrv = (f"127.0.0.1:{port}" for port in self._ports)
+
+    def __repr__(self) -> str:
+        return f"the broker of {self._store}"
+
+    async def _serve(self, write: int) -> None:
+        if self.clock:
+            real, ahead = time.time_ns, self.clock * 1_000_000
+            time.time_ns = lambda: real() + ahead
         options = ServeOptions(
             broker_conf=self._conf, listen=("127.0.0.1", self._ports[0]),
             namesrv_listen=("127.0.0.1", self._ports[1]), create=True,
         )  # fmt: skip
         async with until_told() as told, Served(str(self._store), options):
-            os.write(write, b"r")
+            os.write(write, b"ready")
             os.close(write)
             await told.wait()

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from formats.config.files import SubscriptionGroups, Topics
 from formats.message.bodies import BatchItem, build_batch
+from formats.message.fingerprint import fingerprint
 from formats.message.ids import parse_offset_id
 from formats.message.properties import parse
 from formats.message.read import Record, read
@@ -31,6 +33,7 @@ from rmqtool.rules.releases import RELEASES, V4_9, V5_3
 from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.opened.engine import Store
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import BatchQueue, batch_queues_of
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.testing import broker
@@ -295,7 +298,8 @@ def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, 
 
     serving(store, test, broker_conf=None, read_only=True, offsets=str(offsets))
     assert digest(store) == before
-    assert offsets.read_text() == f"group,topic,queueId,consumerOffset\ng,Orders,1,{len(messages)}\n"
+    last = fingerprint(read_at(store, messages[-1]))
+    assert offsets.read_text() == f"group,topic,queueId,consumerOffset,lastMessage\ng,Orders,1,{len(messages)},{last}\n"
 
     async def again(client: Connection) -> None:
         fields = to_fields(h.GroupQueue(consumer_group="g", topic="Orders", queue_id=1))
@@ -303,6 +307,18 @@ def test_a_store_that_is_served_read_only_is_not_touched(golden_copy: Unpacked, 
         assert from_fields(h.Offset, answer.fields).offset == len(messages)
 
     serving(store, again, broker_conf=None, read_only=True, offsets=str(offsets))
+    for count, words in ((len(messages) + 5, "has another message before that now"), (len(messages) - 1, "ends at")):
+        shutil.rmtree(tmp_path / "another", ignore_errors=True)
+        with Store.create(tmp_path / "another") as another:
+            another.append_many([Message(topic="Orders", queue_id=1, body=b"new") for _ in range(count)])
+        with pytest.raises(Refused, match=f"{words}.*offsets of another store"):
+            serving(tmp_path / "another", again, broker_conf=None, read_only=True, offsets=str(offsets))
+
+
+def read_at(store: Path, physical_offset: int) -> Record:
+    found = CommitLog(StoreLayout(str(store))).read(physical_offset)
+    assert found is not None
+    return found.record
 
 
 def test_a_store_in_use_is_refused(tmp_path: Path) -> None:

@@ -285,9 +285,7 @@ def _snapshot(path: str, warn: Warn) -> list[QueueOffset]:
     if os.path.isdir(path):
         return group_offsets(StoreLayout(path), warn)
     if path.endswith(".csv"):
-        return [
-            QueueOffset(key[0], key[1], key[2], offset) for key, offset, _before, _line in offset_plan.read_rows(path)
-        ]
+        return [QueueOffset(*row.key, row.offset) for row in offset_plan.read_rows(path)]
     data = read_small(path)
     if data is None:
         raise UnreadableStore(f"{path}: no such file")

@@ -17,6 +17,7 @@ from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
 from rmqtool.client.consuming.consumer import PushConsumer
 from rmqtool.client.listening.options import From, PushOptions, Sql
+from rmqtool.client.pulling.proof import MadeAgain
 from rmqtool.client.pulling.pull import Puller, Received
 from rmqtool.contract import message_row
 from rmqtool.errors import BadValue
@@ -24,7 +25,7 @@ from rmqtool.words import counted
 
 _BATCH = 32
 _ERROR_PAUSE = 1.0  # s until a pull that failed is tried again
-_LOOK = 0.2  # s between two looks whether all is consumed
+_LOOK, _ASK = 0.2, 2.0  # s between two looks whether all is consumed, and between two whether there is still as much
 
 
 def run(
@@ -46,6 +47,7 @@ def run(
 ) -> int:
     """Write messages and commit them; 1 when there was none."""
     check_wanted(topic, tags, sql)
+    rows = _Rows(output, body, limit)
     begin, start_time = _beginning(start)
     push = PushOptions(
         orderly=orderly,
@@ -56,10 +58,11 @@ def run(
         persist_interval=1.0,
         error_pause=_ERROR_PAUSE,
         shutdown_wait=0.5,
+        made_again=rows.end,
     )
     wanted = Sql(sql) if sql is not None else " || ".join(tags) or "*"
     options = client_options(namesrv, tls_config=tls_config, acl=acl)
-    return asyncio.run(_consume(options, topic, group, wanted, push, follow, exit_idle, _Rows(output, body, limit)))
+    return asyncio.run(_consume(options, topic, group, wanted, push, follow, exit_idle, rows))
 
 
 def _beginning(start: str | None) -> tuple[From, int | None]:
@@ -85,7 +88,7 @@ class _Rows:
     def __init__(self, output: str, body: str, limit: int | None) -> None:
         self._to, self._body, self._limit = message_writer(output), body, limit
         self.done = asyncio.Event()
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self.count = 0
         self._last = time.monotonic()
 
@@ -109,6 +112,15 @@ class _Rows:
                 return
         await asyncio.Event().wait()
 
+    def end(self, error: Exception) -> None:
+        """Write nothing more: a queue is not the one that was read."""
+        if self.error is None:
+            self.error = MadeAgain(
+                f"{error}. Nothing of it was committed since then. The same command begins where the group is now; "
+                "mqadmin resetOffsetByTime sets it back, so that nothing is passed over"
+            )
+        self.done.set()
+
     async def until_idle(self, seconds: float) -> bool:
         """Until no message has come for so long."""
         while (left := self._last + seconds - time.monotonic()) > 0:
@@ -117,9 +129,11 @@ class _Rows:
 
     def close(self) -> None:
         """End what was written, and say how much it was."""
-        if self.error is not None:
+        if isinstance(self.error, OSError):
             raise self.error
         self._to.close()
+        if self.error is not None:
+            raise self.error
         note(counted(self.count, "message"))
 
 
@@ -150,7 +164,10 @@ async def _consume(
             for wait in others:
                 wait.cancel()
     for wait in finished:
-        wait.result()
+        if isinstance(error := wait.exception(), MadeAgain):
+            rows.end(error)
+        else:
+            wait.result()
     rows.close()
     if told.is_set() and not follow and not rows.done.is_set():
         return told.exit_code
@@ -167,12 +184,27 @@ async def _until_consumed(
 ) -> bool:
     """Until the group, this process and others, is behind what was there when this process began."""
     await consumer.joined()
-    left = dict(ends)
+    left, asked = dict(ends), time.monotonic()
     while left:
         own = consumer.positions()
         for queue, end in list(left.items()):
             at = own[queue] if queue in own else await tried(partial(puller.committed, queue), told, note)
             if (at or 0) >= end:
                 del left[queue]
+        if left and time.monotonic() - asked > _ASK:
+            for queue, end in left.items():
+                await _check_end(puller, queue, end, told)
+            asked = time.monotonic()
         await asyncio.sleep(_LOOK if left else 0)
     return True
+
+
+async def _check_end(puller: Puller, queue: MessageQueue, end: int, told: asyncio.Event) -> None:
+    """That a queue has not become shorter, whose end would be waited for without end.
+
+    Raises:
+        MadeAgain: it has.
+    """
+    now = await tried(partial(puller.end, queue), told, note)
+    if now < end and puller.is_master(queue):
+        raise MadeAgain(f"{queue}: ended at offset {end}, and ends at {now} now")

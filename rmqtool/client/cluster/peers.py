@@ -55,34 +55,44 @@ class Peers:
             request = hook.before(address, request)
         return request if self._credentials is None else signed(request, self._credentials)
 
-    async def connect(self, address: str) -> None:
-        """Have a connection to a peer.
+    async def connect(self, address: str) -> Connection:
+        """The connection to a peer.
 
         Raises:
             RemotingError: not reached.
         """
-        await self._links.get(address)
+        return await self._links.get(address)
 
-    async def call(self, address: str, request: Command, timeout: float | None = None) -> Command:
+    async def call(
+        self, address: str, request: Command, timeout: float | None = None, *, over: Connection | None = None
+    ) -> Command:
         """Send a request to a peer; its response, whatever its code is.
+
+        Args:
+            over: a connection to it; where that has ended, behind the address there may be another peer.
 
         Raises:
             RemotingError: not reached, or no response within ``timeout`` seconds.
         """
-        request = self.prepared(address, request)
-        response = await self._links.call(address, request, self.timeout if timeout is None else timeout)
+        request, timeout = self.prepared(address, request), self.timeout if timeout is None else timeout
+        if over is None:
+            response = await self._links.call(address, request, timeout)
+        else:
+            response = await over.call(request, timeout)
         for hook in self._hooks:
             hook.after(address, request, response)
         return response
 
-    async def ask(self, address: str, request: Command, timeout: float | None = None) -> Command:
+    async def ask(
+        self, address: str, request: Command, timeout: float | None = None, *, over: Connection | None = None
+    ) -> Command:
         """As :meth:`call`, for a response that must be a success.
 
         Raises:
             RemotingError: not reached, or no response in time.
             BrokerError: another code.
         """
-        return succeeded(await self.call(address, request, timeout), address)
+        return succeeded(await self.call(address, request, timeout, over=over), address)
 
     async def oneway(self, address: str, request: Command) -> None:
         """Send a request that nobody answers.

@@ -33,6 +33,7 @@ from rmqtool.client.listening.options import STRATEGY_NAMES, Listener, PushOptio
 from rmqtool.client.popping.assigning import Assigning
 from rmqtool.client.popping.popper import Popper
 from rmqtool.client.popping.popping import Popping
+from rmqtool.client.pulling.proof import ProvingPuller
 from rmqtool.client.pulling.pull import Puller
 from rmqtool.rules.sending import check_group
 
@@ -87,7 +88,8 @@ class PushConsumer:
         wanted = {with_namespace(namespace, topic): _filter(expression) for topic, expression in topics.items()}
         if not options.broadcasting:  # else nothing comes again
             wanted[self._retry_topic] = ([], None)
-        self._pullers = {topic: Puller(self.cluster, group, tags, sql) for topic, (tags, sql) in wanted.items()}
+        puller = Puller if options.made_again is None else ProvingPuller
+        self._pullers = {topic: puller(self.cluster, group, tags, sql) for topic, (tags, sql) in wanted.items()}
         poppers = {topic: Popper(self.cluster, group, tags, sql) for topic, (tags, sql) in wanted.items()}
         self._wanted = [subscription(topic, tags, self._began, sql) for topic, (tags, sql) in wanted.items()]
         self._kept = (

@@ -15,6 +15,7 @@ from rmqtool.client.consuming.offsets.table import Offsets
 from rmqtool.client.consuming.process_queue import ProcessQueue
 from rmqtool.client.listening.calls import Counts
 from rmqtool.client.listening.options import FlowLimits, PushOptions
+from rmqtool.client.pulling.proof import MadeAgain
 from rmqtool.client.pulling.pull import Pulled, Puller, Received
 from rmqtool.remoting.errors import RemotingError
 
@@ -95,6 +96,9 @@ class Feeding:
                     queue, held.offset, most=options.pull_batch, wait=options.hold,
                     commit=0 if options.broadcasting else self._offsets.at(queue) or 0,
                 )  # fmt: skip
+            except MadeAgain as err:
+                self._leave(queue, process, err)
+                return
             except (ClientError, RemotingError) as err:
                 busy = isinstance(err, BrokerError) and err.code == ResponseCode.FLOW_CONTROL
                 if not busy:
@@ -109,6 +113,13 @@ class Feeding:
                 await self._moved(queue, held, pulled.next_offset)
                 return
             await self._pulled(queue, held, pulled, clock() - begin)
+
+    def _leave(self, queue: MessageQueue, process: ProcessQueue, err: MadeAgain) -> None:
+        """Have nothing of a queue count any more."""
+        process.dropped = True
+        self._offsets.forget(queue)
+        if self._options.made_again is not None:
+            self._options.made_again(err)
 
     async def _pulled(self, queue: MessageQueue, held: Held, pulled: Pulled, seconds: float) -> None:
         again, held.offset = held.offset, pulled.next_offset

@@ -2,21 +2,27 @@
 
 Messages go in rounds. What a round holds, and an offset of each queue below which none of it can be, is in the journal
 before the first of its messages is sent. Where a process was killed or a broker did not answer, the queues are read
-from there on: the marks in the messages tell which of them arrived.
+from there on: the marks in the messages tell which of them arrived. The message before that offset proves that a queue
+is the same still: one that was made again may have what was sent to it below the offset, or nothing of what was sent.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from formats.remoting.codes import ResponseCode
 from formats.remoting.shapes import MessageQueue
+from rmqtool.client.cluster.attempts import tried
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
+from rmqtool.client.copying.pace import Pace
 from rmqtool.client.copying.steps import ORIGIN, REPLAY, Journal, Origin, Place, Round, Step
 from rmqtool.client.producing.message import Message, NotSent, SendResult
 from rmqtool.client.producing.producer import Producer
+from rmqtool.client.pulling.proof import Last, MadeAgain, last_at, prove
 from rmqtool.client.pulling.pull import Puller
 from rmqtool.remoting.errors import RemotingError
 
@@ -33,6 +39,10 @@ class CannotGoOn(ClientError):
 
 class Lost(CannotGoOn):
     """Nobody can tell whether messages arrived: their queue is not the one any more that they were sent to."""
+
+
+class Gone(CannotGoOn):
+    """What was sent before is gone: the topic was made again, or its broker has another store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +103,7 @@ class Replay:
         self._cluster: Cluster = producer.cluster
         self._puller = Puller(self._cluster, masters=True)
         self._next: dict[MessageQueue, int] = {}
-        self._pace = _Pace(options.rate, told)
+        self._pace = Pace(options.rate, told)
 
     async def target(self, origin: Origin) -> MessageQueue:
         """The queue that messages of a queue go to: the one with its number, or one of as many as there are.
@@ -115,7 +125,10 @@ class Replay:
             CannotGoOn: attempts have failed, or the journal cannot be written; a later run goes on where this was.
         """
         queues = await self._targets(steps)
-        begun = Round(steps[-1].place, steps[-1].digest, len(steps), await self._floors(set(queues.values())), set())
+        with _no_way_on():
+            floors = await tried(partial(self._floors, set(queues.values())), self._told, self._warn)
+            before = await tried(partial(self._before, floors), self._told, self._warn)
+        begun = Round(steps[-1].place, steps[-1].digest, len(steps), floors, set(), before)
         self._journal.begin(begun)
         return await self._finish(begun, steps, queues)
 
@@ -133,6 +146,8 @@ class Replay:
                 return sent
             sent.uncertain = set(begun.floors)
         else:
+            with _no_way_on():
+                await tried(partial(self._prove, begun.before), self._told, self._warn)
             sent.arrived = {step.place: queues[step.origin] for step in steps if step.place in begun.arrived}
             self._journal.begin(begun)  # from here on more of it may be stored than the journal says
         return await self._finish(begun, steps, queues, sent)
@@ -145,18 +160,34 @@ class Replay:
         return found
 
     async def _aimed(self, origin: Origin) -> MessageQueue:
-        try:
+        with _no_way_on():
             return await self.target(origin)
-        except (ClientError, RemotingError) as err:
-            raise CannotGoOn(str(err)) from err
 
     async def _floors(self, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
+        await self._prove({queue: last for queue, last in self._journal.before.items() if queue in queues})
         for queue in queues - self._next.keys():
-            try:
-                self._next[queue] = (await self._offsets(queue))[1]
-            except (ClientError, RemotingError) as err:
-                raise CannotGoOn(str(err)) from err
+            self._next[queue] = (await self._offsets(queue))[1]
         return {queue: self._next[queue] for queue in queues}
+
+    async def _before(self, floors: Mapping[MessageQueue, int]) -> dict[MessageQueue, Last]:
+        """The message before an offset of each queue; none where there is none, or it has expired."""
+        found = {queue: await last_at(self._puller, queue, floor - 1) for queue, floor in floors.items() if floor > 0}
+        return {queue: last for queue, last in found.items() if last is not None}
+
+    async def _prove(self, before: Mapping[MessageQueue, Last]) -> None:
+        """That queues are those that were sent to.
+
+        Raises:
+            MadeAgain: one is another.
+            NoRoute, RemotingError, BrokerError: it cannot be told.
+        """
+        for queue, last in before.items():
+            try:
+                await prove(self._puller, queue, last)
+            except BrokerError as err:
+                if err.code == ResponseCode.TOPIC_NOT_EXIST:
+                    raise MadeAgain(f"{queue}: its broker does not know the topic any more") from err
+                raise
 
     async def _finish(
         self, begun: Round, steps: Sequence[Step], queues: Mapping[Origin, MessageQueue], sent: Sent | None = None
@@ -259,7 +290,10 @@ class Replay:
         prefix = f"{self._journal.run}:"
         for queue in sorted(sent.uncertain):
             try:
+                await self._prove({queue: begun.before[queue]} if queue in begun.before else {})
                 found = await self._marks(queue, begun.floors[queue], prefix)
+            except MadeAgain as err:
+                raise Lost(str(err)) from err
             except NoRoute as err:  # which says nothing of what its broker has
                 sent.error = CannotGoOn(f"{err}; only its master can tell which of the last messages it has stored")
                 return
@@ -328,33 +362,15 @@ class Replay:
             pass
 
 
-class _Pace:
-    """Lets so many messages a second pass.
-
-    Args:
-        told: ends a wait.
-    """
-
-    def __init__(self, rate: float | None, told: asyncio.Event) -> None:
-        self._rate, self._told, self._next = rate, told, 0.0
-
-    def most(self, batch: int) -> int:
-        """Messages of a request, so that a slow rate is no sequence of bursts."""
-        return batch if self._rate is None else max(1, min(batch, int(self._rate / 10)))
-
-    async def wait(self, count: int) -> None:
-        """Until so many messages may go."""
-        if self._rate is None:
-            return
-        now = asyncio.get_running_loop().time()
-        due = max(now, self._next)
-        self._next = due + count / self._rate
-        if due > now:
-            try:
-                async with asyncio.timeout(due - now):
-                    await self._told.wait()
-            except TimeoutError:
-                pass
+@contextmanager
+def _no_way_on() -> Iterator[None]:
+    """What goes wrong while nothing is under way."""
+    try:
+        yield
+    except MadeAgain as err:
+        raise Gone(str(err)) from err
+    except (ClientError, RemotingError) as err:
+        raise CannotGoOn(str(err)) from err
 
 
 def _by_broker(queue: MessageQueue) -> tuple[str, int]:

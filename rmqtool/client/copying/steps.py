@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.producing.message import Message
+from rmqtool.client.pulling.proof import Last
 
 ORIGIN = "RMQTOOL_ORIGIN"
 """Property: where a message lay, ``STORE:PHYSICAL_OFFSET``."""
@@ -68,6 +69,7 @@ class Round:
         digest: of that message.
         count: how many messages it has.
         floors: queue to an offset below which none of them can be.
+        before: queue to the message before that offset, which proves that the queue is the same still.
         arrived: places of those that are known to be stored; None where it must be asked.
     """
 
@@ -76,6 +78,7 @@ class Round:
     count: int
     floors: dict[MessageQueue, int] = field(default_factory=dict)
     arrived: set[Place] | None = None
+    before: dict[MessageQueue, Last] = field(default_factory=dict)
 
 
 class Journal(Protocol):
@@ -84,10 +87,12 @@ class Journal(Protocol):
     Attributes:
         run: in the mark of every message.
         targets: queue to the queue that its messages go to.
+        before: queue to what was before the messages of the last round that went there; see :class:`Round`.
     """
 
     run: str
     targets: dict[Origin, MessageQueue]
+    before: dict[MessageQueue, Last]
 
     def aim(self, targets: Mapping[Origin, MessageQueue]) -> None:
         """Keep further targets."""

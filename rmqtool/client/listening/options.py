@@ -144,6 +144,9 @@ class PushOptions:
         local_offsets: folder in which broadcasting consumers keep their offsets, as clientId/group/offsets.json; by
             default ``~/.rocketmq_offsets``, as for Java.
         hooks: see every call of the listener; ``Tracer.consumes`` is one.
+        made_again: queues are proved to be those that were read before, at each pull and commit; called with the error
+            for one that is not, because its topic was made again or its broker has another store. It is left alone
+            then, and nothing of it is committed. By default nothing is proved, as in Java.
     """
 
     orderly: bool = False
@@ -174,6 +177,7 @@ class PushOptions:
     shutdown_wait: float = 10.0
     local_offsets: Path | None = None
     hooks: Sequence[ConsumeHook] = ()
+    made_again: Callable[[Exception], None] | None = None
 
     def __post_init__(self) -> None:
         ranges = {"batch": 1024, "concurrency": 1000, "pull_batch": 1024, "pop_batch": 32}

@@ -391,12 +391,14 @@ class Puller:
         Raises:
             NoRoute, RemotingError, BrokerError: it has not.
         """
+        await self.cluster.ask(await self._address(queue), self._commit_request(queue, offset))
+
+    def _commit_request(self, queue: MessageQueue, offset: int) -> Command:
         header = h.Commit(
             consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset,
             bname=queue.broker_name,
         )  # fmt: skip
-        address = await self._address(queue)
-        await self.cluster.ask(address, self.cluster.request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+        return self.cluster.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def _offset(
         self, queue: MessageQueue, code: RequestCode, header: h.Queue | h.QueueTime | h.GroupQueue

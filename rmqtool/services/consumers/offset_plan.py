@@ -80,6 +80,8 @@ class OffsetPlan:
         return asdict(self)
 
 
+LAST = "lastMessage"
+"""Column of the fingerprint of the message before an offset, which proves that the queue is still the same."""
 _COLUMNS = tuple(field.name for field in fields(OffsetMove))  # of a plan, and of a list of offsets
 
 Opener = Callable[[StoreLayout, Warn], OffsetFile]
@@ -245,6 +247,7 @@ class Wanted(NamedTuple):
     offset: int
     before: int | None  # what the plan was made on; None where the file does not say
     line: int = 0  # of the file
+    last: int | None = None  # fingerprint of the message before the offset; None where the file does not say
 
 
 def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
@@ -258,7 +261,7 @@ def from_rows(group: str, rows: Iterable[Wanted]) -> Planner:
     def plan(queues: Queues, file: OffsetFile) -> list[OffsetMove]:
         _check_group(group, file)
         moves = []
-        for key, offset, before, line in rows:
+        for key, offset, before, line, _last in rows:
             row = f"line {line}: " if line else ""
             if key[1] != group:
                 raise BadValue(f"{row}column group: {key[0]} queue {key[2]}: of group {key[1]!r}, not {group}")
@@ -308,7 +311,7 @@ def _rows(table: "csv.DictReader[str]") -> Iterator[Wanted]:
         raise ValueError("no column newOffset or consumerOffset")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"column {twice[0]!r} is there twice")
-    if unknown := [name for name in names if name not in _COLUMNS]:
+    if unknown := [name for name in names if name not in (*_COLUMNS, LAST)]:
         raise ValueError(f"column {unknown[0]!r} is not known: {', '.join(_COLUMNS)} are")
     lines: dict[Key, int] = {}
     for row in table:
@@ -320,7 +323,8 @@ def _rows(table: "csv.DictReader[str]") -> Iterator[Wanted]:
             raise ValueError(f"topic {key[0]!r} queue {key[2]} of group {key[1]!r} is in line {lines[key]} already")
         lines[key] = table.line_num
         number = _number(column, row[column], 63)
-        yield Wanted(key, number, _number("consumerOffset", before, 63) if before else None, table.line_num)
+        last = _number(LAST, row[LAST], 32) if row.get(LAST) else None
+        yield Wanted(key, number, _number("consumerOffset", before, 63) if before else None, table.line_num, last)
 
 
 def _number(column: str, text: str | None, bits: int) -> int:

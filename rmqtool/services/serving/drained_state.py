@@ -1,6 +1,7 @@
 """The tables of a store that is served and not written: what changes stays in memory, but for the groups' offsets.
 
 These go to a file of their own, in the form of ``group offsets --output csv``, which ``group reset --from-csv`` takes.
+It outlives the store, in whose place there may be another one: the message before each offset proves that it is not.
 """
 
 import csv
@@ -10,17 +11,21 @@ from dataclasses import replace
 from typing import TypeVar
 
 from formats.config.files import SubscriptionGroups, TopicConfig, Topics
-from rmqtool.services.consumers.offset_plan import read_rows
+from formats.message.fingerprint import fingerprint
+from formats.message.read import Record, read
+from rmqtool.errors import Refused
+from rmqtool.services.consumers.offset_plan import LAST, Wanted, read_rows
 from rmqtool.services.lookup.configs import Warn, known_offsets, look_at_config
 from rmqtool.services.lookup.offsets import FILES
 from rmqtool.services.offsets.files import Key
 from rmqtool.services.opened.broker_state import GROUPS, TOPICS, BrokerState, T
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.serving.following import stamp_of
+from rmqtool.services.serving.reading import Reading
 from rmqtool.store.disk.durable import replace_file
 from rmqtool.store.disk.segments import read_small
 
-_COLUMNS = ("group", "topic", "queueId", "consumerOffset")
+_COLUMNS = ("group", "topic", "queueId", "consumerOffset", LAST)
 _V = TypeVar("_V")
 
 
@@ -32,6 +37,7 @@ class DrainedState(BrokerState):
 
     Raises:
         CorruptFile: ``offsets_path`` holds something else.
+        Refused: it holds the offsets of another store.
     """
 
     def __init__(self, store: Store, warn: Warn, offsets_path: str) -> None:
@@ -45,23 +51,47 @@ class DrainedState(BrokerState):
     def _load_offsets(self) -> tuple[str, dict[Key, int]]:
         offsets = known_offsets(self.layout, self.warn)
         self._kept: dict[Key, int] = {}
+        self._last: dict[Key, int | None] = {}
         if read_small(self._own_path) is not None:
+            reading = Reading(self.store)
             for row in read_rows(self._own_path):
-                self._kept[row.key] = row.offset
+                self._kept[row.key], self._last[row.key] = row.offset, row.last
+                if row.last is not None:
+                    self._prove(reading, row)
         return self._own_path, offsets | self._kept
+
+    def _prove(self, reading: Reading, row: Wanted) -> None:
+        """That an offset is one of this store, as far as that can be told."""
+        topic, group, queue_id = row.key
+        found = _fingerprint(reading, topic, queue_id, row.offset - 1)
+        if found == row.last:
+            return
+        end = reading.max_offset(topic, queue_id)
+        if found is not None or (reading.queue(topic, queue_id) is not None and end < row.offset):
+            other = f"ends at {end}" if found is None else "has another message before that now"
+            raise Refused(
+                f"{self._own_path}: says that {group} is at {row.offset} of {topic} queue {queue_id}, which {other}: "
+                "these are offsets of another store. Name another file with --offsets, or remove this one, and groups "
+                "begin where this store says"
+            )
 
     def persist(self) -> bool:
         """Write the offsets that groups have committed here; whether there were new ones."""
         self._dirty.clear()
         if not (self._changed or self._removed):
             return False
+        reading = Reading(self.store)
+        for key, offset in self._changed.items():
+            self._last[key] = _fingerprint(reading, key[0], key[2], offset - 1)
         self._kept |= self._changed
         for key in [key for key in self._kept if key[:2] in self._removed and key not in self._changed]:
             del self._kept[key]
         text = io.StringIO(newline="")
         table = csv.writer(text, lineterminator="\n")
         table.writerow(_COLUMNS)
-        table.writerows((group, topic, queue, offset) for (topic, group, queue), offset in sorted(self._kept.items()))
+        for key, offset in sorted(self._kept.items()):
+            topic, group, queue = key
+            table.writerow((group, topic, queue, offset, self._last.get(key)))
         replace_file(self._offsets_path, text.getvalue().encode(), keep=False)
         self._changed.clear()
         self._removed.clear()
@@ -107,6 +137,15 @@ class FollowedState(DrainedState):
             return found
         self._stamps[name] = ()
         return None
+
+
+def _fingerprint(reading: Reading, topic: str, queue_id: int, offset: int) -> int | None:
+    """That of the message at a queue offset; None where there is none."""
+    if offset < 0 or offset >= reading.max_offset(topic, queue_id):
+        return None
+    found = reading.pull(topic, queue_id, offset, 1).messages
+    record = read(found[0], 0, len(found[0])) if found else None
+    return fingerprint(record) if isinstance(record, Record) else None
 
 
 def _merged(ours: Mapping[str, _V], read: set[str], found: Mapping[str, _V]) -> dict[str, _V]:

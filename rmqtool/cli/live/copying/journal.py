@@ -17,6 +17,7 @@ from typing import Any, Self
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.copying.replay import CannotGoOn
 from rmqtool.client.copying.steps import Origin, Place, Round
+from rmqtool.client.pulling.proof import Last
 from rmqtool.errors import CorruptFile, Refused, UnreadableStore
 
 _KIND, _VERSION = "rmqtool replay", 1
@@ -52,6 +53,7 @@ class FileJournal:
         times: as they were.
         run: in the marks of the messages.
         targets: queue to the queue that its messages go to.
+        before: queue to what was before the messages of the last round that went there.
         position: how far it is.
         new: whether it was made now.
 
@@ -66,6 +68,7 @@ class FileJournal:
     ) -> None:
         self.path, self._subject, self.times = path, dict(subject), times
         self.run, self.targets, self.position = secrets.token_hex(8), dict[Origin, MessageQueue](), Position()
+        self.before: dict[MessageQueue, Last] = {}
         self.new, self._fd = True, -1
         flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
         try:
@@ -148,7 +151,11 @@ class FileJournal:
             floors = {_queue(*queue): int(offset) for *queue, offset in line["floors"]}
             if not 0 < line["count"] <= _MOST:
                 raise ValueError
-            position.begun = Round(Place(*line["begin"]), int(line["digest"]), int(line["count"]), floors)
+            before = {_queue(*queue): Last(int(at), int(digest)) for *queue, at, digest in line.get("before", ())}
+            position.begun = Round(
+                Place(*line["begin"]), int(line["digest"]), int(line["count"]), floors, before=before
+            )
+            self.before.update(before)
         elif "stopped" in line and position.begun is not None:
             position.begun.arrived = {Place(*place) for place in line["stopped"]}
         elif "done" in line and position.begun is not None:
@@ -169,9 +176,11 @@ class FileJournal:
     def begin(self, begun: Round) -> None:
         """A round begins: durable when this returns."""
         floors = [[*_list(queue), offset] for queue, offset in begun.floors.items()]
-        line = {"begin": begun.last, "digest": begun.digest, "count": begun.count, "floors": floors}
+        before = [[*_list(queue), *last] for queue, last in begun.before.items()]
+        line = {"begin": begun.last, "digest": begun.digest, "count": begun.count, "floors": floors, "before": before}
         self._write(line)
         self.position.begun = begun
+        self.before.update(begun.before)
 
     def done(self, begun: Round, sent: int, refused: Sequence[Place]) -> None:
         """All messages of a round are stored or refused."""

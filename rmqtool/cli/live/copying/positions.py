@@ -10,14 +10,12 @@ is still the same: one that was made again, and has grown since, has other messa
 import json
 import re
 import secrets
-import zlib
 from typing import Any, NamedTuple
 
-from formats.message.properties import UNIQ_KEY, parse
-from formats.message.read import Record
 from formats.remoting.shapes import MessageQueue
 from rmqtool.analytics.dump.position import Position
 from rmqtool.client.copying.steps import ORIGIN
+from rmqtool.client.pulling.proof import Last, last_of
 from rmqtool.errors import CorruptFile, Refused
 from rmqtool.services.opened.engine import Store
 from rmqtool.services.opened.message import StoredMessage
@@ -37,24 +35,6 @@ class Key(NamedTuple):
     topic: str
     broker_name: str
     queue_id: int
-
-
-class Last(NamedTuple):
-    """The last message of a queue that was copied.
-
-    Attributes:
-        offset: its queue offset at the origin.
-        digest: of what its copy has in common with it.
-    """
-
-    offset: int
-    digest: int
-
-
-def last_of(record: Record, offset: int) -> Last:
-    """What stands for a message: of its body, its time of birth and its unique id; the same of a copy."""
-    unique = parse(record.properties).get(UNIQ_KEY, "")
-    return Last(offset, zlib.crc32(f"{record.born_timestamp}:{record.flag}:{unique}".encode(), zlib.crc32(record.body)))
 
 
 def key_of(queue: MessageQueue) -> Key:

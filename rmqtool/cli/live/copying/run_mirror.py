@@ -13,6 +13,8 @@ from formats.primitives import TRANSACTION_MASK
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import client_options, readable_queues
 from rmqtool.cli.live.copying.positions import Key, Last, Positions, key_of, last_of
+from rmqtool.cli.live.copying.positions import Key, Positions, key_of
+from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import Told, until_told
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.shell.releases import chosen_release
@@ -22,6 +24,7 @@ from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
 from rmqtool.client.copying.replay import CannotGoOn
 from rmqtool.client.copying.steps import ORIGIN
 from rmqtool.client.pulling.consumer import PullConsumer
+from rmqtool.client.pulling.proof import Last, last_of
 from rmqtool.client.pulling.pull import Puller, Received
 from rmqtool.contract import MIRROR_FIELDS
 from rmqtool.errors import BadValue, Refused

@@ -23,7 +23,7 @@ from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.write.run_append import Lines
 from rmqtool.client.cluster.cluster import ClientOptions
 from rmqtool.client.cluster.errors import ClientError
-from rmqtool.client.copying.replay import CannotGoOn, Lost, Replay, ReplayOptions, Sent
+from rmqtool.client.copying.replay import CannotGoOn, Gone, Lost, Replay, ReplayOptions, Sent
 from rmqtool.client.copying.steps import Origin, Place, Step
 from rmqtool.client.producing.producer import Producer
 from rmqtool.contract import REPLAY_FIELDS
@@ -222,6 +222,11 @@ class _Running:
                 raise CannotGoOn(
                     f"{err}: it cannot be told which of them arrived; {self.tally.words}. To go on, name another "
                     "--journal, and begin with --offset or --since behind the last one that is there"
+                ) from err
+            except Gone as err:
+                raise CannotGoOn(
+                    f"{err}: what was sent to it before is gone; {self.tally.words}. To send all of it again, name "
+                    "another --journal"
                 ) from err
             except CannotGoOn as err:
                 raise CannotGoOn(f"{err}; {self.tally.words}; the same command goes on from there") from err

@@ -1,0 +1,171 @@
+"""Positions in queues of a broker that has another store by then: they are proved, or nothing goes on from them."""
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from formats.remoting.shapes import MessageQueue
+from rmqtool import Store
+from rmqtool.client.cluster import attempts
+from rmqtool.client.cluster.cluster import ClientOptions, Cluster
+from rmqtool.client.copying import replay as replaying
+from rmqtool.client.pulling.proof import MadeAgain, ProvingPuller
+from rmqtool.client.pulling.pull import Puller
+from rmqtool.services.opened.broker_state import BrokerState
+from rmqtool.store.append.outgoing import Message
+from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.client.test_replay import CONF, bodies, made, messages
+from tests.model.neighbours import Neighbour
+
+TOPIC, GROUP = "Again", "group"
+
+
+def fill(path: Path, first: int, count: int) -> None:
+    """A store with a topic of four queues that its broker knows."""
+    new = not path.exists()
+    with Store.create(path, broker_conf=CONF) if new else Store(path, write=True, broker_conf=CONF) as store:
+        state = BrokerState(store, lambda _text: None)
+        state.ensure_topic(TOPIC, 4)
+        state.persist()
+        numbers = range(first, first + count)
+        store.append_many([Message(topic=TOPIC, queue_id=n % 4, body=b"%d" % n) for n in numbers])
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Neighbour]:
+    """One that runs on a store with the messages 0 to 39."""
+    fill(tmp_path / "store", 0, 40)
+    with Neighbour(tmp_path / "store", {**CONF, "brokerName": "a"}) as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "_PAUSES", (0.05, 0.05))
+    monkeypatch.setattr(attempts, "PAUSES", (0.05, 0.05))
+    monkeypatch.setitem(replaying.ReplayOptions.__init__.__kwdefaults__, "settle", 0.2)
+
+
+def another_store(broker: Neighbour, path: Path, count: int) -> None:
+    broker.end(signal.SIGKILL)
+    shutil.rmtree(path)
+    fill(path, 1000, count)
+    broker.start()
+
+
+async def committed(namesrv: str) -> list[int | None]:
+    async with Cluster(ClientOptions(namesrv=namesrv)) as cluster:
+        puller = Puller(cluster, GROUP)
+        return [await puller.committed(queue) for queue in (await cluster.route(TOPIC)).readable]
+
+
+def until(so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def numbers(text: str) -> set[int]:
+    return {int(json.loads(line)["body"]) for line in text.splitlines()}
+
+
+@pytest.mark.parametrize("count", [20, 40, 400], ids=["shorter", "as long", "longer"])
+def test_what_is_consumed(broker: Neighbour, tmp_path: Path, count: int) -> None:
+    """The position of a group in the old store is not written to the new one, whose messages nobody has seen."""
+    consume = ["consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "--from", "earliest"]
+    words = [*RMQTOOL, *consume, "-o", "ndjson", "--follow"]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        until(lambda: asyncio.run(committed(broker.namesrv)) == [10] * 4)
+        another_store(broker, tmp_path / "store", count)
+        out, said = running.communicate(timeout=90)
+    assert running.returncode == 3, said
+    assert "made again" in said
+    assert numbers(out) == set(range(40))
+    assert asyncio.run(committed(broker.namesrv)) in ([0] * 4, [None] * 4)
+    done = rmqtool(*consume, "-o", "ndjson")
+    assert (done.code, numbers(done.out)) == (0, set(range(1000, 1000 + count)))
+
+
+def test_a_group_that_is_behind_the_end(broker: Neighbour) -> None:
+    """To begin at the end would pass over messages that nobody has seen; which they are, nobody knows."""
+
+    async def commit() -> None:
+        async with Cluster(ClientOptions(namesrv=broker.namesrv)) as cluster:
+            await cluster.route(TOPIC)
+            await Puller(cluster, GROUP).commit(MessageQueue(TOPIC, "a", 2), 50)
+
+    asyncio.run(commit())
+    done = rmqtool("consume", "--namesrv", broker.namesrv, TOPIC, "--group", GROUP, "--ack", "-o", "ndjson")
+    assert done.code == 3
+    assert "queue 2 of a: was read up to offset 50, and ends at 10" in done.err
+    assert "mqadmin resetOffsetByTime" in done.err
+    assert asyncio.run(committed(broker.namesrv))[2] == 50
+
+
+def test_nothing_is_committed_over_another_connection(broker: Neighbour, tmp_path: Path) -> None:
+    queue = MessageQueue(TOPIC, "a", 0)
+
+    async def test() -> None:
+        async with Cluster(ClientOptions(namesrv=broker.namesrv)) as cluster:
+            puller = ProvingPuller(cluster, GROUP)
+            pulled = await puller.pull(queue, 0)
+            assert pulled.next_offset == 10
+            await puller.commit(queue, 10)
+            prove = puller._prove
+
+            async def proved_too_early(queue: MessageQueue) -> None:
+                await prove(queue)
+                another_store(broker, tmp_path / "store", 100)
+
+            puller._prove = proved_too_early  # type: ignore[method-assign]
+            with pytest.raises(Exception, match="connection"):
+                await puller.commit(queue, 10)
+            puller._prove = prove  # type: ignore[method-assign]
+            with pytest.raises(MadeAgain, match="another message at offset 9"):
+                await puller.commit(queue, 10)
+
+    asyncio.run(test())
+    assert asyncio.run(committed(broker.namesrv))[0] in (0, None)
+
+
+@pytest.mark.parametrize("count", [0, 20, 400], ids=["empty", "shorter", "longer"])
+def test_what_is_replayed(broker: Neighbour, tmp_path: Path, count: int) -> None:
+    """What was sent is gone, and a replay that went on would be half of one."""
+    source = made(tmp_path / "origin", TOPIC, 60)
+    words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
+    assert rmqtool(*words, "--limit", 30).code == 0
+    another_store(broker, tmp_path / "store", count)
+    done = rmqtool(*words)
+    assert done.code == 3
+    assert "what was sent to it before is gone" in done.err
+    assert "another --journal" in done.err
+    done = rmqtool(*words, "--journal", tmp_path / "second")
+    assert done.code == 0, done.err
+    got = bodies(messages(str(tmp_path / "store"), TOPIC))
+    assert {queue: found[count // 4 :] for queue, found in got.items()} == bodies(messages(str(source), TOPIC))
+
+
+@pytest.mark.parametrize("count", [20, 400], ids=["shorter", "longer"])
+def test_what_may_have_been_sent(broker: Neighbour, tmp_path: Path, count: int) -> None:
+    """Below the offset from which it would be looked for."""
+    source, journal = made(tmp_path / "origin", TOPIC, 60), tmp_path / "origin.replay"
+    words = ["replay", source, "--namesrv", broker.namesrv, "-o", "ndjson"]
+    assert rmqtool(*words).code == 0
+    lines = [line for line in journal.read_text().splitlines() if '"done"' not in line]
+    journal.write_text("\n".join(lines) + "\n")
+    done = rmqtool(*words)
+    assert (done.code, len(messages(str(tmp_path / "store"), TOPIC))) == (0, 100)
+    journal.write_text("\n".join(lines) + "\n")
+    another_store(broker, tmp_path / "store", count)
+    done = rmqtool(*words)
+    assert done.code == 3
+    assert "it cannot be told which of them arrived" in done.err
+    assert len(messages(str(tmp_path / "store"), TOPIC)) == count

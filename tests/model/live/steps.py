@@ -1,0 +1,293 @@
+"""Steps: commands that copy, and what happens to the broker before, behind and while they run."""
+
+import json
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from rmqtool.cli.live import run_acked
+from rmqtool.cli.live.copying import run_mirror, run_replay
+from rmqtool.client.cluster import attempts
+from rmqtool.client.cluster.cluster import ClientOptions
+from rmqtool.client.copying import replay as replaying
+from rmqtool.client.listening.options import PushOptions
+from rmqtool.client.pulling import consumer as pull_consumer
+from rmqtool.remoting.connection import Connection
+from tests.model.commands import STEPPED, Done, Kill, Pause, run
+from tests.model.disks import empty, fill
+from tests.model.live.between import WAYS, Between
+from tests.model.live.world import REPLAYED, SENT, World, numbers_of
+from tests.model.world import Wrong
+
+_MOST_ATTEMPTS = 12  # some have a limit
+_KILLS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass
+class Around:
+    """How a command is run.
+
+    Attributes:
+        way: what is between it and the broker; empty where nothing is.
+        kill: how it is ended.
+        meanwhile: what happens while it stands before a step, by its name.
+    """
+
+    way: str = ""
+    kill: Kill | None = None
+    meanwhile: str = ""
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is in its way."""
+        return not self.way and self.kill is None and not self.meanwhile
+
+
+# -- what happens to the broker ----------------------------------------------------------------------------------------
+
+
+def send(world: World) -> None:
+    """Others send."""
+    for topic in (SENT, REPLAYED):
+        if world.rng.random() < 0.6:
+            world.send(topic, world.rng.choice((1, 10, 40)))
+
+
+def restart(world: World) -> None:
+    """It ends, well or not, and is there again."""
+    world.down(world.rng.choice((signal.SIGKILL, signal.SIGTERM)))
+    world.up()
+
+
+def go(world: World) -> None:
+    """It ends and does not come back for now."""
+    world.down(world.rng.choice((signal.SIGKILL, signal.SIGTERM)))
+
+
+def clock(world: World) -> None:
+    """It starts with a clock that is wrong, or right again."""
+    world.broker.clock = world.rng.choice((0, -3_600_000, 3_600_000, -86_400_000 * 400))
+    restart(world)
+
+
+def remake(world: World) -> None:
+    """It has another store, under its old name."""
+    world.remake(older=world.rng.random() < 0.5)
+
+
+def keep(world: World) -> None:
+    """Its store is copied."""
+    world.keep()
+
+
+def full(world: World) -> None:
+    """Its disk has no room while others send."""
+    path = world.home / "broker"
+    fill(path, world.rng.choice((0, 1, 3, 10, 40)))
+    world.note("the broker's disk is full:")
+    try:
+        send(world)
+        if world.rng.random() < 0.3:
+            world.down(signal.SIGKILL)
+    finally:
+        empty(path)
+    world.note("and has room again")
+    world.catch_up()
+
+
+def grow(world: World) -> None:
+    """There is more to be replayed."""
+    world.fill_origin(world.rng.choice((1, 20)))
+
+
+_MEANWHILE: dict[str, Callable[[World], None]] = {
+    "send": send, "restart": restart, "go": go, "clock": clock, "remake": remake, "full": full
+}  # fmt: skip
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def replay(world: World, around: Around | None = None) -> Done:
+    """The origin goes to the broker."""
+    rng, around = world.rng, around or _around(world)
+    limit = ["--limit", rng.choice((1, 20))] if rng.random() < 0.2 else []
+    words = ("replay", world.origin, "--journal", world.journal, "--batch", rng.choice((1, 4, 8)), *limit)
+    began = "replay" not in world.remade
+    done = _run(world, around, *words, "--broker-conf", world.conf_file)
+    if done.code == 3 and "another --journal" in done.err:
+        if around.quiet and began:
+            raise Wrong(f"nothing was made again: {done}")
+        world.journals += 1
+        world.remade.discard("replay")
+        world.counts["replay refused"] += 1
+    elif done.code == 0 and not limit:
+        run_id = json.loads(world.journal.read_text().partition("\n")[0])["run"]
+        world.remember()
+        there = {mark for mark in world.ids if mark.startswith(f"{run_id}:")}
+        count = sum(map(len, numbers_of(world.origin, REPLAYED).values()))
+        if len(there) != count:
+            raise Wrong(f"{len(there)} of {count} were replayed: {done}")
+        world.counts["replayed"] += 1
+    return done
+
+
+def mirror(world: World, around: Around | None = None) -> Done:
+    """The broker's messages come into a store."""
+    rng, around = world.rng, around or _around(world)
+    limit = ["--limit", rng.choice((1, 7, 25))] if rng.random() < 0.3 else []
+    began = "mirror" not in world.remade
+    wanted = world.queues(SENT)
+    done = _run(world, around, "mirror", SENT, world.copy, *limit, "--broker-conf", world.conf_file)
+    if "nto another store" in done.err:
+        if around.quiet and began:
+            raise Wrong(f"nothing was made again: {done}")
+        _next_mirror(world)
+        world.counts["mirror refused"] += 1
+    elif done.code == 0 and not limit and not around.meanwhile:
+        ours = numbers_of(world.copy, SENT)
+        if lost := [n for queue, numbers in wanted.items() for n in numbers if n not in ours.get(queue, [])]:
+            raise Wrong(f"not mirrored: {lost[:10]} ({len(lost)}): {done}")
+        world.counts["mirrored"] += 1
+        if not began and ours == wanted:
+            world.remade.discard("mirror")
+    return done
+
+
+def _next_mirror(world: World) -> None:
+    world.mirrors += 1
+    world.remade.discard("mirror")
+
+
+def consume(world: World, around: Around | None = None) -> Done:
+    """A group writes the broker's messages."""
+    rng, around = world.rng, around or _around(world)
+    limit = ["--limit", rng.choice((1, 7, 25))] if rng.random() < 0.3 else []
+    orderly = ["--orderly"] if rng.random() < 0.3 else []
+    wanted = {number for numbers in world.queues(SENT).values() for number in numbers}
+    words = (SENT, "--group", world.group, "--ack", "--from", "earliest", "-o", "ndjson", *limit, *orderly)
+    done = _run(world, around, "consume", *words)
+    for line in done.out[: done.out.rfind("\n") + 1].splitlines():
+        world.seen.add(int(json.loads(line)["body"][1:].partition(">")[0]))
+    if done.code == 3 and "made again" in done.err:
+        if around.quiet and "group" not in world.remade:
+            raise Wrong(f"nothing was made again: {done}")
+        world.counts["consume refused"] += 1
+    if done.code in (0, 1) and not limit and not around.kill and not around.meanwhile:
+        if lost := wanted - world.seen:
+            raise Wrong(f"not consumed: {sorted(lost)[:10]} ({len(lost)}): {done}")
+        world.counts["consumed"] += 1
+    return done
+
+
+COMMANDS: dict[str, Callable[[World, Around | None], Done]] = {
+    "replay": replay, "mirror": mirror, "consume": consume
+}  # fmt: skip
+
+
+def copy_on_full_disk(world: World) -> None:
+    """A copying command whose own disk has hardly any room."""
+    path = world.home / "own"
+    fill(path, world.rng.choice((0, 1, 2, 5, 12)))
+    world.note("with hardly any room:")
+    try:
+        COMMANDS[world.rng.choice(("replay", "mirror"))](world, Around(way="full disk"))
+    finally:
+        empty(path)
+
+
+def a_command(world: World) -> None:
+    """One of them, in whatever circumstances."""
+    if world.rng.random() < 0.85:
+        world.up()
+    COMMANDS[world.rng.choice(tuple(COMMANDS))](world, None)
+
+
+def settle(world: World) -> None:
+    """Everything heals, and every command comes to its end."""
+    world.note("-- settled:")
+    world.broker.clock = 0
+    world.up()
+    world.send(SENT, 1)
+    for name, ended in (("replay", "replayed"), ("mirror", "mirrored"), ("consume", "consumed")):
+        before, attempts_ = world.counts[ended], 0
+        while world.counts[ended] == before:
+            if (attempts_ := attempts_ + 1) > _MOST_ATTEMPTS:
+                raise Wrong(f"{name} does not come to its end: {world.history[-1]}")
+            COMMANDS[name](world, Around())
+    world.remade -= {"mirror", "group"}  # a replay that has nothing to send asks nobody
+
+
+def _around(world: World) -> Around:
+    rng = world.rng
+    way = rng.choice(WAYS) if rng.random() < 0.35 else ""
+    kill, meanwhile = None, ""
+    if (chance := rng.random()) < 0.3:
+        kill = Kill(rng.choice(_KILLS), int(2 ** rng.uniform(0, 6)))
+    elif chance < 0.7:
+        (meanwhile,) = rng.choices(tuple(_MEANWHILE), [1, 1, 1, 1, 3, 1])
+    return Around(way, kill, meanwhile)
+
+
+def _run(world: World, around: Around, *words: object) -> Done:
+    rng = world.rng
+    pause = Pause(int(2 ** rng.uniform(0, 6)), lambda: _do(world, around.meanwhile)) if around.meanwhile else None
+    with ExitStack() as stack:
+        namesrv = world.broker.namesrv
+        if around.way in WAYS:
+            topics = (SENT, REPLAYED, f"%RETRY%{world.group}")
+            one = Between(world.broker.address, around.way, rng.randrange(1 << 30), topics)
+            namesrv = one.start()
+            stack.callback(one.end, signal.SIGKILL)
+            world.note(f"through {one!r}:")
+        first, *others = words
+        done = run(first, "--namesrv", namesrv, *others, kill=around.kill, pause=pause, before=_hurry)
+    if "Traceback" in done.err:
+        raise Wrong(done.err)
+    world.counts[f"{first} {around.way}".strip()] += 1
+    if done.killed:
+        world.counts["killed"] += 1
+    world.note(done)
+    return done
+
+
+def _do(world: World, meanwhile: str) -> None:
+    world.note(f"meanwhile: {meanwhile}")
+    world.counts[f"meanwhile {meanwhile}"] += 1
+    _MEANWHILE[meanwhile](world)
+
+
+def _hurry() -> None:
+    """What is asked of a peer is a step too; and nobody is farther away than this machine."""
+    STEPPED.append((Connection, "call"))
+    changes: tuple[tuple[object, str, object], ...] = (
+        (replaying, "_PAUSES", (0.05, 0.1, 0.2, 0.4)),
+        (attempts, "PAUSES", (0.05, 0.1, 0.2, 0.4)),
+        (run_mirror, "_PAUSE", 0.05),
+        (run_mirror, "_MOST", 5),
+        (run_replay, "_ROUND", 15),
+        (run_acked, "_ERROR_PAUSE", 0.05),
+        (pull_consumer, "_PAUSE", 0.05),
+    )
+    for owner, name, value in changes:
+        setattr(owner, name, value)
+    defaults: dict[str, Any] = replaying.ReplayOptions.__init__.__kwdefaults__
+    defaults["settle"] = 0.3
+    ClientOptions.__init__.__kwdefaults__["timeout"] = 1.0
+    PushOptions.__init__.__kwdefaults__["pull_batch"] = 5
+
+
+WEIGHTS: dict[Callable[[World], None], int] = {
+    a_command: 12,
+    send: 3,
+    restart: 1,
+    go: 1,
+    clock: 1,
+    remake: 1,
+    keep: 1,
+    full: 1,
+    grow: 1,
+    copy_on_full_disk: 1,
+}
