@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, Found
 from rmqtool.store.recovery.command import recover, truncate
@@ -102,7 +103,7 @@ def test_a_queue_whose_messages_have_expired_takes_new_ones(engine: Engine, tmp_
     """Its end is one unit; behind a filler unit 4.9 dispatches nothing, and 5.3 no message of this queue."""
     layout = make_expired(tmp_path / "store", engine.version[:3])
     zero_a_unit(tmp_path / "store")
-    assert recover(StoreLayout(layout.root, CONF), engine=engine.version[:3]).applied
+    assert recover(StoreLayout(layout.root, CONF), release=RELEASES[engine.version[:3]]).applied
     said = engine.write(tmp_path / "store", [{"topic": "Old", "body": b"new"}], CONF.values)
     assert [result["logicsOffset"] for result in said["results"]] == [OLD]
     read = engine.open(tmp_path / "store", CONF.values, gets=[("Old", 0, OLD, 8)])
@@ -116,7 +117,7 @@ def test_a_log_whose_files_were_put_right(name: str, engine: Engine, tmp_path: P
     base = next(one for one in make_bases(tmp_path / "bases") if one.name == "clean-small")
     store = tmp_path / "store"
     left = damaged(base, store, (WHOLE | GAPPED)[name], abort=True)
-    recover(StoreLayout(str(store), base.conf), engine=engine.version[:3])
+    recover(StoreLayout(str(store), base.conf), release=RELEASES[engine.version[:3]])
     for _start in range(2):
         said = engine.open(store, base.conf.values)
         assert said["loadOk"], said

@@ -13,6 +13,7 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from rmqtool.remoting.connection import Connection
+from rmqtool.rules.releases import V5_3
 from rmqtool.services.opened import broker_state
 from tests.server.test_broker import send, serving
 
@@ -51,7 +52,7 @@ def test_topics_of_one_moment_are_written_together_and_before_the_answers(
         await asyncio.gather(*(ask(single(f"New{n}"), f"New{n}") for n in range(60)), *others)
 
     monkeypatch.setattr(broker_state, "replace_file", replace)
-    serving(store, test, create=True, engine="5.3")
+    serving(store, test, create=True, release=V5_3)
     assert known(store) >= {f"New{n}" for n in range(60)}
     assert 1 <= len([path for path in writes if path.endswith("topics.json")]) < 20
 
@@ -78,4 +79,4 @@ def test_topics_that_cannot_be_written_keep_no_other_message_out(
         assert {"New", "Known"} <= known(store)
         assert "Other" not in known(store)
 
-    serving(store, test, create=True, engine="5.3")
+    serving(store, test, create=True, release=V5_3)

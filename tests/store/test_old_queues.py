@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool import Message, Store
+from rmqtool.rules.releases import RELEASES
 from rmqtool.store.check import check_store
 from rmqtool.store.check.run import is_problem
 from rmqtool.store.layout.broker_conf import BrokerConf
@@ -24,7 +25,7 @@ OLD = 25  # messages of the topic that has expired: more than one queue file
 
 def make_expired(path: Path, engine: str) -> StoreLayout:
     """A store whose log begins after all messages of topic Old."""
-    with Store.create(path, broker_conf=SETTINGS, engine=engine) as store:
+    with Store.create(path, broker_conf=SETTINGS, release=RELEASES[engine]) as store:
         for number in range(OLD):
             store.append(Message(topic="Old", body=b"x" * 100, keys=str(number)))
         for number in range(200):
@@ -68,7 +69,7 @@ def test_a_damaged_one_ends_with_a_unit_that_a_broker_passes_over(command: str, 
     if command == "rebuild":
         rebuild(StoreLayout(layout.root, CONF), ("consumequeue",))
     else:
-        recover(StoreLayout(layout.root, CONF), engine=engine)
+        recover(StoreLayout(layout.root, CONF), release=RELEASES[engine])
     assert ends(layout)["Old", 0] == OLD
     (queue,) = [queue for queue in every_queue(StoreLayout(layout.root, CONF)) if queue.topic == "Old"]
     low = CommitLog(layout).min_offset
@@ -77,7 +78,7 @@ def test_a_damaged_one_ends_with_a_unit_that_a_broker_passes_over(command: str, 
     # behind a filler unit a broker takes all messages below 2 GiB for such that the queue has
     assert 0 <= last.physical_offset < last.physical_offset + last.size <= low
     assert not any(map(is_problem, check_store(StoreLayout(layout.root, CONF))))
-    assert plan(StoreLayout(layout.root, CONF), engine=engine).clean
+    assert plan(StoreLayout(layout.root, CONF), release=RELEASES[engine]).clean
     with Store(layout.root, write=True, broker_conf=SETTINGS) as store:
         assert store.append(Message(topic="Old", body=b"new")).queue_offset == OLD
     assert ends(layout)["Old", 0] == OLD + 1

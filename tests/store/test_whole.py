@@ -56,7 +56,7 @@ def test_what_a_short_file_still_holds_does_not_count_as_put_in(engine: str, bas
     first, *others = sorted((store / "consumequeue" / "order-events" / "3").iterdir())
     assert others
     first.write_bytes(first.read_bytes()[:-UNIT])
-    report = recover(StoreLayout(str(store), base.conf), engine=engine)
+    report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
     assert [(one.topic, one.queueId, one.entriesPutIn) for one in report.mended] == [("order-events", 3, 1)]
     assert faults_of(store, base.conf, engine) == []
 
@@ -73,5 +73,5 @@ def test_entries_lead_to_where_a_record_lies_whatever_it_says(engine: str, bases
         file.seek(place.at + 28)
         file.write((place.at + 5).to_bytes(8, "big"))
     layout = StoreLayout(str(store), base.conf)
-    recover(layout, engine=engine)
+    recover(layout, release=RELEASES[engine])
     assert list(wrong_entries(StoreLayout(str(store), base.conf))) == []

@@ -82,7 +82,7 @@ def test_no_entry_leads_where_no_unit_is(number: int, engine: str, golden_copy: 
     if number % 2:
         (store / "abort").touch()
     before = tree(store)
-    assert recover(StoreLayout(str(store), conf_of("queue-ext")), engine=engine).applied
+    assert recover(StoreLayout(str(store), conf_of("queue-ext")), release=RELEASES[engine]).applied
     assert faults_of(store, conf_of("queue-ext"), engine) == []
     undo(str(store))
     assert tree(store) == before

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.rules.releases import RELEASES, V5_3
 from rmqtool.store.changes.undo import undo
 from rmqtool.store.check import check_store
 from rmqtool.store.check.run import is_problem
@@ -95,7 +96,7 @@ def damaged(base: Base, store: Path, damage: Damage, *, abort: bool) -> set[byte
 def test_the_store_is_whole(name: str, abort: bool, engine: str, base: Base, tmp_path: Path) -> None:
     store = tmp_path / "store"
     left, before = damaged(base, store, WHOLE[name], abort=abort), tree(store)
-    report = recover(StoreLayout(str(store), base.conf), engine=engine)
+    report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
     assert not report.destroys
     assert faults_of(store, base.conf, engine) == []
     assert intact(store, base) == left
@@ -109,14 +110,14 @@ def test_the_store_is_whole(name: str, abort: bool, engine: str, base: Base, tmp
 def test_messages_behind_a_short_file_stay(name: str, abort: bool, engine: str, base: Base, tmp_path: Path) -> None:
     store = tmp_path / "store"
     left, before = damaged(base, store, GAPPED[name], abort=abort), tree(store)
-    report = recover(StoreLayout(str(store), base.conf), engine=engine)
+    report = recover(StoreLayout(str(store), base.conf), release=RELEASES[engine])
     assert report.unloaded
     assert any("are missing, with what was in them" in warning for warning in report.warnings)
     assert not report.destroys
     assert not report.lost
     assert intact(store, base) == left
     assert {found.code for found in check_store(StoreLayout(str(store), base.conf)) if is_problem(found)} <= GAPS
-    assert plan(StoreLayout(str(store), base.conf), engine=engine).clean
+    assert plan(StoreLayout(str(store), base.conf), release=RELEASES[engine]).clean
     undo(str(store))
     assert tree(store) == before
 
@@ -124,7 +125,7 @@ def test_messages_behind_a_short_file_stay(name: str, abort: bool, engine: str, 
 def test_exactly_a_broker_refuses_it(base: Base, tmp_path: Path) -> None:
     store = tmp_path / "store"
     damaged(base, store, WHOLE["last a byte short"], abort=False)
-    report = plan(StoreLayout(str(store), base.conf), engine="5.3", exactly=True)
+    report = plan(StoreLayout(str(store), base.conf), release=V5_3, exactly=True)
     assert not report.loadOk
     assert not report.actions
 

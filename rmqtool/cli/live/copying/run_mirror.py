@@ -12,9 +12,7 @@ from formats.message.properties import parse
 from formats.primitives import TRANSACTION_MASK
 from formats.remoting.shapes import MessageQueue
 from rmqtool.cli.live.common import client_options, readable_queues
-from rmqtool.cli.live.copying.positions import Key, Last, Positions, key_of, last_of
 from rmqtool.cli.live.copying.positions import Key, Positions, key_of
-from rmqtool.cli.look.run_query import engine_of
 from rmqtool.cli.serve.running import Told, until_told
 from rmqtool.cli.shell.output import Column, note, write_all, writer
 from rmqtool.cli.shell.releases import chosen_release
