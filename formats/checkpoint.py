@@ -20,6 +20,7 @@ class Checkpoint(NamedTuple):
     index_msg_timestamp: int = 0  # end time of the last full index file
     master_flushed_offset: int = 0  # 5.0.0 and later
     confirm_phy_offset: int = 0  # 5.1.1 and later
+    logics_physical_offset: int = 0  # 5.4.0 and later: of the last message whose queue entry was flushed
     rest: bytes = bytes(_REST)  # not read by any version, kept as it is
 
     @property

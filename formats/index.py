@@ -63,6 +63,11 @@ def key_hash(topic: str, key: str) -> int:
     return 0 if value == 2**31 else value
 
 
+def tag_key(tags: str) -> str:
+    """The key under which a message is found by its tags; brokers of 5.4 and later write it (``IndexService``)."""
+    return f"T#{tags}"
+
+
 def slot_at(slot: int) -> int:
     """Byte of a slot in the file."""
     return HEADER_SIZE + SLOT_SIZE * slot

@@ -258,6 +258,7 @@ CHECKPOINT_HEAD = Flat(
         ("index_msg_timestamp", "q"),
         ("master_flushed_offset", "q"),
         ("confirm_phy_offset", "q"),
+        ("logics_physical_offset", "q"),
     ),
 )
 TIMER_SLOT = Flat(

@@ -10,6 +10,7 @@ CHECKPOINT_HEAD = Struct(
     "index_msg_timestamp" / Int64sb * "end_timestamp of the last full index file",
     "master_flushed_offset" / Int64sb * since("5.0.0", "physical offset up to which the master has flushed"),
     "confirm_phy_offset" / Int64sb * since("5.1.1", "physical offset up to which messages are confirmed"),
+    "logics_physical_offset" / Int64sb * since("5.4.0", "physical offset of the last flushed queue entry's message"),
 )
 CHECKPOINT_SIZE = 4096
 CHECKPOINT = Struct(

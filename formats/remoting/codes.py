@@ -12,6 +12,7 @@ VERSION_4_9_4 = 401  # name servers send standard JSON routes from here on
 VERSION_4_9_8 = 409
 VERSION_5_0_0 = 413  # compressed registrations have mappings of static topics from here on
 VERSION_5_3_3 = 479
+VERSION_5_5_0 = 513
 
 
 class Serializer(IntEnum):

@@ -28,11 +28,13 @@ PLACES = {
     "config/topics": Form("topics", "5.x", "topic settings (config manager v1)"),
     "config/subscriptionGroups": Form("subscription groups", "5.x", "consumer groups (config manager v1)"),
     "config/consumerOffsets": Form("consumer offsets", "5.x", "consumer progress (config manager v1)"),
+    "consumequeue_rocksdb": Form("consume queues", "5.5", "all queues of the store (useSeparateStorePathForRocksdbCQ)"),
+    "config/metadata": Form("config", "5.4", "topics, groups and consumer progress (useSingleRocksDBForAllConfigs)"),
     "config/rdb": Form("config v2", "5.x", "topics, groups and consumer progress (config manager v2)"),
     "config/users": Form("users", str(V5_3), "accounts of the auth module"),
     "config/acls": Form("access lists", str(V5_3), "permissions of the auth module"),
     "kvStore": Form("pop records", "5.x", "messages that pop consumers hold"),
-    "rocksdbstore": Form("index, timers, transactions", "after 5.3", "index, timers and half messages"),
+    "rocksdbstore": Form("index, timers, transactions", "5.4", "index, timers and half messages"),
     "RocksDBMessageStore": Form("index, timers, transactions", "after 5.3", "indexes of newer development versions"),
 }
 _UNKNOWN = Form("unknown", "", "a RocksDB directory in no known place")

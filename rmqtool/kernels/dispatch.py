@@ -65,6 +65,7 @@ class _CCollector(ctypes.Structure):
         ("delays", POINTER),
         ("delay_levels", INT64),
         ("light", INT64),
+        ("tags", INT64),
         ("records", POINTER),
         ("capacity", INT64),
         ("keys", POINTER),
@@ -101,6 +102,7 @@ class _Compiled:
             array_address(into.delays),
             len(into.delays),
             into.light,
+            into.tags,
             array_address(into.table),
             into.table.shape[1],
             array_address(into.keys),
@@ -178,6 +180,7 @@ class DispatchColumns:
         capacity: records at most.
         delays: milliseconds of delay levels 1, 2, ...; empty where deliver times are not to be worked out.
         light: leave records with further queues to the caller.
+        tags: tags are keys too.
         spare: has rooms of that capacity that can be used again, or not yet.
         code: which code collects them.
 
@@ -191,6 +194,7 @@ class DispatchColumns:
         delays: list[int],
         *,
         light: bool,
+        tags: bool = False,
         spare: "deque[Room] | None" = None,
         code: Code | None = None,
     ) -> None:
@@ -201,6 +205,7 @@ class DispatchColumns:
         self._into = Collector(
             np.array(delays, np.int64),
             light,
+            tags,
             self.room.table,
             self.room.keys,
             np.empty((len(TOPIC_FIELDS), capacity), np.int64),

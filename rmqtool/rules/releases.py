@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from formats import versions
-from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, ResponseCode
+from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, VERSION_5_5_0, ResponseCode
 from formats.versions import Version
 
 
@@ -22,6 +22,7 @@ class Release(NamedTuple):
         record_version: newest version of commit-log records that it writes and reads.
         trailing_separator: stored properties end with a separator (``MessageDecoder.messageProperties2String``).
         has_attributes: topics have attributes, and with them batch queues and compaction.
+        indexes_tags: tags are keys of the index, too (``IndexService``).
         has_timer: messages can be delivered at any time (``TimerMessageStore``).
         knows_wide_filters: SQL92 filters have CONTAINS, STARTSWITH and ENDSWITH.
         searches_lowest_offset: the first entry of a queue whose message is there is searched for in its first file;
@@ -45,6 +46,7 @@ class Release(NamedTuple):
     record_version: int
     trailing_separator: bool
     has_attributes: bool
+    indexes_tags: bool
     has_timer: bool
     knows_wide_filters: bool
     searches_lowest_offset: bool
@@ -92,6 +94,7 @@ V4_9 = Release(
     record_version=1,
     trailing_separator=False,
     has_attributes=False,
+    indexes_tags=False,
     has_timer=False,
     knows_wide_filters=False,
     searches_lowest_offset=False,
@@ -117,6 +120,7 @@ V5_3 = Release(
     record_version=2,
     trailing_separator=True,
     has_attributes=True,
+    indexes_tags=False,
     has_timer=True,
     knows_wide_filters=True,
     searches_lowest_offset=True,
@@ -133,10 +137,13 @@ V5_3 = Release(
     keeps_isolation=True,
 )
 
-RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3)}
-"""By name, in the order of their age."""
+V5_5 = V5_3._replace(version=versions.V5_5, full_name="V5_5_0", mq_version=VERSION_5_5_0, indexes_tags=True)
+
+RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_5)}
+"""By name, in the order of their age. 5.4 goes by the rules of 5.5."""
 
 NEWEST = V5_3
+"""Whose rules a new store, a broker and a client go by where nobody says: those of 5.5 are known for stores alone."""
 
 
 def release_named(text: str) -> Release:
@@ -145,7 +152,7 @@ def release_named(text: str) -> Release:
     Raises:
         ValueError: no release with rules of its own has that name.
     """
-    for release in (V5_3, V4_9):
+    for release in (V5_3, V5_5, V4_9):
         if text in (release.name, str(release.version.major), release.full_name.removeprefix("V").replace("_", ".")):
             return release
     raise ValueError(f"{text}: give {' or '.join(RELEASES)}")

@@ -15,6 +15,7 @@ typedef struct {
     const int64_t *delays; /* milliseconds of delay levels 1, 2, ... */
     int64_t delay_levels;
     int64_t light; /* leave records with further queues to the caller */
+    int64_t tags;  /* tags are keys too */
     int64_t *records; /* columns FIELD_..., `capacity` cells apart */
     int64_t capacity;
     int64_t *keys; /* of each key its record, and `key_capacity` cells on its hash */
@@ -137,7 +138,15 @@ INLINE bool put_key(collector *into, int64_t key, int64_t record, uint32_t befor
     return good;
 }
 
-/* The unique key, then the application's keys, which are separated by spaces. Returns whether all are well-formed. */
+/* The tags as a key, behind "T#". The complement of its hash tells it from other keys. */
+INLINE bool put_tags(collector *into, int64_t key, int64_t record, uint32_t before, text tags) {
+    bool good = put_key(into, key, record, (before * 31 + 'T') * 31 + '#', tags);
+    into->keys[into->key_capacity + key] = ~into->keys[into->key_capacity + key];
+    return good;
+}
+
+/* The unique key, then the application's keys, which are separated by spaces, then the tags. Returns whether all are
+ * well-formed. */
 INLINE bool put_keys(collector *into, const items *found, int64_t record, int64_t topic, int64_t *count) {
     uint32_t before = (uint32_t)TOPIC(into, topic, HASH);
     bool good = TOPIC(into, topic, GOOD) != 0;
@@ -151,6 +160,9 @@ INLINE bool put_keys(collector *into, const items *found, int64_t record, int64_
             good &= put_key(into, key++, record, before, (text){at, end});
         }
         at = end + 1;
+    }
+    if (into->tags && found->tags.end > found->tags.at) {
+        good &= put_tags(into, key++, record, before, found->tags);
     }
     *count = key - into->key_count;
     return good;
@@ -192,7 +204,8 @@ INLINE bool take_record(collector *into, const uint8_t *base, table rows, int64_
     bool schedule = is_schedule(base + topic_at, topic_length);
     bool good = find_tags_code(into, &found, schedule, store_timestamp, &tags_code);
     FIELD(into, record, TAGS_CODE) = tags_code;
-    if (transaction != TRANSACTION_ROLLBACK && (found.unique.at != NULL || found.keys.at != NULL)) {
+    bool named = found.unique.at != NULL || found.keys.at != NULL || (into->tags && found.tags.at != NULL);
+    if (transaction != TRANSACTION_ROLLBACK && named) {
         good &= put_keys(into, &found, record, topic, &keys);
     }
     if (!good || (into->light && found.multi)) {

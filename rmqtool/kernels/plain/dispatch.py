@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from formats.index import key_hash
+from formats.index import key_hash, tag_key
 from formats.message.inner import batch_numbers
 from formats.message.properties import DELAY, KEYS, MULTI_DISPATCH, TAGS, UNIQ_KEY, parse, split_keys
 from formats.message.read import SCHEDULE_TOPIC, Record, read
@@ -80,8 +80,11 @@ def _take_row(memory: Memory, row: Row, into: Collector) -> bool:
     if transaction != TRANSACTION_ROLLBACK:
         keys = [properties[UNIQ_KEY]] if UNIQ_KEY in properties else []
         name = topic.decode("utf-8", "replace")
-        for key in keys + split_keys(properties.get(KEYS, "")):
-            into.keys[:, into.key_count] = number, key_hash(name, key)
+        hashes = [key_hash(name, key) for key in keys + split_keys(properties.get(KEYS, ""))]
+        if into.tags and properties.get(TAGS):
+            hashes.append(~key_hash(name, tag_key(properties[TAGS])))
+        for hashed in hashes:
+            into.keys[:, into.key_count] = number, hashed
             into.key_count += 1
     return True
 

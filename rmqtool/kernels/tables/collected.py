@@ -27,8 +27,9 @@ class Collector:
     Attributes:
         delays: milliseconds of delay levels 1, 2, ...
         light: leave records with further queues to the caller.
+        tags: tags are keys of the index too (5.4).
         table: int64 of shape (:data:`FIELDS`, capacity).
-        keys: int64 of shape (2, room): record and hash of each index key.
+        keys: int64 of shape (2, room): record and hash of each index key; that of tags is complemented.
         topics: int64 of shape (:data:`TOPIC_FIELDS`, capacity).
         slots: hash table of topics: number + 1, or 0; int32, a power of two of them, more than topics.
         numbers: int64 of shape (fields of :class:`BatchNumbers`, capacity).
@@ -37,6 +38,7 @@ class Collector:
 
     delays: Column
     light: bool
+    tags: bool
     table: Table
     keys: Table
     topics: Table

@@ -11,7 +11,6 @@ from rmqtool.errors import UnreadableStore
 from rmqtool.store.append.live_files import DEFAULT_EXT, LiveBatchQueue, LiveIndex, LiveQueue, QueueExtension, Touched
 from rmqtool.store.disk.durable import is_lacking
 from rmqtool.store.disk.remote import is_dir
-from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.layout.paths import BATCH_QUEUES, StoreLayout
@@ -105,7 +104,7 @@ class LiveDispatch:
     def __init__(
         self, layout: StoreLayout, inputs: StoreInputs, ends: dict[QueueKey, int], end: int, batch_topics: Set[str]
     ) -> None:
-        self._layout, self._levels, self._light_queues = layout, inputs.levels, inputs.light_queues
+        self._layout, self._new_builder = layout, inputs.batch_builder
         self._touched = Touched()
         self.index = LiveIndex(layout.path("index"), inputs.layout.index_paths(), inputs.geometry)
         self._ends, self._indexed, self._batch_topics = ends, inputs.indexed, batch_topics
@@ -190,7 +189,7 @@ class LiveDispatch:
 
     def _dispatch_from(self, end: int) -> int:
         before = self._dispatcher.messages
-        builder = BatchBuilder(self._levels, light_queues=self._light_queues)
+        builder = self._new_builder()
         for file in self._layout.commit_log():
             if file.end <= self._dispatched or file.base >= end:
                 continue

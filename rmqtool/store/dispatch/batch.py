@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from formats.index import key_hash
+from formats.index import key_hash, tag_key
 from formats.layouts.derived import BATCH_CQ_ENTRY, CQ_ENTRY
 from formats.message.inner import batch_numbers
 from formats.message.properties import (
@@ -161,7 +161,7 @@ class Batch(NamedTuple):
     topic: Column  # position in ``topics``
     topics: list[str]
     key_row: Column  # row of each index key, in the order in which keys are put
-    key_hash: Column
+    key_hash: Column  # that of tags is complemented: see `hashes` and `tag_keys`
     light: list[LightQueuePut]
     numbers: BatchNumbers
     room: "Room | None" = None  # memory of the columns, where another batch can use it
@@ -169,6 +169,18 @@ class Batch(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.size)
+
+    @property
+    def hashes(self) -> Column:
+        """The hash of each index key."""
+        hashes: Column = self.key_hash ^ (self.key_hash >> 63)
+        return hashes
+
+    @property
+    def tag_keys(self) -> Column:
+        """Which of the index keys are tags; bool."""
+        tags: Column = self.key_hash < 0
+        return tags
 
     def by_queue(self) -> list[Column]:
         """Rows that get a consume-queue entry, grouped by topic and queue id, ascending in each group."""
@@ -289,11 +301,13 @@ class BatchBuilder:
     Args:
         delays: gives delayed messages their deliver time.
         light_queues: dispatch to the further queues that a message names.
+        index_tags: tags are keys of the index too.
     """
 
-    def __init__(self, delays: DelayLevels, *, light_queues: bool = False) -> None:
+    def __init__(self, delays: DelayLevels, *, light_queues: bool = False, index_tags: bool = False) -> None:
         self.delays = delays
         self.light_queues = light_queues
+        self.index_tags = index_tags
         self._topics: dict[bytes, int] = {}
         self._rows: list[tuple[int, int, int, int, int, int, bool, int]] = []
         self._keys: list[tuple[int, int]] = []
@@ -339,6 +353,8 @@ class BatchBuilder:
             keys = [unique] if unique else []
             keys += split_keys(properties.get(KEYS, ""))
             hashes = [key_hash(topic, key) for key in keys]
+            if self.index_tags and tags:
+                hashes.append(~key_hash(topic, tag_key(tags)))
         light = _light_puts(row, properties) if self.light_queues and MULTI_DISPATCH in properties else []
         return tags_code, hashes, light
 

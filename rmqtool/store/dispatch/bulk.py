@@ -53,7 +53,14 @@ class BulkBuilder:
     ) -> None:
         self._view, self._plain = view, plain
         capacity = BATCH_RECORDS if capacity is None else capacity
-        self._columns = DispatchColumns(capacity, plain.delays.millis, light=plain.light_queues, spare=spare, code=code)
+        self._columns = DispatchColumns(
+            capacity,
+            plain.delays.millis,
+            light=plain.light_queues,
+            tags=plain.index_tags,
+            spare=spare,
+            code=code,
+        )
         self._light: list[LightQueuePut] = []
 
     def __len__(self) -> int:

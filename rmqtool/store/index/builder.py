@@ -117,7 +117,7 @@ class IndexFile:
         entries = np.empty(INDEX_ENTRY.size * room, np.uint8)
         at = _HEADER_SIZE + 4 * self.slots + INDEX_ENTRY.size * self.index_count
         self._need(at, at + len(entries))
-        columns = batch.key_row, batch.key_hash, batch.physical_offset, batch.store_timestamp
+        columns = batch.key_row, batch.hashes, batch.physical_offset, batch.store_timestamp
         following, added, header = put_keys(self._slots(), entries, header, *columns, first, code=code)
         self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
         self.begin_physical_offset, self.end_physical_offset = header[2:4]
@@ -262,7 +262,7 @@ class IndexBuilder:
         physical, timestamps = batch.physical_offset.tolist(), batch.store_timestamp.tolist()
         row_before = -1
         skip = again = False
-        for row, key_hash in zip(batch.key_row.tolist(), batch.key_hash.tolist(), strict=True):
+        for row, key_hash in zip(batch.key_row.tolist(), batch.hashes.tolist(), strict=True):
             if row != row_before:
                 file = self._writable()
                 skip = physical[row] < file.end_physical_offset

@@ -8,13 +8,14 @@ from formats import checkpoint
 from formats.layouts.codes import MAGIC_V2
 from formats.variants.rocksdb import PLACES, Form, describe
 from rmqtool.errors import RmqError, UnreadableStore
-from rmqtool.rules.releases import V4_9, V5_3, Release
+from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
 from rmqtool.store.disk.remote import exists, is_dir
 from rmqtool.store.disk.segments import read_small
 from rmqtool.store.layout.log_signs import dledger_dirs
 from rmqtool.store.layout.paths import StoreLayout
 
 _PARTS_OF_5 = ("timerwheel", "timerlog", "compaction", "epochFileCheckpoint", "batchconsumequeue", "kvStore")
+_DATABASES_OF_5_4 = ("rocksdbstore", "consumequeue_rocksdb", "config/metadata")
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
 _RELEASES: "WeakKeyDictionary[StoreLayout, Release]" = WeakKeyDictionary()
 
@@ -43,21 +44,33 @@ def version_of(layout: StoreLayout, record_version: int = 1) -> tuple[str, str]:
     Args:
         record_version: of the log's first record.
     """
+    release, reason = _signs(layout, record_version)
+    return "5.x" if release.is_5 else "4.x", reason
+
+
+def _signs(layout: StoreLayout, record_version: int) -> tuple[Release, str]:
+    """(the release whose rules fit, what shows it)."""
+    forms = rocksdb_forms(layout)
+    for place in _DATABASES_OF_5_4:
+        if place in forms:
+            return V5_5, f"{place} is a RocksDB database of 5.4 or later"
+    point = checkpoint.parse(_seen(layout.path("checkpoint")))
+    if point.logics_physical_offset:
+        return V5_5, "the checkpoint has a field of 5.4 or later"
     if _seen(layout.path("abort"), 1 << 16):
-        return "5.x", "the abort file holds a process id"
-    for place in rocksdb_forms(layout):
-        return "5.x", f"{place} is a RocksDB database"
+        return V5_3, "the abort file holds a process id"
+    for place in forms:
+        return V5_3, f"{place} is a RocksDB database"
     for part in ("abort.bak", *_PARTS_OF_5):
         if exists(layout.path(part)):
-            return "5.x", f"it has {part}"
+            return V5_3, f"it has {part}"
     if record_version == 2:
-        return "5.x", "the log begins with a V2 record"
-    point = checkpoint.parse(_seen(layout.path("checkpoint")))
+        return V5_3, "the log begins with a V2 record"
     if point.master_flushed_offset or point.confirm_phy_offset:
-        return "5.x", "the checkpoint has fields of 5.x"
+        return V5_3, "the checkpoint has fields of 5.x"
     if b'"stateVersion"' in _seen(layout.path("config", "topics.json")):
-        return "5.x", "topics.json has a stateVersion"
-    return "4.x", "it has nothing of 5.x"
+        return V5_3, "topics.json has a stateVersion"
+    return V4_9, "it has nothing of 5.x"
 
 
 def release_of(layout: StoreLayout) -> Release:
@@ -67,7 +80,7 @@ def release_of(layout: StoreLayout) -> Release:
         UnreadableStore: a directory of the store cannot be listed.
     """
     if layout not in _RELEASES:
-        _RELEASES[layout] = V5_3 if version_of(layout, first_version(layout))[0] == "5.x" else V4_9
+        _RELEASES[layout] = _signs(layout, first_version(layout))[0]
     return _RELEASES[layout]
 
 
@@ -91,6 +104,8 @@ def _seen(path: str, limit: int = 64 << 20) -> bytes:
 
 def unsupported(layout: StoreLayout) -> str | None:
     """Why no writing command may touch this store's queues; None where it may."""
+    if "consumequeue_rocksdb" in rocksdb_forms(layout):
+        return "its queues are in consumequeue_rocksdb, a database of RocketMQ 5.5 that rmqtool does not read"
     if has_rocksdb_queues(layout):
         return (
             "its queues are in a RocksDB database (storeType=defaultRocksDB), which is not written in place: "

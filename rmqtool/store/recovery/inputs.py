@@ -7,7 +7,7 @@ from formats import checkpoint
 from formats.checkpoint import Checkpoint
 from formats.topics import LMQ_PREFIX
 from rmqtool.rules.releases import Release
-from rmqtool.store.dispatch.batch import DelayLevels
+from rmqtool.store.dispatch.batch import BatchBuilder, DelayLevels
 from rmqtool.store.dispatch.light import dispatches_to_light_queues
 from rmqtool.store.index.reader import geometry_of
 from rmqtool.store.layout.paths import StoreLayout
@@ -88,6 +88,19 @@ class StoreInputs:
     def knows_delays(self) -> bool:
         """Whether delayed messages get their deliver time already while the log is checked."""
         return self.fix_delay_times or self.rules.knows_delays
+
+    def batch_builder(self, *, delays: bool = True, light_queues: bool = True) -> BatchBuilder:
+        """Collects records as this store's broker dispatches them.
+
+        Args:
+            delays: delayed messages get their deliver time.
+            light_queues: messages go to the further queues that they name, where the settings have it.
+        """
+        return BatchBuilder(
+            self.levels if delays else DelayLevels([]),
+            light_queues=light_queues and self.light_queues,
+            index_tags=self.rules.release.indexes_tags,
+        )
 
     @property
     def indexed(self) -> bool:

@@ -12,7 +12,6 @@ from formats.message.read import Record, read
 from formats.topics import SCHEDULE
 from rmqtool.errors import Refused
 from rmqtool.progress import stage
-from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.reading import reput_batches
 from rmqtool.store.index.builder import IndexBuilder
 from rmqtool.store.layout.mending import cut_short, typed, way_on_alone
@@ -224,7 +223,7 @@ class _Run:
             verdict = replace(verdict, passed_over=None)  # it is dispatched after all
         if at < verdict.end and verdict.dispatched_from is None:
             verdict = replace(verdict, dispatched_from=at)
-        builder = BatchBuilder(inputs.levels, light_queues=inputs.light_queues)
+        builder = inputs.batch_builder()
         with stage("filling queues and index", max(verdict.end - at, 0)) as filling:
             while at < verdict.end:
                 file = next((f for f in verdict.files if f.base <= at < f.base + inputs.log.file_size), None)

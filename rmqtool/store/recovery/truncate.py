@@ -7,7 +7,6 @@ from formats.message.read import End
 from rmqtool.errors import BadValue, CorruptFile, Refused, UnreadableStore
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import is_zero
-from rmqtool.store.dispatch.batch import BatchBuilder
 from rmqtool.store.dispatch.reading import checked, reput_batches
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.dispatcher import Dispatcher
@@ -104,7 +103,7 @@ def _index_again(inputs: StoreInputs, verdict: LogVerdict, dispatcher: Dispatche
     first = index.files.index(ahead[0])
     index.files, index.removed = index.files[:first], index.removed + index.files[first:]
     low = index.files[-1].end_physical_offset if index.files else verdict.min_offset
-    builder = BatchBuilder(inputs.levels, light_queues=False)
+    builder = inputs.batch_builder(light_queues=False)
     for file in verdict.files:
         limit = min(verdict.end - file.base, file.size)
         start = max(low - file.base, 0)

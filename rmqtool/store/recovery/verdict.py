@@ -14,7 +14,7 @@ from formats.message.read import End
 from rmqtool.errors import UnreadableStore
 from rmqtool.progress import Stage, stage
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch.batch import Batch, BatchBuilder, DelayLevels
+from rmqtool.store.dispatch.batch import Batch
 from rmqtool.store.dispatch.reading import Readahead, checked, recovery_batches
 from rmqtool.store.recovery.dispatcher import Dispatcher
 from rmqtool.store.recovery.inputs import StoreInputs
@@ -109,9 +109,7 @@ class _LogCheck:
         first_file = file = files[number]
         # where there is no record a broker takes the place where the check begins, or the end of the files
         last_record = file.base if aborted else files[-1].end
-        builder = BatchBuilder(
-            inputs.levels if inputs.knows_delays else DelayLevels([]), light_queues=inputs.light_queues
-        )
+        builder = inputs.batch_builder(delays=inputs.knows_delays)
         readahead = Readahead()
         try:
             while True:

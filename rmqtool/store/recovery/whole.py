@@ -223,7 +223,7 @@ class _Making:
     def _batches(self, what: str, start: int) -> Iterator[tuple[Batch, Column]]:
         """(batch, position of each record) of all records from an offset on; they say their true positions."""
         files = [file for file in self._verdict.files if file.end > start and file.base < self._verdict.end]
-        builder = BatchBuilder(self._inputs.levels, light_queues=self._inputs.light_queues)
+        builder = self._inputs.batch_builder()
         readahead = Readahead()
         with stage(what, sum(file.size for file in files)) as going:
             try:

@@ -4,7 +4,7 @@ Index files hold the keys of messages in the order of the log, each file going o
 start the keys of the last message may be there twice, for a broker puts them again; that is no fault.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,17 @@ from rmqtool.store.index.chains import BLOCK, Chains, used_entries
 
 Column = np.ndarray[Any, np.dtype[Any]]
 Table = np.ndarray[Any, np.dtype[Any]]
+
+
+class _Keys(NamedTuple):
+    """Keys in the order in which they are put, and of each the message it is of."""
+
+    physical_offset: Column
+    hash: Column
+    store_timestamp: Column
+
+    def at(self, which: Column | slice) -> "_Keys":
+        return _Keys(self.physical_offset[which], self.hash[which], self.store_timestamp[which])
 
 
 class WholeIndex:
@@ -48,6 +59,7 @@ class WholeIndex:
         self._begin = 0  # time that the entries of this file count from
         self._last = -1  # physical offset of the message whose entry was met last
         self._last_hashes = np.empty(0, np.int64)
+        self._tags_begun = False  # whether an entry for tags was met
         self._open()
 
     # -- files ------------------------------------------------------------------------------------------------------
@@ -77,29 +89,59 @@ class WholeIndex:
         """
         if self._over or not len(batch.key_row):
             return
-        physical, hashes = position[batch.key_row], batch.key_hash
-        times = batch.store_timestamp[batch.key_row]
+        keys = _Keys(position[batch.key_row], batch.hashes, batch.store_timestamp[batch.key_row])
+        tags = batch.tag_keys
+        if self._tags_begun or not tags.any():
+            self._take(keys)
+        else:
+            self._take_old(keys, np.flatnonzero(~tags))
+
+    def _take_old(self, keys: "_Keys", others: Column) -> None:
+        """Keys of records that a broker before 5.4 may have taken, which put no tags into the index.
+
+        Args:
+            others: positions of the keys that are no tags.
+        """
+        done = self._take(keys.at(others), ends=False)
+        rest = int(others[done - 1]) + 1 if done else 0
+        if done < len(others) and not self._over:
+            self._tags_begun = True
+            self._take(keys.at(slice(rest, None)))
+        elif rest < len(keys.hash) and int(keys.physical_offset[rest]) == self._last:
+            # its entry may be the first of all tags; then it is passed as one that is there again
+            self._last_hashes = np.append(self._last_hashes, keys.hash[rest])
+
+    def _take(self, keys: "_Keys", *, ends: bool = True) -> int:
+        """How many of these keys have the entries that come next, one after the other.
+
+        Args:
+            ends: the first that has not is where the index ends to be right.
+        """
+        physical, hashes, times = keys
         done = 0
         while done < len(hashes):
             if self._at >= self._stop:
                 self._open()
             if self._at >= self._stop:
-                self._differs(self._number)
-                return
+                if ends:
+                    self._differs(self._number)
+                break
             part = self._table[self._at : min(self._at + len(hashes) - done, self._stop)]
             here = slice(done, done + len(part))
             same = (part["physical_offset"] == physical[here]) & (part["key_hash"] == hashes[here])
             count = len(part) if same.all() else int(np.flatnonzero(~same)[0])
             if count and not self._are_timed(part[:count], times[done : done + count]):
                 self._differs(self._number - 1)
-                return
+                break
             if count:
                 done += count
                 self._at += count
                 self._remember(physical[:done], hashes[:done])
             elif not self._pass_repeated():
-                self._differs(self._number - 1)
-                return
+                if ends:
+                    self._differs(self._number - 1)
+                break
+        return done
 
     def _differs(self, good: int) -> None:
         self.good, self.complete, self._over = min(good, self.good), False, True

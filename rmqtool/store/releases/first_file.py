@@ -6,13 +6,15 @@ After a crash both go by store times and the checkpoint.
 
 from formats.checkpoint import Checkpoint
 from formats.layouts.codes import MAGIC_V1, MAGIC_V2
-from formats.message.read import HEADS, HOSTS_V6
+from formats.message.properties import BATCH_NUMBERS, INNER_BASE, parse_raw
+from formats.message.read import HEADS, HOSTS_V6, Record, is_java_int, read
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.layout.broker_conf import BrokerConf
 
 SCANNED_FILES = 3  # from the end, after a clean stop (4.9)
 _MAGIC, _SYS_FLAG = HEADS[0].field("magic"), HEADS[0].field("sys_flag")  # at the same places in all heads
 _PHYSICAL_OFFSET = HEADS[0].field("physical_offset")
+_BATCH_MARK = INNER_BASE.encode() + b"\x01"
 _LARGEST_HEAD = max(head.size for head in HEADS.values())
 
 
@@ -52,6 +54,57 @@ def _after_crash(files: list[Segment], conf: BrokerConf, point: Checkpoint, *mag
         if first is not None and first <= limit:
             return number, f"unclean stop: the newest file whose first message is not later than {limit}"
     return 0, f"unclean stop: no file begins with a message that is not later than {limit}, so all are checked"
+
+
+def first_checked_v5_5(
+    files: list[Segment], conf: BrokerConf, point: Checkpoint, known: int, *, aborted: bool
+) -> tuple[int, str]:
+    """(number of the file, why that one), by the rules of 5.5, for queues in files.
+
+    The newest file whose first record is whole and is known to the queues; the search gives up after
+    ``commitLogRecoverMaxNum`` files (CommitLog.isMappedFileMatchedRecover, ConsumeQueueStore of 5.5.0).
+
+    Args:
+        known: end of the last message that any queue knows.
+    """
+    most = conf.number("commitLogRecoverMaxNum", 0)
+    most = most if most > 0 else 10
+    safe = conf.flag("messageIndexEnable", True) and conf.flag("messageIndexSafe", False)
+    crc = conf.flag("checkCRCOnRecover", True)
+
+    def fits(file: Segment) -> bool:
+        try:
+            record = read(file.view(), 0, file.size, crc=crc)
+        finally:
+            file.release()
+        if not isinstance(record, Record) or not record.store_timestamp or has_bad_batch_numbers(record):
+            return False
+        if safe and record.store_timestamp > point.index_msg_timestamp:
+            return False
+        if aborted and point.logics_physical_offset <= 0:
+            return record.store_timestamp <= point.logics_msg_timestamp
+        return record.physical_offset <= (point.logics_physical_offset if aborted else known)
+
+    stop = "unclean stop" if aborted else "clean stop"
+    number = len(files) - 1
+    while number > 0 or (aborted and number == 0):
+        most -= 1
+        if fits(files[number]):
+            return number, f"{stop}: the newest file whose first message the queues have"
+        if most <= 0:
+            return number, f"{stop}: a broker looks at no more files than commitLogRecoverMaxNum"
+        number -= 1
+    return 0, f"{stop}: no file begins with a message that the queues have, so all are checked"
+
+
+def has_bad_batch_numbers(record: Record) -> bool:
+    """Whether a record has both numbers, whatever its flags, and ``parseLong`` or ``parseShort`` refuses one."""
+    if _BATCH_MARK not in record.properties:
+        return False
+    found = parse_raw(record.properties)
+    return all(name in found for name, _ in BATCH_NUMBERS) and not all(
+        is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS
+    )
 
 
 def first_checked_rocks(files: list[Segment], known: int, *, aborted: bool) -> tuple[int, str]:

@@ -16,10 +16,10 @@ from formats.config.files import TopicConfig, Topics
 from formats.endings import Ending
 from formats.errors import FormatError
 from formats.layouts.codes import MAGIC_V2
-from formats.message.properties import BATCH_NUMBERS, INNER_BASE, INNER_NUM, parse_raw
-from formats.message.read import End, Record, is_java_int, read
+from formats.message.properties import INNER_BASE, INNER_NUM
+from formats.message.read import End, Record, read
 from rmqtool.errors import Refused, UnreadableStore
-from rmqtool.rules.releases import V4_9, V5_3, Release
+from rmqtool.rules.releases import V4_9, V5_3, V5_5, Release
 from rmqtool.store.disk.segments import Segment, offset_name, read_small
 from rmqtool.store.dispatch.batch import is_bulk
 from rmqtool.store.layout.paths import BATCH_QUEUES, UNIT, StoreLayout
@@ -27,7 +27,14 @@ from rmqtool.store.layout.version import first_version, release_of, unsupported,
 from rmqtool.store.queues.batch_builder import BatchQueueBuilder
 from rmqtool.store.queues.builder import QueueBuilder
 from rmqtool.store.queues.compaction import compaction_queues_of
-from rmqtool.store.releases.first_file import SCANNED_FILES, first_checked, first_checked_v5, known_number
+from rmqtool.store.releases.first_file import (
+    SCANNED_FILES,
+    first_checked,
+    first_checked_v5,
+    first_checked_v5_5,
+    has_bad_batch_numbers,
+    known_number,
+)
 
 EVERYTHING = -(2**63)  # lower than any offset that a record can say
 _MAGIC_V2 = MAGIC_V2.to_bytes(4, "big", signed=True)
@@ -167,16 +174,6 @@ class ReleaseRules:
     def warnings(self) -> list[str]:
         """Warnings that hold for this store whatever recovery finds."""
         return []
-
-
-def has_bad_batch_numbers(record: Record) -> bool:
-    """Whether a record has both numbers, whatever its flags, and ``parseLong`` or ``parseShort`` refuses one."""
-    if _BATCH_MARK not in record.properties:
-        return False
-    found = parse_raw(record.properties)
-    return all(name in found for name, _ in BATCH_NUMBERS) and not all(
-        is_java_int(found[name], bits) for name, bits in BATCH_NUMBERS
-    )
 
 
 class ReleaseRulesV5(ReleaseRules):
@@ -333,6 +330,35 @@ class ReleaseRulesV5(ReleaseRules):
         return []
 
 
+class ReleaseRulesV5_5(ReleaseRulesV5):
+    """Those of 5.5.0, and of 5.4.0, which has them too."""
+
+    release: ClassVar[Release] = V5_5
+
+    def check_forms(self) -> list[str]:
+        for name in ("enableAcceleratedRecovery", "checkCommitLogOffsetOnRecover"):
+            if self.conf.flag(name, False):
+                raise Refused(f"{self.layout.root}: {name} is on, which rmqtool does not follow: turn it off")
+        for name in ("indexRocksDBEnable", "transRocksDBEnable"):
+            if self.conf.flag(name, False):
+                raise Refused(f"{self.layout.root}: {name} is on: that database is not written in place")
+        return super().check_forms()
+
+    def first_checked(self, files: list[Segment], point: Checkpoint, known: int, *, aborted: bool) -> tuple[int, str]:
+        return first_checked_v5_5(files, self.conf, point, known, aborted=aborted)
+
+    def next_start(self, files: list[Segment], known: int) -> int:
+        return self.first_checked(files, Checkpoint(), known, aborted=False)[0]
+
+    def confirmed(self, point: Checkpoint, *, low: int, end: int, last: int) -> Checkpoint:
+        """Queues cannot have more than the log; a broker that goes by a later offset would find no file to begin at."""
+        point = super().confirmed(point, low=low, end=end, last=last)
+        return point._replace(logics_physical_offset=min(point.logics_physical_offset, end))
+
+
+_RULES: Mapping[Release, type[ReleaseRulesV5]] = {V5_3: ReleaseRulesV5, V5_5: ReleaseRulesV5_5}
+
+
 def _holds(view: memoryview, mark: bytes) -> bool:
     if is_bulk(view, 0, len(view)):
         from rmqtool.store.log.scan import holds
@@ -356,12 +382,13 @@ def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: b
     seen = release_of(layout)
     reason, warning = ("asked for", None) if release else (shown, None)
     release = release or seen
+    line = "5.4 or later" if V5_5 in (release, seen) and release.is_5 else "5.x"
     if release.version < seen.version:
-        warning = f"a 5.x broker seems to have written this store ({shown}), but the rules of {release} are used"
+        warning = f"a {line} broker seems to have written this store ({shown}), but the rules of {release} are used"
     elif release != seen:
-        warning = f"nothing shows that a 5.x broker has written this store, but the rules of {release} are used"
+        warning = f"nothing shows that a {line} broker has written this store, but the rules of {release} are used"
     if release.is_5:
-        return ChosenRules(ReleaseRulesV5(layout, exactly=exactly), reason, warning)
+        return ChosenRules(_RULES[release](layout, exactly=exactly), reason, warning)
     return ChosenRules(ReleaseRules(layout, exactly=exactly, only_v1=seen.is_5), reason, warning)
 
 

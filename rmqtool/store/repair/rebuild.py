@@ -121,7 +121,7 @@ class Rebuild:
             raise Refused(forms[0])
         for path in log.segments.foreign:
             raise CorruptFile(path, None, "does not belong in a commit-log directory (see rmqtool check)")
-        builder = BatchBuilder(self.inputs.levels, light_queues=self.inputs.light_queues)
+        builder = self.inputs.batch_builder()
         files = log.segments.files
         expected = files[0].base if files else 0
         with stage("reading the log", sum(file.size for file in files)) as self._reading:

@@ -38,7 +38,8 @@ from rmqtool.store.queues.compaction import FOLDER
 from rmqtool.store.queues.reader import open_queue
 from rmqtool.store.queues.timer.files import TimerFiles
 from rmqtool.store.recovery.command import recover
-from rmqtool.store.releases.rules import ReleaseRulesV5, has_bad_batch_numbers, rules_for
+from rmqtool.store.releases.first_file import has_bad_batch_numbers
+from rmqtool.store.releases.rules import ReleaseRulesV5, rules_for
 from rmqtool.store.repair.rebuild import TIMER, rebuild
 from rmqtool.store.roles.table import heed
 from rmqtool.store.salvage.compacted import carry_over

@@ -88,6 +88,7 @@ class IndexCheck:
         self._missing = 0  # keys of the run of messages without entries that is being met
         self._missing_from = self._missing_to = 0
         self._keys_seen = False
+        self._tags_seen = False  # whether an entry for tags was met
 
     def load(self) -> Iterator[None]:
         """Open every file and check it by itself."""
@@ -148,10 +149,10 @@ class IndexCheck:
             return
         batch, position = stretch.batch, stretch.position
         stop = max(int(position[-1] + batch.size[-1]), self._next)
-        key_row, key_hash = batch.key_row, batch.key_hash
+        key_row, key_hash, tags = batch.key_row, batch.hashes, batch.tag_keys
         if position[0] < self._next:
             new = position[key_row] >= self._next
-            key_row, key_hash = key_row[new], key_hash[new]
+            key_row, key_hash, tags = key_row[new], key_hash[new], tags[new]
         keys = position[key_row], key_hash
         self._keys_seen = self._keys_seen or len(key_row) > 0
         seen = np.zeros(len(key_row), bool)
@@ -180,7 +181,15 @@ class IndexCheck:
             self._strangers(file, numbers[~good], entries[~good], record[~good])
         self._next = stop
         if self._all_read and self.files:
-            self._note_missing(keys[0], seen)
+            self._note_missing(keys[0], seen | self._before_tags(seen, tags))
+
+    def _before_tags(self, seen: Column, tags: Column) -> Column:
+        """Which keys are tags that nobody put into the index: a broker before 5.4 had the store when it took them."""
+        if self._tags_seen:
+            return np.zeros(len(seen), bool)
+        first = np.flatnonzero(seen & tags)
+        self._tags_seen = len(first) > 0
+        return tags & (np.arange(len(seen)) < first[0]) if len(first) else tags
 
     def _times(self, file: _File, numbers: Column, entries: Column, times: Column) -> None:
         header = file.header

@@ -15,7 +15,7 @@ from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.disk.sparse import has_bytes
-from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, BatchBuilder, is_bulk
+from rmqtool.store.dispatch.batch import BATCH_RECORDS, Batch, is_bulk
 from rmqtool.store.log.commit_log import next_record
 
 _WINDOW = 16 << 20  # bytes walked before their pages are given back
@@ -64,7 +64,7 @@ class LogCheck:
         self._passed = 0  # bytes of files that were read
         self._damages: list[_Damage] = []
         self._record_check = RecordCheck(ctx)
-        self._builder = BatchBuilder(ctx.inputs.levels, light_queues=ctx.inputs.light_queues)
+        self._builder = ctx.inputs.batch_builder()
 
     def run(self) -> Iterator[None]:
         """Check; yields now and then, so that findings can be handed on."""
