@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.differential.bases import Base, make_bases
 from tests.interop.differential.judge import Pool
-from tests.interop.engine import available
+from tests.interop.engine import NEWEST, available
 
 ENGINES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_ENGINES", "4"))
 
@@ -33,4 +33,21 @@ def stores_of_4(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Ba
 def stores_of_5(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     """As 5.3.3 leaves them."""
     with pool.pair() as (_old, new):
+        return make_bases(tmp_path_factory.mktemp("stores"), new)
+
+
+@pytest.fixture(scope="session")
+def newest_pool() -> Iterator[Pool]:
+    """Pairs of engines of 4.9.8 and 5.5.0."""
+    if reason := available("4.9.8") or available(NEWEST):
+        pytest.skip(reason)
+    engines = Pool(ENGINES, NEWEST)
+    yield engines
+    engines.close()
+
+
+@pytest.fixture(scope="session")
+def stores_of_newest(newest_pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
+    """As 5.5.0 leaves them."""
+    with newest_pool.pair() as (_old, new):
         return make_bases(tmp_path_factory.mktemp("stores"), new)

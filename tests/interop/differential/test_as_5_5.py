@@ -1,0 +1,19 @@
+"""Recovery by the rules of 5.5 against the engine of 5.5.0; see :mod:`tests.interop.differential.test_as_5_3`.
+
+The stores are those that 5.5.0 wrote: one of an older release becomes one of 5.5 at its first start only.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests import damage
+from tests.interop.differential.bases import Base
+from tests.interop.differential.judge import CASES, Pool, assert_agreement
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("verb", damage.VERBS)
+def test_recovery_agrees_with_5_5_0(verb: str, stores_of_newest: list[Base], newest_pool: Pool, tmp_path: Path) -> None:
+    assert_agreement("5.5.0", verb, CASES // 2, stores_of_newest, tmp_path, newest_pool)
