@@ -29,7 +29,7 @@ _TIMEOUT = 6.0
 _MOST_QUEUES = 1 << 16  # of one topic on one broker
 _PAUSE = 2.0  # until a name server that is away is tried again
 _REST = 4.0  # times as long as it took to tell one, it is not told again: each time it is told of all topics
-_MOST_REST = 5.0  # s
+_MOST_REST = 10.0  # s
 
 
 class Registration:
