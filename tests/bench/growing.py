@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from threading import Thread
+from typing import IO, NamedTuple
 
 from formats.remoting import bodies as b
 from formats.remoting import headers as h
@@ -61,6 +62,11 @@ def _used(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def _read_all(file: IO[str]) -> None:
+    for _line in file:
+        pass
+
+
 async def _ask(connection: Connection, make: Callable[[int], Command], numbers: Iterator[int]) -> None:
     for number in numbers:  # which all clients share
         answer = await connection.call(make(number), 600)
@@ -85,8 +91,12 @@ def report(folder: Path, count: int, clients: int) -> dict[str, list[Part]]:
     found = {}
     for kind, make in KINDS.items():
         with Serving(folder / kind, "--create", "--engine", "5.3") as serving:
+            said = Thread(target=_read_all, args=(serving.process.stderr,))
+            said.start()  # a line for each topic is more than a pipe holds
             found[kind] = parts = asyncio.run(_grow(serving, make, count, clients))
-            assert serving.end()[0] == 0
+            serving.process.terminate()
+            assert serving.process.wait(60) == 0
+            said.join()
         first, last = parts[0], parts[-1]
         print(f"{count} new {kind} by {clients} clients, s of the processor (and on the clock) for each tenth:")
         print("  " + ", ".join(f"{part.used:.2f} ({part.passed:.1f})" for part in parts))

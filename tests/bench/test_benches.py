@@ -14,6 +14,7 @@ from tests.bench import (
     cold_sql,
     dump,
     first_use,
+    growing,
     lookup,
     parted,
     recover,
@@ -68,6 +69,11 @@ def test_the_recover_bench_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert figures["keys"] == 2 * figures["messages"]
     assert len(figures["seconds"]) == 2
     assert "peak memory" in capsys.readouterr().out
+
+
+def test_the_bench_of_growing_tables_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {kind: len(parts) for kind, parts in growing.report(tmp_path, 20, 2).items()} == {"topics": 10, "groups": 10}
+    assert "the last takes" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -3,19 +3,25 @@
 import asyncio
 import errno
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from formats.message.bodies import BatchItem, build_batch
+from formats.remoting.bodies import RegisterBrokerBody
 from formats.remoting.codes import RequestCode as C
 from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
+from formats.remoting.typed import read_body
+from rmqtool.remoting.client import connected
 from rmqtool.remoting.connection import Connection
 from rmqtool.rules.releases import V5_3
+from rmqtool.server.serve import Served, ServeOptions
 from rmqtool.services.opened import broker_state
-from tests.server.test_broker import send, serving
+from tests.client.peers import ok, peer
+from tests.server.test_broker import address, send, serving
 
 
 def known(store: Path) -> set[str]:
@@ -49,12 +55,12 @@ def test_topics_of_one_moment_are_written_together_and_before_the_answers(
 
         half = single("Half", "TRAN_MSG\x01true\x02PGROUP\x01p\x02")
         others = [ask(batch("Batch"), "Batch"), ask(half, "Half")]
-        await asyncio.gather(*(ask(single(f"New{n}"), f"New{n}") for n in range(60)), *others)
+        await asyncio.gather(*(ask(single(f"New{n}"), f"New{n}") for n in range(20)), *others)
 
     monkeypatch.setattr(broker_state, "replace_file", replace)
     serving(store, test, create=True, release=V5_3)
-    assert known(store) >= {f"New{n}" for n in range(60)}
-    assert 1 <= len([path for path in writes if path.endswith("topics.json")]) < 20
+    assert known(store) >= {f"New{n}" for n in range(20)}
+    assert 1 <= len([path for path in writes if path.endswith("topics.json")]) < 10
 
 
 def test_topics_that_cannot_be_written_keep_no_other_message_out(
@@ -80,3 +86,34 @@ def test_topics_that_cannot_be_written_keep_no_other_message_out(
         assert "Other" not in known(store)
 
     serving(store, test, create=True, release=V5_3)
+
+
+def test_a_name_server_is_not_told_of_all_topics_all_the_time(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(60), peer() as namesrv:
+            times: list[float] = []
+            told: asyncio.Queue[set[str]] = asyncio.Queue()
+
+            async def slow(request: Command) -> Command:
+                times.append(asyncio.get_running_loop().time())
+                body = read_body(RegisterBrokerBody, request.body)
+                told.put_nowait(set(body.topic_config_serialize_wrapper.topic_config_table))
+                await asyncio.sleep(0.1)
+                return request.response()
+
+            namesrv.replies |= {C.REGISTER_BROKER: slow, C.UNREGISTER_BROKER: ok}
+            options = ServeOptions(listen=("127.0.0.1", 0), namesrv=(namesrv.address,), create=True)
+            async with (
+                Served(str(tmp_path / "store"), options) as served,
+                connected(*address(served.broker_address)) as client,
+            ):
+                number = 0
+                while len(times) < 4:
+                    number += 1
+                    assert (await client.call(single(f"New{number}"), 30)).code == ResponseCode.SUCCESS
+                while f"New{number}" not in await told.get():
+                    pass
+            gaps = [after - before for before, after in pairwise(times)]
+            assert min(gaps) >= 0.4, gaps
+
+    asyncio.run(run())

@@ -154,7 +154,7 @@ def _with_whole_commands(text: str) -> str:
 
 def plain(text: str) -> str:
     """A text in which every control character is spelled out: hostile bodies and names must not reach a terminal."""
-    return text.translate(_CONTROL)
+    return text if text.isprintable() else text.translate(_CONTROL)
 
 
 def cell_text(value: Any) -> str:

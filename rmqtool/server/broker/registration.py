@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+import time
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -28,6 +29,8 @@ EVERY = 30.0  # s
 _TIMEOUT = 6.0
 _MOST_QUEUES = 1 << 16  # of one topic on one broker
 _PAUSE = 2.0  # until a name server that is away is tried again
+_REST = 4.0  # times as long as it took to tell one, it is not told again: each time it is told of all topics
+_MOST_REST = 10.0  # s
 
 
 class Registration:
@@ -126,7 +129,10 @@ class _Server:
                     self._connection = connection
                     while not connection.closed:
                         self.wanted.clear()
+                        begun = time.monotonic()
                         await self._tell(connection)
+                        took = time.monotonic() - begun
+                        await _any_of(connection.lost, seconds=min(_REST * took, _MOST_REST))
                         await _any_of(self.wanted, connection.lost, seconds=EVERY)
             except RemotingError as err:
                 if not self._failed:

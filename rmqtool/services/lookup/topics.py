@@ -4,7 +4,7 @@ Source: common.TopicConfig, common.topic.TopicValidator; message-services 1.1, 7
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from formats.config.topic_kinds import kind_of, nature
@@ -67,7 +67,7 @@ class TopicSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """As machine output has it."""
-        return asdict(self)
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # not asdict: there may be very many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +131,7 @@ class StoreTopics:
         queues, config = self.queues.every(topic), self.configs.get(topic)
         attributes = config.attributes if config is not None else {}
         last = [time for queue in queues if (time := self._time(queue, queue.max_offset - 1)) is not None]
+        begins = [(queue, queue.min_offset(self.log.min_offset)) for queue in queues]
         return TopicSummary(
             topic=topic,
             kind=kind_of(topic, config, self.configs),
@@ -140,13 +141,13 @@ class StoreTopics:
             perm=permission(config.perm) if config is not None else None,
             order=config.order if config is not None else None,
             queues=len(queues),
-            messages=sum(map(self._messages, queues)),
+            messages=sum(queue.max_offset - self._with_tier(queue, low) for queue, low in begins),
             groups=len(self.consumers.get(topic, ())),
             lastStoreTimestamp=max(last, default=None),
             messageType=attributes.get("message.type"),
             queueType=attributes.get("queue.type"),
             cleanupPolicy=attributes.get("cleanup.policy"),
-            bytes=sum(map(self._stored, queues)),
+            bytes=sum(self._stored(queue, low) for queue, low in begins),
         )
 
     def details(self, topic: str) -> TopicDetails | None:
@@ -178,16 +179,19 @@ class StoreTopics:
         return queue.max_offset - self._begin(queue)
 
     def _begin(self, queue: AnyQueue) -> int:
-        """The lowest offset that consumers get: the tier's, where there is one."""
-        low = queue.min_offset(self.log.min_offset)
+        """The lowest offset that consumers get."""
+        return self._with_tier(queue, queue.min_offset(self.log.min_offset))
+
+    def _with_tier(self, queue: AnyQueue, low: int) -> int:
+        """The lowest offset of a queue that begins locally at one: the tier's, where there is a tier."""
         return low if self._tier is None else self._tier.begin(queue.topic, queue.queue_id, low)
 
-    def _stored(self, queue: AnyQueue) -> int:
-        """Bytes of the messages that a queue leads to, as its units say."""
+    def _stored(self, queue: AnyQueue, low: int) -> int:
+        """Bytes of the messages that a queue leads to from an offset on, as its units say."""
         if isinstance(queue, BatchQueue):
             units = (units[units["physical_offset"] >= self.log.min_offset] for _base, units in queue.runs())
         else:
-            units = (units for _first, units in queue.runs(queue.min_offset(self.log.min_offset)))
+            units = (units for _first, units in queue.runs(low))
         return sum(int(sizes["size"].sum(dtype="int64")) for sizes in units)
 
     def _time(self, queue: AnyQueue, offset: int) -> int | None:
