@@ -237,6 +237,8 @@ def _around(world: World) -> Around:
         kill = Kill(rng.choice(_KILLS), int(2 ** rng.uniform(0, 6)))
     elif chance < 0.7:
         (meanwhile,) = rng.choices(tuple(_MEANWHILE), [1, 1, 1, 1, 3, 1])
+    if way == "no master" and meanwhile == "remake":
+        way = ""  # a slave that has less proves nothing: its master is waited for
     return Around(way, kill, meanwhile)
 
 
