@@ -173,6 +173,8 @@ def _next_mirror(world: World) -> None:
 def consume(world: World, around: Around | None = None) -> Done:
     """A group writes the broker's messages."""
     rng, around = world.rng, around or _around(world)
+    if around.way == "no master":
+        around.way = ""  # what a slave lacks proves nothing: a group waits for the master
     limit = ["--limit", rng.choice((1, 7, 25))] if rng.random() < 0.3 else []
     orderly = ["--orderly"] if rng.random() < 0.3 else []
     wanted = {number for numbers in world.queues(SENT).values() for number in numbers}
@@ -237,8 +239,6 @@ def _around(world: World) -> Around:
         kill = Kill(rng.choice(_KILLS), int(2 ** rng.uniform(0, 6)))
     elif chance < 0.7:
         (meanwhile,) = rng.choices(tuple(_MEANWHILE), [1, 1, 1, 1, 3, 1])
-    if way == "no master" and meanwhile == "remake":
-        way = ""  # a slave that has less proves nothing: its master is waited for
     return Around(way, kill, meanwhile)
 
 
