@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from formats.message.fingerprint import fingerprint
+from formats.message.properties import LMQ_PREFIX
 from formats.message.read import Record
 from formats.remoting.shapes import MessageQueue
 from rmqtool.client.cluster.cluster import Cluster
@@ -72,6 +73,11 @@ async def last_at(puller: Puller, queue: MessageQueue, offset: int) -> Last | No
     raise BadAnswer(f"{queue}: its broker gives no message at offset {offset}, which it had")
 
 
+def _is_light(queue: MessageQueue) -> bool:
+    """Whether its messages are those of other queues, with the offsets that they have there (5.x)."""
+    return queue.topic.startswith(LMQ_PREFIX)
+
+
 def _ends_before(puller: Puller, queue: MessageQueue, offset: int, end: int) -> MadeAgain | BadAnswer:
     if not puller.is_master(queue):
         return BadAnswer(f"{queue}: was read up to {offset}, and a slave has it up to {end}: its master is away")
@@ -100,7 +106,7 @@ class ProvingPuller(Puller):
         await self._prove(queue)
         if pulled.moved and not pulled.reset and offset > pulled.max_offset:
             raise _ends_before(self, queue, offset, pulled.max_offset)
-        if pulled.messages:
+        if pulled.messages and not _is_light(queue):
             self._last[queue] = last_of(pulled.messages[-1].record, pulled.messages[-1].queue_offset)
         self._next[queue] = pulled.next_offset
         return pulled
@@ -119,7 +125,11 @@ class ProvingPuller(Puller):
     async def _begin(self, queue: MessageQueue, offset: int) -> None:
         """Have the message before an offset, where it is there still, to prove the queue with."""
         self._last.pop(queue, None)
-        if offset > 0 and (found := await last_at(Puller(self.cluster, self.group), queue, offset - 1)) is not None:
+        if (
+            offset > 0
+            and not _is_light(queue)
+            and (found := await last_at(Puller(self.cluster, self.group), queue, offset - 1)) is not None
+        ):
             self._last[queue] = found
         self._next[queue] = offset
 

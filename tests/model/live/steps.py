@@ -102,6 +102,15 @@ def grow(world: World) -> None:
     world.fill_origin(world.rng.choice((1, 20)))
 
 
+def power_cut(world: World) -> None:
+    """The last line of the journal, which is not synced where a round is done, was not written, or not all of it."""
+    path = world.journal
+    if not path.exists() or not (lines := path.read_bytes().splitlines(keepends=True)) or b'"done"' not in lines[-1]:
+        return
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1][: world.rng.choice((0, 1, 9))])
+    world.note("the journal has lost that a round was done")
+
+
 _MEANWHILE: dict[str, Callable[[World], None]] = {
     "send": send, "restart": restart, "go": go, "clock": clock, "remake": remake, "full": full
 }  # fmt: skip
@@ -164,6 +173,8 @@ def _next_mirror(world: World) -> None:
 def consume(world: World, around: Around | None = None) -> Done:
     """A group writes the broker's messages."""
     rng, around = world.rng, around or _around(world)
+    if around.way == "no master":
+        around.way = ""  # what a slave lacks proves nothing: a group waits for the master
     limit = ["--limit", rng.choice((1, 7, 25))] if rng.random() < 0.3 else []
     orderly = ["--orderly"] if rng.random() < 0.3 else []
     wanted = {number for numbers in world.queues(SENT).values() for number in numbers}
@@ -289,5 +300,6 @@ WEIGHTS: dict[Callable[[World], None], int] = {
     keep: 1,
     full: 1,
     grow: 1,
+    power_cut: 1,
     copy_on_full_disk: 1,
 }
