@@ -306,7 +306,7 @@ def test_reading_commands_say_that_the_tier_has_more(name: str, node: Node) -> N
     verb = 2 if name.endswith("dump") else 1
     words = READING[name]
     told = rmqtool(*words[:verb], node.store, *words[verb:], *node.options()).err
-    count = "13 messages of 1 queues" if name in ("query-offset", "query-time") else "229 messages of 11 queues"
+    count = "13 messages of 1 queue" if name in ("query-offset", "query-time") else "229 messages of 11 queues"
     assert f"warning: {count}" in told
     assert "in the tier alone" in told
 
